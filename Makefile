@@ -1,0 +1,46 @@
+# Each target is one line of intent. `make demo` and `make test` set up what they need.
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all setup lint format types clean
+
+demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
+	$(BIN)/bertbench data prepare --system cpu_demo
+	./run_and_time.sh cpu_demo
+	$(BIN)/python -m compliance "$$(ls -t runs/cpu_demo/bert/result_*.txt | head -n 1)"
+	$(BIN)/bertbench report runs/cpu_demo
+
+test: $(VENV)/.dev-ready ## the tests that finish in minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.dev-ready ## every test
+	$(BIN)/python -m pytest
+
+setup: $(VENV)/.dev-ready ## everything for development
+
+lint: $(VENV)/.dev-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev-ready
+	$(BIN)/mypy
+
+clean: ## remove the virtual environment; data/ and runs/ stay
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) --editable ".[dev]"
+	touch $@ $(VENV)/.run-ready

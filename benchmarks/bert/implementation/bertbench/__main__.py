@@ -1,0 +1,8 @@
+"""`python -m bertbench`."""
+
+import sys
+
+from bertbench.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

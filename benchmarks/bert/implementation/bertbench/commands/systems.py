@@ -1,0 +1,28 @@
+"""`bertbench systems`: the systems that come with the project."""
+
+import argparse
+import json
+
+from bertbench.config import load_system, system_names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line a system."""
+    systems = [load_system(name) for name in system_names()]
+    if arguments.json:
+        rows = [
+            {"name": system.name, "description": system.description, "division": system.hardware.division,
+             "ranks": system.world_size, "global_batch_size": system.global_batch_size}
+            for system in systems
+        ]  # fmt: skip
+        print(json.dumps(rows, indent=2))
+    else:
+        for system in systems:
+            print(
+                f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
+            )
+    return 0

@@ -1,0 +1,126 @@
+"""`bertbench train SYSTEM`: one timed run.
+
+Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from bertbench.commands import add_system_arguments
+from bertbench.config import System, load_system
+from bertbench.errors import BertbenchError, RunError
+from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
+from bertbench.paths import runs_folder
+from bertbench.progress import RunProgress
+from bertbench.results import ResultFiles, reserve
+from bertbench.train import open_data, train
+from bertbench.world import World, join, launched_ranks, lost_contact
+from compliance.log import CannotJudge, read_events
+from compliance.run import RunFacts
+
+_SEED_BITS = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = None) -> None:
+    """A system, a seed, and where to write."""
+    parser.add_argument(
+        "system", nargs="?" if default_system else None, default=default_system, metavar="SYSTEM",
+        help="name of a system, or path of a system file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, help="repeat the run that logged this seed (default: from the system's entropy)"
+    )
+    parser.add_argument(
+        "--result",
+        type=Path,
+        metavar="FILE",
+        help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+    )
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0: target reached; 3: ended in order without it; 1 or 2: failed."""
+    system = load_system(arguments.system, arguments.overrides)
+    if launched_ranks(os.environ) is not None:
+        return _as_rank(system, arguments)
+    files, code = train_once(system, arguments)
+    if arguments.json:
+        print(json.dumps(outcome(files), indent=2))
+    return code
+
+
+def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFiles, int]:
+    """One run with all its ranks on this machine; returns its files and exit code."""
+    check_startable(system)
+    open_data(system)  # what is wrong with it is better said once than by every rank
+    files = _reserved(system, arguments)
+    return files, run_ranks(system, _rank_arguments(arguments), files)
+
+
+def outcome(files: ResultFiles) -> dict[str, object]:
+    """What `train --json` prints of a run, read from its log."""
+    try:
+        facts = RunFacts(read_events(files.log))
+    except CannotJudge:  # it never started, and left no log
+        return {"log": None, "status": "not started"}
+    return {
+        "log": str(files.log),
+        "status": facts.status,
+        "seed": facts.seed,
+        "accuracy": facts.best_accuracy,
+        "samples": facts.samples,
+        "time_to_train_s": facts.time_to_train_s,
+    }
+
+
+def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
+    return ResultFiles(arguments.result) if arguments.result else reserve(runs_folder(), system.name)
+
+
+def _rank_arguments(arguments: argparse.Namespace) -> list[str]:
+    overrides = [word for override in arguments.overrides for word in ("--set", override)]
+    seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
+    return [arguments.system, *overrides, *seed]
+
+
+def _as_rank(system: System, arguments: argparse.Namespace) -> int:
+    """This process is one rank. A failure leaves word for the others and ends the process at once."""
+    world: World | None = None
+    try:
+        with join(system.launch.device, system.launch.timeout_s) as world:
+            if world.size != system.world_size:
+                raise RunError(
+                    f"{world.size} ranks were started, {system.name} describes {system.world_size}; "
+                    "start as many, or set launch.ranks_per_node"
+                )
+            seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+            files = _reserved(system, arguments) if world.leads else None
+            if files:
+                files.describe(system, seed)
+            with RunProgress(system, enabled=world.leads) as progress:
+                progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+                ended = train(system, world, seed, files, progress)
+                progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
+        return 0 if ended.reason is None else TARGET_MISSED
+    except BertbenchError as error:
+        _leave(world, str(error), error.exit_code)
+    except RuntimeError as error:
+        if not lost_contact(error):
+            raise
+        _leave(world, f"stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code)
+
+
+def _leave(world: World | None, message: str, code: int) -> NoReturn:
+    """End this process without waiting for collectives that the other ranks will never enter."""
+    if world is not None:
+        world.report_failure(message)
+        message = f"rank {world.rank}: {message}"
+    print(f"bertbench: {message}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(code)

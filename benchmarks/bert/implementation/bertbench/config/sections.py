@@ -1,0 +1,164 @@
+"""The sections of a system file: launch, model, data, loss, optimizer, schedule, clip, evaluation, precision."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bertbench.config.section import Section
+from bertbench.data.samples import SampleOptions
+from bertbench.model.shape import BertShape
+from bertbench.optim.options import AdamOptions, OptimizerName
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Launch(Section):
+    """How processes start on the machine."""
+
+    ranks_per_node: Count
+    """Processes on each node: one a GPU, or a few on a CPU."""
+    device: Literal["cpu", "cuda"]
+    """Where tensors live; the communication backend follows: gloo on cpu, nccl on cuda."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port of the rendezvous on the first node; 0 takes any free one (single node only)."""
+    clear_caches: bool = False
+    """Drop the operating system's page cache before a run (needs root), as MLPerf asks of submissions."""
+    timeout_s: Count = 120
+    """Seconds after which a rank that hears nothing from the others gives up."""
+
+
+class Model(Section):
+    """Sizes of BERT."""
+
+    vocab_size: Count
+    """Rows of the embedding matrix; at least the tokenizer's entries, a multiple of 8 is faster on GPUs."""
+    hidden_size: Count
+    layers: Count
+    attention_heads: Count
+    feed_forward_size: Count
+    max_positions: Annotated[int, Field(ge=8, le=512)]
+    """Longest sequence."""
+    hidden_dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.1
+    initializer_range: Annotated[float, Field(gt=0)] = 0.02
+    """Standard deviation of initial matrices."""
+
+    def shape(self) -> BertShape:
+        """The sizes as the model takes them."""
+        return BertShape(**self.model_dump())
+
+
+class Recipe(Section):
+    """How text becomes samples; only `data prepare` reads it."""
+
+    vocab_size: Count
+    """Entries of the vocabulary that is trained when no --vocab is given."""
+    dupe_factor: Count = 10
+    """Times that each document is used, masked anew each time."""
+    short_seq_prob: Fraction = 0.1
+    """Share of the sequences whose target length is drawn at random."""
+    masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Share of the tokens that are predicted."""
+    max_predictions_per_seq: Annotated[int, Field(ge=1, le=127)] = 76
+    cut_to_target: bool = False
+    """Cut a sequence to its target length, where the MLPerf reference cuts to the maximum only."""
+    held_out_fraction: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the documents kept for evaluation, whole."""
+    held_out_samples: Count
+    """Evaluation samples made of them."""
+    shard_samples: Count = 65_536
+    seed: int = Field(default=12345, ge=0)
+
+    def options(self, max_seq_length: int) -> SampleOptions:
+        """The part that sample creation takes."""
+        return SampleOptions(
+            max_seq_length,
+            self.dupe_factor,
+            self.short_seq_prob,
+            self.masked_lm_prob,
+            self.max_predictions_per_seq,
+            self.cut_to_target,
+        )
+
+
+class Data(Section):
+    """The training data and how a global batch is drawn and dealt."""
+
+    path: str
+    """Folder of the prepared dataset; relative to DATADIR if that is set, else to the repository."""
+    global_batch_size: Count | None = None
+    """Samples of one optimizer step over all ranks. Give this or `local_batch`."""
+    local_batch: Count | None = None
+    """Samples of one optimizer step on one rank."""
+    gradient_accumulation_steps: Count = 1
+    """Parts in which a rank works through its samples of one step."""
+    balance: Literal["none"] = "none"
+    """How a global batch is dealt to ranks: `none` deals consecutive samples of the random order."""
+    recipe: Recipe | None = None
+    """How `data prepare` makes the dataset; without it the dataset must be there."""
+
+
+class Loss(Section):
+    """How per-token losses become one number."""
+
+    normalize: Literal["global", "rank"] = "global"
+    """`global`: mean over the global batch, the same for any number of ranks; `rank`: mean of the ranks' means,
+    as the MLPerf reference computes it."""
+
+
+class Optimizer(Section):
+    """The optimiser; the closed division allows LAMB only."""
+
+    name: OptimizerName
+    learning_rate: Annotated[float, Field(gt=0)]
+    """Rate at the end of warm-up."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+
+    def options(self) -> AdamOptions:
+        """The part that stays fixed during a run, as the optimiser takes it."""
+        return AdamOptions(self.beta1, self.beta2, self.epsilon, self.weight_decay)
+
+
+class Schedule(Section):
+    """Learning rate over steps (formula in optim/schedule.py)."""
+
+    max_steps: Count
+    """Steps after which the run gives up."""
+    decay_steps: Count | None = None
+    """Steps until the rate has reached its end; `max_steps` where it isn't given."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    start_warmup_step: int = 0
+    """Step at which warm-up starts; may be negative."""
+    end_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Clip(Section):
+    """Gradient clipping."""
+
+    mode: Literal["none", "after"] = "after"
+    """`after`: the reduced gradient, by its global norm."""
+    max_norm: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Evaluation(Section):
+    """When a run evaluates, and when it is done."""
+
+    target: Annotated[float, Field(gt=0, lt=1)] = 0.72
+    """Masked-LM accuracy at which the run stops; MLPerf's is 0.720."""
+    interval_samples: Count | None = None
+    """Training samples between evaluations; MLPerf's formula where it isn't given."""
+    batch_size: Count = 16
+    """Samples of one evaluation batch on one rank."""
+    max_samples: Count | None = None
+    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before."""
+
+
+class Precision(Section):
+    """Number formats."""
+
+    compute: Literal["fp32", "bf16"] = "fp32"
+    """Format of matrix products and activations; weights, gradients and optimizer state stay fp32."""

@@ -1,0 +1,1 @@
+"""Data, from text to batches: corpus -> samples -> shards (offline), then sampler -> batch -> loader (the run)."""

@@ -1,0 +1,130 @@
+"""Read a prepared split: its index at once, its samples by id from memory-mapped shards.
+
+Opening reads metadata only, so it may happen before the clock starts; `map_samples` is the first touch of
+training data. Shapes: N samples in the split.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.data.index import Index, lengths_of, masked_of
+from bertbench.data.manifest import Manifest, ShardFile, Split
+from bertbench.data.shards import INDEX_NAME, LABEL, MASKED_FIELDS, OFFSETS, TOKEN_FIELDS
+from bertbench.errors import DataError
+
+SplitName = Literal["train", "eval"]
+
+
+class MappedShard:
+    """One shard's arrays, mapped from the file: nothing is read before it is used.
+
+    Raises DataError if a field is missing, or of another type or size than the shard's offsets say.
+    """
+
+    def __init__(self, path: Path, samples: int) -> None:
+        with _open(path) as file:
+            self.offsets = _map(path, file, "offsets", OFFSETS, samples + 1)
+            self.masked_offsets = _map(path, file, "masked_offsets", OFFSETS, samples + 1)
+            tokens, masked = int(self.offsets[-1]), int(self.masked_offsets[-1])
+            self.fields = (
+                {name: _map(path, file, name, dtype, tokens) for name, dtype in TOKEN_FIELDS.items()}
+                | {name: _map(path, file, name, dtype, masked) for name, dtype in MASKED_FIELDS.items()}
+                | {"next_sentence_labels": _map(path, file, "next_sentence_labels", LABEL, samples)}
+            )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split of a prepared dataset; sample ids are 0 to N - 1, in shard order."""
+
+    folder: Path
+    name: SplitName
+    split: Split
+    entries_N: Index
+
+    @classmethod
+    def open(cls, folder: Path, name: SplitName) -> "Dataset":
+        """Open the index of a split, and check that its shards have the sizes that the manifest says.
+
+        Raises DataError if something is missing, truncated, or doesn't match the manifest.
+        """
+        split: Split = getattr(Manifest.read(folder), name)
+        for shard in split.shards:
+            _check_size(folder / name / shard.name, shard)
+        path = folder / name / INDEX_NAME
+        try:
+            entries_N = np.load(path, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); prepare the data again") from error
+        promised = sum(shard.samples for shard in split.shards)
+        if entries_N.dtype != np.uint16 or not len(entries_N) == split.samples == promised:
+            raise DataError(
+                f"{folder}: the manifest promises {split.samples:,} {name} samples, its shards {promised:,}, the index "
+                f"holds {len(entries_N):,}; they belong to different datasets, prepare the data again"
+            )
+        if not split.samples:
+            raise DataError(f"{folder}: holds no {name} samples; prepare it again with more text")
+        return cls(folder, name, split, entries_N)
+
+    def __len__(self) -> int:
+        return self.split.samples
+
+    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of these samples."""
+        return lengths_of(self.entries_N[ids])
+
+    def masked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Masked tokens of these samples."""
+        return masked_of(self.entries_N[ids])
+
+    def map_samples(self) -> "MappedSamples":
+        """Map all shards. This is where the run first touches the samples themselves."""
+        return MappedSamples(
+            [MappedShard(self.folder / self.name / shard.name, shard.samples) for shard in self.split.shards],
+            np.cumsum([0, *(shard.samples for shard in self.split.shards)]),
+        )
+
+
+@dataclass(frozen=True)
+class MappedSamples:
+    """All mapped shards of a split, with the id at which each begins."""
+
+    shards: list[MappedShard]
+    first_ids: NDArray[np.int64]
+
+
+def _check_size(path: Path, shard: ShardFile) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}), though the manifest lists it; prepare the data again"
+        ) from error
+    if size != shard.bytes:
+        raise DataError(
+            f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; "
+            "the shard is damaged, prepare the data again"
+        )
+
+
+def _open(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path}: is no readable HDF5 file ({error}); prepare the data again") from error
+
+
+def _map(path: Path, file: h5py.File, name: str, dtype: np.dtype, length: int) -> NDArray[np.integer]:
+    field = file.get(name)
+    if not isinstance(field, h5py.Dataset) or field.dtype != dtype or field.shape != (length,):
+        found = f"{field.dtype} of shape {field.shape}" if isinstance(field, h5py.Dataset) else "nothing of that name"
+        raise DataError(f"{path}: {name}: found {found}, expected {dtype} of shape ({length},); prepare the data again")
+    offset = field.id.get_offset()
+    if offset is None:
+        raise DataError(f"{path}: {name}: is not stored contiguously, so it can't be mapped; prepare the data again")
+    return np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))

@@ -1,0 +1,104 @@
+"""What a dataset is and how it was made: manifest.json, the file without which a folder is no dataset."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bertbench.errors import DataError
+
+MANIFEST_NAME = "manifest.json"
+VOCAB_NAME = "vocab.txt"
+FORMAT = "bertbench shards 1"
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One HDF5 file of a split."""
+
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Counts and files of the training or the evaluation samples."""
+
+    samples: int
+    tokens: int
+    masked_tokens: int
+    index_sha256: str
+    shards: tuple[ShardFile, ...]
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """The vocabulary that all ids refer to, beside the manifest as vocab.txt."""
+
+    vocab_size: int
+    sha256: str
+    special_ids: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The best constant prediction on the evaluation samples: a floor that any model must beat."""
+
+    token: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole dataset. `request` is what was asked for; the same request gives the same shards."""
+
+    request: dict[str, Any]
+    tool_version: str
+    documents: int
+    tokenizer: Tokenizer
+    most_frequent_token: Guess
+    train: Split
+    eval: Split
+    format: str = FORMAT
+
+    def write(self, folder: Path) -> None:
+        """Write folder/manifest.json."""
+        (folder / MANIFEST_NAME).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read folder/manifest.json.
+
+        Raises DataError if there is none, or if it is not one of ours.
+        """
+        path = folder / MANIFEST_NAME
+        if not path.exists():
+            raise DataError(
+                f"{folder}: found no {MANIFEST_NAME}, so no dataset; make one with `bertbench data prepare`"
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise DataError(
+                    f"{path}: found format {content['format']!r}, expected {FORMAT!r}; prepare the data again"
+                )
+            return cls(
+                **{
+                    **content,
+                    "tokenizer": Tokenizer(**content["tokenizer"]),
+                    "most_frequent_token": Guess(**content["most_frequent_token"]),
+                    "train": _split(content["train"]),
+                    "eval": _split(content["eval"]),
+                }
+            )
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            expected = ", ".join(field.name for field in fields(cls))
+            raise DataError(
+                f"{path}: is damaged ({error}); expected the fields {expected}; prepare the data again"
+            ) from error
+
+
+def _split(content: dict[str, Any]) -> Split:
+    return Split(**{**content, "shards": tuple(ShardFile(**shard) for shard in content["shards"])})

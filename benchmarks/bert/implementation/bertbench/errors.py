@@ -1,0 +1,25 @@
+"""The errors a person can cause. Each message says what was found, what was expected and what to do.
+
+The command line prints the message without a traceback and exits with `exit_code`; anything else that is
+raised is a defect of ours and keeps its traceback.
+"""
+
+
+class BertbenchError(Exception):
+    """Base of every error that is meant for a person."""
+
+    exit_code = 2
+
+
+class ConfigError(BertbenchError):
+    """A system file or an option asks for something impossible."""
+
+
+class DataError(BertbenchError):
+    """A dataset is missing, damaged, or not the one that the run needs."""
+
+
+class RunError(BertbenchError):
+    """A run could not start or could not go on."""
+
+    exit_code = 1

@@ -1,0 +1,98 @@
+"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and tell how they ended."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+
+from mlperf_logging.mllog import constants
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from bertbench.config import System
+from bertbench.errors import BertbenchError, RunError
+from bertbench.events import MlperfLog
+from bertbench.results import ResultFiles
+from bertbench.world import available_cores
+
+TARGET_MISSED = 3
+"""Exit code of a run that ended in order without reaching its target."""
+
+
+def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
+    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
+
+    However the ranks end, the log at `files.log` is closed: a run that had started ends with run_stop, one that
+    had not leaves no log.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told below, in a line
+    agent = elastic_launch(
+        LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=system.launch.ranks_per_node,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
+            local_addr="127.0.0.1",
+            max_restarts=0,
+        ),
+        sys.executable,
+    )
+    reason = None
+    try:
+        agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))
+        return 0
+    except ChildFailedError as failed:
+        rank, failure = failed.get_first_failure()
+        if failure.exitcode == TARGET_MISSED:
+            return TARGET_MISSED
+        if failure.exitcode < 0:
+            reason = f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}"
+        else:
+            reason = f"rank {rank} ended with exit code {failure.exitcode}"
+        print(f"{reason}; all ranks stopped", file=sys.stderr)
+        return failure.exitcode if failure.exitcode == BertbenchError.exit_code else RunError.exit_code
+    except SignalException as stopped:
+        reason = f"the launcher was stopped by {stopped.sigval.name}"
+        print(f"{reason}; all ranks stopped", file=sys.stderr)
+        return 128 + stopped.sigval.value
+    finally:
+        _close_log(files, reason)
+
+
+def check_startable(system: System) -> None:
+    """Raises RunError if the system can't start on this machine: too many nodes, or a port that is taken."""
+    nodes, port = system.hardware.number_of_nodes, system.launch.port
+    if nodes > 1:
+        raise RunError(
+            f"{system.name} has {nodes} nodes and this is one; start it on each node with torchrun --nnodes, "
+            "or with Slurm"
+        )
+    if port:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise RunError(
+                    f"port {port} can't be used ({error.strerror}); "
+                    "set launch.port to another, or to 0 for any free one"
+                ) from error
+
+
+def _close_log(files: ResultFiles, reason: str | None) -> None:
+    """End the log of a run whose rank 0 could not, tell why it failed; remove what a run that never started left."""
+    written = files.log.read_text(encoding="utf-8")
+    if f'"key": "{constants.RUN_START}"' not in written:
+        files.discard()
+    elif reason is not None:
+        with MlperfLog(files.log) as log:
+            if f'"key": "{constants.RUN_STOP}"' in written:
+                log.point("failure", reason)
+            else:
+                log.end(constants.RUN_STOP, {constants.STATUS: constants.ABORTED, "reason": reason})

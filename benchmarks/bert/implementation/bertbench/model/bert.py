@@ -1,0 +1,97 @@
+"""BERT for pre-training: flat tokens in, scores of masked tokens and of sentence pairs out.
+
+Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bertbench.model.encoder import EncoderLayer
+from bertbench.model.sequences import Sequences
+from bertbench.model.shape import BertShape
+
+
+class Scores(NamedTuple):
+    """Logits of both heads."""
+
+    masked_lm_MV: torch.Tensor
+    next_sentence_S2: torch.Tensor
+
+
+class Embeddings(nn.Module):
+    """Word + position + segment embeddings, LayerNorm, dropout."""
+
+    def __init__(self, shape: BertShape) -> None:
+        super().__init__()
+        self.dropout = shape.hidden_dropout
+        self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
+        self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+
+    def forward(self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
+        """Embed flat tokens: three [T] in, [T, D] out."""
+        hidden_TD = self.word(tokens_T) + self.position(positions_T) + self.token_type(segments_T)
+        return functional.dropout(self.norm(hidden_TD), self.dropout, self.training)
+
+
+class MaskedLmHead(nn.Module):
+    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a bias of its own."""
+
+    def __init__(self, shape: BertShape) -> None:
+        super().__init__()
+        self.dense = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
+
+    def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
+        """Scores over the vocabulary: [M, D] in, [M, V] out."""
+        hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
+        return functional.linear(hidden_MD, word_VD, self.bias)
+
+
+class Bert(nn.Module):
+    """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
+
+    def __init__(self, shape: BertShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embeddings = Embeddings(shape)
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.layers))
+        self.masked_lm = MaskedLmHead(shape)
+        self.pooler = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.next_sentence = nn.Linear(shape.hidden_size, 2)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Matrices from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert)."""
+        deviation = self.shape.initializer_range
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.trunc_normal_(module.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def fused_parameters(self) -> dict[torch.Tensor, int]:
+        """Parameters that hold several logical tensors along their first dimension: query, key and value."""
+        return {layer.qkv.weight: 3 for layer in self.modules() if isinstance(layer, EncoderLayer)}
+
+    def forward(
+        self,
+        tokens_T: torch.Tensor,
+        segments_T: torch.Tensor,
+        positions_T: torch.Tensor,
+        sequences: Sequences,
+        masked_at_M: torch.Tensor,
+    ) -> Scores:
+        """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair."""
+        hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
+        for layer in self.layers:
+            hidden_TD = layer(hidden_TD, sequences)
+        first_SD = hidden_TD[sequences.cu_seqlens_S1[:-1]]
+        return Scores(
+            self.masked_lm(hidden_TD[masked_at_M], self.embeddings.word.weight),
+            self.next_sentence(torch.tanh(self.pooler(first_SD))),
+        )

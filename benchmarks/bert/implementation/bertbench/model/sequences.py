@@ -1,0 +1,41 @@
+"""Where one sequence ends and the next begins in a flat batch of tokens.
+
+Shapes: T tokens in the batch, S sequences, S1 = S + 1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+class EqualLengths(NamedTuple):
+    """A run of neighbouring sequences of one length: their tokens reshape to [count, length] without a copy."""
+
+    start: int
+    sequences: int
+    length: int
+
+
+class Sequences(NamedTuple):
+    """The layout of a flat batch: sequence i owns tokens cu_seqlens[i] up to, not including, cu_seqlens[i + 1]."""
+
+    cu_seqlens_S1: torch.Tensor
+    groups: tuple[EqualLengths, ...]
+
+    @classmethod
+    def of(cls, lengths_S: np.ndarray) -> "Sequences":
+        """Lay out sequences of these lengths, in this order; equal neighbours share a group.
+
+        Batches come sorted by length, so that a batch has as many groups as it has different lengths.
+        """
+        cu_seqlens_S1 = np.zeros(len(lengths_S) + 1, dtype=np.int32)
+        np.cumsum(lengths_S, out=cu_seqlens_S1[1:])
+        changes = np.flatnonzero(np.diff(lengths_S)) + 1
+        firsts = np.concatenate(([0], changes))
+        counts = np.diff(np.concatenate((firsts, [len(lengths_S)])))
+        groups = tuple(
+            EqualLengths(int(cu_seqlens_S1[first]), int(count), int(lengths_S[first]))
+            for first, count in zip(firsts, counts, strict=True)
+        )
+        return cls(torch.from_numpy(cu_seqlens_S1), groups)

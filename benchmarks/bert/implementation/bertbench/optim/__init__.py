@@ -1,0 +1,1 @@
+"""Optimisers, schedule and clipping. Nothing here imports configuration or logging."""

@@ -1,0 +1,17 @@
+"""Where things are: the repository, the systems that come with it, data and results."""
+
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+SYSTEMS = REPOSITORY / "benchmarks" / "bert" / "systems"
+
+
+def data_folder(path: str) -> Path:
+    """A dataset's folder: `path` relative to DATADIR if that is set, else to the repository."""
+    return Path(os.environ.get("DATADIR", REPOSITORY)) / path
+
+
+def runs_folder() -> Path:
+    """Where runs are written: LOGDIR if that is set, else runs/ in the repository."""
+    return Path(os.environ.get("LOGDIR", REPOSITORY / "runs"))

@@ -1,0 +1,12 @@
+"""The number format of matrix products and activations; weights and optimizer state stay fp32."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+
+def computing(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """A context in which the forward pass computes in `precision`: fp32 or bf16."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)

@@ -1,0 +1,113 @@
+"""What a run leaves behind: result_<n>.txt, and beside it a folder of the same name with what explains it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from bertbench.config import System
+from bertbench.errors import RunError
+from bertbench.paths import REPOSITORY
+from bertbench.world import available_cores
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """The log of one run, and the folder beside it."""
+
+    log: Path
+
+    @property
+    def folder(self) -> Path:
+        """result_<n>/, next to result_<n>.txt."""
+        return self.log.with_suffix("")
+
+    @property
+    def metrics(self) -> Path:
+        """One line a step."""
+        return self.folder / "metrics.jsonl"
+
+    def describe(self, system: System, seed: int) -> None:
+        """Write the resolved configuration, MLPerf's system description, and what ran where.
+
+        Raises RunError if the folder can't be written.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+            _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
+            _write(self.folder / "system.json", system.hardware.description())
+            _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
+        except OSError as error:
+            raise RunError(
+                f"{self.folder}: cannot be written ({error.strerror}); set LOGDIR to a folder that can"
+            ) from error
+
+    def discard(self) -> None:
+        """Remove the log and its folder: of a run that never started."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+
+
+def reserve(runs: Path, system: str) -> ResultFiles:
+    """Take the next free number under runs/<system>/bert; the log exists, empty, when this returns.
+
+    Raises RunError if the folder can't be written.
+    """
+    folder = runs / system / "bert"
+    number = 0
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            log = folder / f"result_{number}.txt"
+            log.open("x").close()
+            return ResultFiles(log)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise RunError(
+                f"{folder}: cannot be written ({error.strerror}); set LOGDIR to a folder that can"
+            ) from error
+
+
+def provenance() -> dict[str, object]:
+    """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "tree_dirty": bool(_git("status", "--porcelain")),
+        "processor": _processor(),
+        "cores": available_cores(),
+        "operating_system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mlperf_logging": version("mlperf-logging"),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
+        return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,108 @@
+"""Runs as a table: time to train per run, the mean that counts, samples to converge, and where the time went."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from compliance.judge import find_logs
+from compliance.log import read_events
+from compliance.run import RunFacts
+
+_FEWEST_FOR_OLYMPIC = 3  # below it nothing would be left
+
+
+def olympic_mean(times: Sequence[float]) -> float:
+    """Mean without the fastest and the slowest (MLPerf Training rules); of all where fewer than 3 are given."""
+    if len(times) < _FEWEST_FOR_OLYMPIC:
+        return mean(times)
+    return mean(sorted(times)[1:-1])
+
+
+def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
+    """Runs by system (the logs' submission_platform), in the order of the logs. Raises CannotJudge."""
+    found: dict[str, list[tuple[Path, RunFacts]]] = defaultdict(list)
+    for path in paths:
+        for log in find_logs(path):
+            facts = RunFacts(read_events(log))
+            found[facts.platform or log.parent.parent.name].append((log, facts))
+    return found
+
+
+def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """What `report --json` prints: an object a system."""
+    return [_summary(system, runs) for system, runs in systems(paths).items()]
+
+
+def table(paths: Sequence[Path]) -> str:
+    """What `report` prints: a table a system."""
+    return "\n\n".join(_table(_summary(system, runs)) for system, runs in systems(paths).items())
+
+
+def _summary(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
+    rows = [_row(log, facts) for log, facts in runs]
+    reached = [row for row in rows if row["status"] == "success" and row["time_to_train_s"] is not None]
+    return {
+        "system": system,
+        "runs": rows,
+        "reached": len(reached),
+        "mean_time_to_train_s": olympic_mean([row["time_to_train_s"] for row in reached]) if reached else None,
+        "mean_samples_to_converge": mean([row["samples"] or 0 for row in reached]) if reached else None,
+    }
+
+
+def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
+    total, startup = facts.time_to_train_s, facts.startup_s
+    steps = None if total is None or startup is None else total - startup - facts.evaluation_s
+    return {
+        "log": str(log),
+        "status": facts.status,
+        "seed": facts.seed,
+        "time_to_train_s": total,
+        "samples": facts.samples,
+        "samples_per_s": facts.samples_per_s,
+        "best_accuracy": facts.best_accuracy,
+        "evaluations": len(facts.evaluations),
+        "startup_s": startup,
+        "steps_s": steps,
+        "evaluation_s": facts.evaluation_s,
+    }
+
+
+_COLUMNS = (
+    ("time_to_train_s", "time s", "{:.1f}"),
+    ("samples", "samples", "{:,.0f}"),
+    ("samples_per_s", "samples/s", "{:,.1f}"),
+    ("best_accuracy", "accuracy", "{:.4f}"),
+    ("evaluations", "evals", "{}"),
+    ("startup_s", "start-up s", "{:.2f}"),
+    ("steps_s", "steps s", "{:.1f}"),
+    ("evaluation_s", "eval s", "{:.1f}"),
+)
+
+
+def _table(content: dict[str, Any]) -> str:
+    header = ["run", *(title for _, title, _ in _COLUMNS), "status"]
+    rows = [
+        [
+            Path(row["log"]).stem,
+            *("-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS),
+            row["status"] or "unfinished",
+        ]
+        for row in content["runs"]
+    ]
+    widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]
+    return "\n".join([content["system"], *lines, _conclusion(content)])
+
+
+def _conclusion(content: dict[str, Any]) -> str:
+    runs, reached = len(content["runs"]), content["reached"]
+    if not reached:
+        return f"{reached} of {runs} runs reached the target"
+    rule = "fastest and slowest dropped" if reached >= _FEWEST_FOR_OLYMPIC else "too few runs to drop any"
+    return (
+        f"{reached} of {runs} runs reached the target; mean time to train {content['mean_time_to_train_s']:.1f} s "
+        f"({rule}); mean samples to converge {content['mean_samples_to_converge']:,.0f}"
+    )

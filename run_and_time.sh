@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The one way to run: ./run_and_time.sh [SYSTEM] [--runs N] [options of `bertbench train`]
+# Makes N timed runs of a system (default: one of cpu_demo) and leaves runs/SYSTEM/bert/result_<n>.txt for each.
+set -euo pipefail
+
+repository="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+python="$repository/.venv/bin/python"
+[[ -x "$python" ]] || python=python3 # a container has everything in its own Python
+
+exec "$python" -m bertbench launch "$@"

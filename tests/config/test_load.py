@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bertbench.config import load_system, system_names
+from bertbench.config.load import schema
+from bertbench.config.system import mlperf_evaluation_interval
+from bertbench.errors import ConfigError
+from bertbench.paths import SYSTEMS
+from tests.tiny import TINY_SYSTEM
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("model.layers=-1", "model.layers: found -1"),
+        ("model.layerz=2", "model.layerz: unknown key; did you mean layers?"),
+        ("optimizer.learning_rate=fast", "optimizer.learning_rate: found 'fast'"),
+        ("data.global_batch_size=-4", "data.global_batch_size: found -4"),
+        (
+            "data.global_batch_size=13",
+            "global batch 13 is not a multiple of 2 ranks; set data.local_batch, or choose 12 or 14",
+        ),
+        ("data.gradient_accumulation_steps=4", "local batch 6 is not a multiple of data.gradient_accumulation_steps 4"),
+        ("data.balance=magic", "data.balance: found 'magic'"),
+        ("data.recipe.vocab_size=98", "data.recipe.vocab_size 98 is larger than model.vocab_size 97"),
+        ("model.attention_heads=3", "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
+        ("hardware.division=closed", "optimizer.name adam is not allowed in the closed division; use lamb"),
+        ("launch.device=cuda", "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0"),
+        ("schedule.max_steps", "expected NAME=VALUE"),
+        ("schedule.max_steps.x=1", "max_steps is a value, not a section"),
+    ],
+)
+def test_a_bad_setting_is_one_error_that_says_what_was_found_and_what_to_do(
+    tmp_path: Path, override: str, expected: str
+) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path), [override])
+    assert expected in str(caught.value)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps({**TINY_SYSTEM, "loss": {"normalise": "rank"}, "clip": {"max_norm": 0}}))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("{", "is not valid JSON"), ("[]", "expected one JSON object"), ('{"extends": "none"}', "cannot be read")],
+)
+def test_a_file_that_is_no_system_is_one_error(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=expected):
+        load_system(str(path))
+
+
+def test_an_unknown_system_suggests_a_close_one() -> None:
+    with pytest.raises(ConfigError, match="did you mean cpu_demo"):
+        load_system("cpu_dmeo")
+
+
+def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text(json.dumps(TINY_SYSTEM))
+    path = tmp_path / "child.json"
+    path.write_text(json.dumps({"extends": "base", "model": {"layers": 3}}))
+    system = load_system(str(path))
+    assert (system.name, system.model.layers, system.model.hidden_size) == ("child", 3, 14)
+
+
+def test_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"extends": "b"}')
+    (tmp_path / "b.json").write_text('{"extends": "a"}')
+    with pytest.raises(ConfigError, match="extends itself"):
+        load_system(str(tmp_path / "a.json"))
+
+
+def test_overrides_replace_values_and_either_batch_replaces_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    system = load_system(str(path), ["data.local_batch=5", "evaluation.target=0.25"])
+    assert (system.global_batch_size, system.evaluation.target) == (10, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("batch", "interval"),
+    [(448, 150_000), (2_171, 150_000), (4_343, 175_000), (4_608, 200_000), (6_144, 200_000), (6_912, 225_000),
+     (8_192, 225_000), (12_288, 275_000), (13_056, 300_000), (16_384, 325_000)],
+)  # fmt: skip
+def test_the_evaluation_interval_is_mlperfs(batch: int, interval: int) -> None:
+    assert mlperf_evaluation_interval(batch) == interval
+
+
+def test_evaluations_come_every_interval_rounded_up_to_a_step_and_at_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))  # batch 12, interval 25, 6 steps
+    assert list(load_system(str(path)).blocks()) == [(0, 3), (3, 5), (5, 6)]  # after 36, 60 and 72 samples
+    assert list(load_system(str(path), ["evaluation.max_samples=30"]).blocks()) == [(0, 3)]
+    assert list(load_system(str(path), ["evaluation.interval_samples=1"]).blocks()) == [(s, s + 1) for s in range(6)]
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_every_system_that_comes_with_the_project_loads(name: str) -> None:
+    assert load_system(name).name == name
+
+
+def test_the_schema_file_is_current() -> None:
+    assert (SYSTEMS / "schema.json").read_text() == schema(), (
+        "run: bertbench show --schema > benchmarks/bert/systems/schema.json"
+    )

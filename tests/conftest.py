@@ -1,0 +1,59 @@
+"""A tiny system and its data, made here once a session; nothing is copied into the repository."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bertbench.config import System, load_system
+from bertbench.data.prepare import Source, prepare
+from bertbench.progress import Progress
+from tests.tiny import TINY_SYSTEM, recipe_of, tiny_text
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "articles.txt"
+    path.write_text(tiny_text(Random(7), articles=60))
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """A prepared dataset for the tiny system."""
+    out = tmp_path_factory.mktemp("tiny") / "data"
+    prepare(
+        out,
+        Source(text=(text,)),
+        recipe_of(load_system(_write(out.parent / "tiny.json", TINY_SYSTEM))),
+        None,
+        Progress(False),
+    )
+    return out
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, tiny_folder: Path) -> Callable[..., System]:
+    """Load the tiny system with overrides, its data in place."""
+    path = _write(tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}})
+
+    def load(*overrides: str) -> System:
+        return load_system(path, overrides)
+
+    return load
+
+
+@pytest.fixture
+def tiny_file(tmp_path: Path, tiny_folder: Path) -> str:
+    """Path of the tiny system's file."""
+    return _write(tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}})
+
+
+def _write(path: Path, content: object) -> str:
+    path.write_text(json.dumps(content))
+    return str(path)

@@ -1,0 +1,190 @@
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from bertbench.config import load_system
+from bertbench.data import index
+from bertbench.data.batch import gather
+from bertbench.data.dataset import Dataset
+from bertbench.data.manifest import Manifest
+from bertbench.data.prepare import Source, prepare
+from bertbench.data.samples import Sample
+from bertbench.data.shards import write_split
+from bertbench.errors import DataError
+from bertbench.progress import Progress
+from tests.tiny import recipe_of
+
+# three samples of lengths 5, 7, 4 with 1, 2, 1 masked tokens, over two shards
+SAMPLES = [
+    Sample([1, 9, 2, 8, 2], [0, 0, 0, 1, 1], [3], [30], 1),
+    Sample([1, 3, 7, 2, 6, 3, 2], [0, 0, 0, 0, 1, 1, 1], [1, 5], [10, 50], 0),
+    Sample([1, 2, 3, 2], [0, 0, 1, 1], [2], [20], 1),
+]
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny dataset that a test may damage."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+
+
+def test_the_index_packs_length_and_masked_count() -> None:
+    lengths, masked = np.array([1, 2, 300, 512]), np.array([0, 1, 45, 127])
+    entries = index.pack(lengths, masked)
+    assert entries.dtype == np.uint16
+    assert index.lengths_of(entries).tolist() == lengths.tolist()
+    assert index.masked_of(entries).tolist() == masked.tolist()
+    for bad_length, bad_masked in ((0, 1), (513, 1), (10, 128)):
+        with pytest.raises(ValueError, match="the index holds"):
+            index.pack(np.array([bad_length]), np.array([bad_masked]))
+
+
+def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path) -> None:
+    split = write_split(tmp_path / "train", SAMPLES, shard_samples=2)
+    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
+    ids = np.array([2, 0, 1])
+    batch = gather(dataset.map_samples(), ids, dataset.lengths(ids))
+    assert batch.tokens_T.tolist() == SAMPLES[1].input_ids + SAMPLES[0].input_ids + SAMPLES[2].input_ids
+    assert batch.segments_T.tolist() == SAMPLES[1].segment_ids + SAMPLES[0].segment_ids + SAMPLES[2].segment_ids
+    assert batch.positions_T.tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 0, 1, 2, 3]
+    assert batch.sequences.cu_seqlens_S1.tolist() == [0, 7, 12, 16]
+    assert batch.masked_at_M.tolist() == [1, 5, 7 + 3, 12 + 2]
+    assert batch.masked_labels_M.tolist() == [10, 50, 30, 20]
+    assert batch.next_sentence_S.tolist() == [0, 1, 1]
+    assert batch.tokens_T.dtype == torch.int64
+
+
+def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:
+    with h5py.File(tiny_folder / "train" / "part_00000.h5") as file:
+        types = {name: field.dtype.str for name, field in file.items()}
+    assert types == {
+        "input_ids": "<i2", "segment_ids": "|i1", "masked_lm_positions": "<i2", "masked_lm_ids": "<i2",
+        "next_sentence_labels": "|i1", "offsets": "<i8", "masked_offsets": "<i8",
+    }  # fmt: skip
+
+
+def test_the_same_seed_gives_byte_identical_shards_in_another_process(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    system = tiny_folder.parent / "tiny.json"
+    command = [
+        sys.executable,
+        "-m",
+        "bertbench",
+        "data",
+        "prepare",
+        "--system",
+        system,
+        "--text",
+        text,
+        "--out",
+        tmp_path / "again",
+    ]
+    subprocess.run(command, check=True)
+    for path in sorted(tiny_folder.rglob("*")):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tiny_folder)).read_bytes(), path.name
+
+
+def test_held_out_documents_are_never_trained_on(tiny_folder: Path) -> None:
+    manifest = Manifest.read(tiny_folder)
+    assert manifest.eval.samples == 13
+    assert manifest.documents == 60
+    assert 0 < manifest.most_frequent_token.accuracy < 1
+
+
+def test_prepare_reuses_what_it_made_and_refuses_to_overwrite_anything_else(
+    copied: Path, text: Path, tiny_folder: Path
+) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    _, existed = prepare(copied, Source(text=(text,)), recipe, None, Progress(False))
+    assert existed
+    with pytest.raises(DataError, match=r"recipe\.seed: 12345 there, 5 asked"):
+        prepare(copied, Source(text=(text,)), type(recipe)(**{**vars(recipe), "seed": 5}), None, Progress(False))
+    assert Manifest.read(copied)
+
+
+def test_an_interrupted_prepare_leaves_nothing(tmp_path: Path, text: Path, tiny_folder: Path) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+
+    class Interrupting(Progress):
+        def say(self, text: str) -> None:
+            if "writing shards" in text:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "out", Source(text=(text,)), recipe, None, Interrupting(False))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_text_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    (tmp_path / "text").write_text("one sentence of the only article\n")
+    with pytest.raises(DataError, match="found 1 documents, of which 0 would be held out"):
+        prepare(tmp_path / "out", Source(text=(tmp_path / "text",)), recipe, None, Progress(False))
+
+
+def _truncate(folder: Path) -> None:
+    path = folder / "train" / "part_00001.h5"
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _promise_more(folder: Path) -> None:
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    content["train"]["samples"] += 1
+    path.write_text(json.dumps(content))
+
+
+def _replace_index(folder: Path) -> None:
+    np.save(folder / "train" / "index.npy", np.zeros(3, np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (_truncate, r"part_00001\.h5: found .* bytes, the manifest says"),
+        (lambda folder: (folder / "train" / "part_00001.h5").unlink(), r"part_00001\.h5: cannot be read"),
+        (_promise_more, "the manifest promises"),
+        (_replace_index, "the index holds 3"),
+        (lambda folder: (folder / "train" / "index.npy").unlink(), r"index\.npy: cannot be read"),
+        (lambda folder: (folder / "manifest.json").unlink(), r"found no manifest\.json"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": "x"}'), "found format 'x'"),
+    ],
+)
+def test_a_damaged_dataset_is_one_error(copied: Path, damage: Callable[[Path], object], expected: str) -> None:
+    damage(copied)
+    with pytest.raises(DataError, match=expected):
+        Dataset.open(copied, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("input_ids", np.zeros(5, np.int32), "found int32"),
+        ("masked_lm_ids", None, "nothing of that name"),
+        ("offsets", np.zeros(2, np.int64), "expected int64"),
+    ],
+)
+def test_a_shard_with_a_wrong_field_is_one_error(
+    copied: Path, name: str, values: np.ndarray | None, expected: str
+) -> None:
+    with h5py.File(copied / "train" / "part_00000.h5", "r+") as file:
+        del file[name]
+        if values is not None:
+            file[name] = values
+    path = copied / "manifest.json"
+    content = json.loads(path.read_text())
+    content["train"]["shards"][0]["bytes"] = (copied / "train" / "part_00000.h5").stat().st_size
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=expected):
+        Dataset.open(copied, "train").map_samples()

@@ -1,0 +1,63 @@
+from random import Random
+
+import pytest
+
+from bertbench.data.samples import Document, SampleOptions, TokenIds, create_samples
+
+IDS = TokenIds(cls=1, sep=2, mask=3, vocab_size=50)
+OPTIONS = SampleOptions(
+    max_seq_length=24, dupe_factor=3, short_seq_prob=0.1, masked_lm_prob=0.15, max_predictions_per_seq=5
+)
+
+
+def documents(count: int = 30) -> list[Document]:
+    """Every token is unique to its document's number modulo 45, so that a sample tells where it is from."""
+    random = Random(1)
+    return [[[5 + number] * random.randint(1, 9) for _ in range(random.randint(1, 8))] for number in range(count)]
+
+
+def test_the_same_seed_gives_the_same_samples_and_another_one_others() -> None:
+    assert create_samples(documents(), IDS, OPTIONS, 7) == create_samples(documents(), IDS, OPTIONS, 7)
+    assert create_samples(documents(), IDS, OPTIONS, 7) != create_samples(documents(), IDS, OPTIONS, 8)
+
+
+def test_samples_have_the_shape_of_bert() -> None:
+    for sample in create_samples(documents(), IDS, OPTIONS, 7):
+        assert 5 <= len(sample.input_ids) <= 24
+        first = sample.segment_ids.count(0)
+        assert sample.segment_ids == [0] * first + [1] * (len(sample.input_ids) - first)
+        assert sample.input_ids[0] == 1
+        assert sample.input_ids[first - 1] == sample.input_ids[-1] == 2
+        assert sample.masked_lm_positions == sorted(set(sample.masked_lm_positions))
+        assert len(sample.masked_lm_ids) == min(5, max(1, round(0.15 * len(sample.input_ids))))
+
+
+def test_the_label_says_whether_both_parts_are_from_one_document() -> None:
+    samples = create_samples(documents(), IDS, OPTIONS, 7)
+    for sample in samples:
+        restored = dict(enumerate(sample.input_ids)) | dict(
+            zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
+        )
+        parts = [
+            {restored[place] for place, segment in enumerate(sample.segment_ids) if segment == part} - {1, 2}
+            for part in (0, 1)
+        ]
+        assert (parts[0] == parts[1]) == (sample.next_sentence_label == 0)
+    share = sum(sample.next_sentence_label for sample in samples) / len(samples)
+    assert 0.4 < share < 0.8  # half of the chunks, and all chunks of one sentence
+
+
+def test_80_percent_of_masked_tokens_are_hidden_10_stay_10_are_random() -> None:
+    options = SampleOptions(24, 60, 0.1, 0.15, 5)
+    shown = [
+        (sample.input_ids[place], label)
+        for sample in create_samples(documents(), IDS, options, 7)
+        for place, label in zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
+    ]
+    assert len(shown) > 10_000
+    assert sum(token == 3 for token, _ in shown) / len(shown) == pytest.approx(0.8 + 0.1 / 50, abs=0.02)
+    assert sum(token == label for token, label in shown) / len(shown) == pytest.approx(0.1 + 0.1 / 50, abs=0.02)
+
+
+def test_one_document_alone_is_enough() -> None:
+    assert create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)

@@ -1,0 +1,97 @@
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from bertbench.data.corpus import python_documentation, text_articles, wiki_articles
+from bertbench.data.sentences import split_sentences
+from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertbench.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "sentences"),
+    [
+        ("One. Two!  Three?", ["One.", "Two!", "Three?"]),
+        ("It holds, e.g. Here, i.e. There. Next.", ["It holds, e.g. Here, i.e. There.", "Next."]),
+        ('He said "Stop." Then he left.', ['He said "Stop."', "Then he left."]),
+        ("Version 3.11 is out. see below", ["Version 3.11 is out. see below"]),
+        ("  \n ", []),
+    ],
+)
+def test_sentences_end_where_a_reader_ends_them(paragraph: str, sentences: list[str]) -> None:
+    assert split_sentences(paragraph) == sentences
+
+
+def test_blank_lines_separate_articles(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a b.\nc.\n\n\nd.\n")
+    assert list(text_articles(path)) == [["a b.", "c."], ["d."]]
+
+
+def test_wikipedia_blocks_become_articles_without_their_title(tmp_path: Path) -> None:
+    path = tmp_path / "wiki_00"
+    path.write_text(
+        '<doc id="1" url="u" title="T">\nT\n\nFirst one. Second one.\nThird.\n</doc>\n<doc id="2">\nU\n\nX.\n</doc>\n'
+    )
+    assert list(wiki_articles(path)) == [["First one.", "Second one.", "Third."], ["X."]]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<doc>\nT\nA.\n", "ends inside"),
+        ("</doc>\n", "without a <doc>"),
+        ("A.\n", "outside a <doc>"),
+        ("<doc>\n<doc>\n", "inside a <doc>"),
+    ],
+)
+def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "wiki_00"
+    path.write_text(content)
+    with pytest.raises(DataError, match=expected):
+        list(wiki_articles(path))
+
+
+def test_unreadable_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        list(text_articles(tmp_path / "none"))
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        list(text_articles(tmp_path / "latin"))
+
+
+def test_the_documentation_of_python_is_prose() -> None:
+    articles = list(islice(python_documentation(), 300))
+    words = [word for article in articles for sentence in article for word in sentence.split()]
+    assert len(words) > 10_000
+    assert ">>>" not in words
+
+
+def test_a_trained_vocabulary_has_its_size_and_encodes_what_it_saw() -> None:
+    vocabulary = Vocabulary.train(["the cat sat on the mat", "The mat."] * 3, 60)
+    assert vocabulary.tokens[:5] == SPECIAL_TOKENS
+    assert len(vocabulary) <= 60
+    (ids,) = vocabulary.encode(["THE mat qqq"])
+    pieces = [vocabulary.tokens[number] for number in ids]
+    assert pieces[:2] == ["the", "mat"]
+    assert pieces[2:] == ["[UNK]"]
+
+
+def test_a_vocabulary_too_small_for_its_characters_is_refused() -> None:
+    with pytest.raises(DataError, match="fill a vocabulary of 9"):
+        Vocabulary.train(["some letters"], 9)
+
+
+@pytest.mark.parametrize(("content", "expected"), [("a\nb\n", r"no entry \[PAD\]"), ("a\na\n", "'a' more than once")])
+def test_a_vocabulary_file_needs_special_tokens_and_no_repetition(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text(content)
+    with pytest.raises(DataError, match=expected):
+        Vocabulary.read(path)
+
+
+def test_the_greek_final_sigma_is_lower_cased_as_python_does() -> None:
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "\u03c3\u03bf\u03c2"))  # sigma omicron final-sigma
+    (ids,) = vocabulary.encode(["\u03a3\u039f\u03a3"])
+    assert ids == [5]

@@ -1,0 +1,92 @@
+import numpy as np
+import torch
+from torch.nn import functional
+
+from bertbench.model.attention import attention
+from bertbench.model.bert import Bert, Scores
+from bertbench.model.sequences import EqualLengths, Sequences
+from bertbench.model.shape import BertShape
+
+TINY = BertShape(
+    vocab_size=41, hidden_size=14, layers=2, attention_heads=2, feed_forward_size=23, max_positions=17,
+    hidden_dropout=0.0, attention_dropout=0.0,
+)  # fmt: skip
+
+
+def tiny_bert() -> Bert:
+    model = Bert(TINY)
+    model.initialize(torch.Generator().manual_seed(3))
+    return model
+
+
+def scores(model: Bert, tokens: torch.Tensor, lengths: list[int]) -> Scores:
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    return model(
+        tokens, torch.zeros_like(tokens), positions, Sequences.of(np.array(lengths)), torch.arange(len(tokens))
+    )
+
+
+def test_bert_large_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model = Bert(BertShape())
+    assert sum(parameter.numel() for parameter in model.parameters()) == 336_232_258
+
+
+def test_sequences_of_equal_length_are_grouped() -> None:
+    layout = Sequences.of(np.array([7, 7, 5, 3, 3, 3]))
+    assert layout.cu_seqlens_S1.tolist() == [0, 7, 14, 19, 22, 25, 28]
+    assert layout.groups == (EqualLengths(0, 2, 7), EqualLengths(14, 1, 5), EqualLengths(19, 3, 3))
+
+
+def test_a_sequence_never_sees_another_one() -> None:
+    model = tiny_bert().eval()
+    lengths = [11, 7, 7]
+    tokens = torch.randint(41, (25,), generator=torch.Generator().manual_seed(1))
+    changed = tokens.clone()
+    changed[11:18] = (changed[11:18] + 1) % 41
+    before, after = scores(model, tokens, lengths), scores(model, changed, lengths)
+    others = [*range(11), *range(18, 25)]
+    assert torch.equal(before.masked_lm_MV[others], after.masked_lm_MV[others])
+    assert torch.equal(before.next_sentence_S2[[0, 2]], after.next_sentence_S2[[0, 2]])
+    assert not torch.equal(before.masked_lm_MV[11:18], after.masked_lm_MV[11:18])
+
+
+def test_a_batch_scores_as_its_sequences_do_alone() -> None:
+    model = tiny_bert().eval()
+    lengths = [11, 7, 7, 2]
+    tokens = torch.randint(41, (27,), generator=torch.Generator().manual_seed(1))
+    together = scores(model, tokens, lengths).masked_lm_MV
+    alone = [scores(model, part, [len(part)]).masked_lm_MV for part in tokens.split(lengths)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)  # other matrix sizes, other rounding
+
+
+def test_attention_and_its_gradient_equal_padded_attention_with_a_mask() -> None:
+    lengths, heads, width = [11, 7, 7, 2], 3, 5
+    generator = torch.Generator().manual_seed(2)
+    qkv = torch.randn(27, 3, heads, width, generator=generator, requires_grad=True)
+    weights = torch.randn(27, heads, width, generator=generator)
+    (attention(qkv, Sequences.of(np.array(lengths)), 0.0) * weights).sum().backward()
+    ours = qkv.grad
+    padded_qkv = qkv.detach().clone().requires_grad_()
+    rows = torch.nn.utils.rnn.pad_sequence(list(padded_qkv.split(lengths)), batch_first=True)
+    mask = torch.arange(11)[None, :] < torch.tensor(lengths)[:, None]
+    query, key, value = (rows[:, :, part].transpose(1, 2) for part in range(3))
+    out = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :])
+    (out.transpose(1, 2)[mask] * weights).sum().backward()
+    torch.testing.assert_close(ours, padded_qkv.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model = Bert(BertShape(**{**vars(TINY), "hidden_dropout": 0.5, "attention_dropout": 0.5}))
+    model.initialize(torch.Generator().manual_seed(3))
+    tokens = torch.arange(12)
+    assert not torch.equal(scores(model, tokens, [12]).masked_lm_MV, scores(model, tokens, [12]).masked_lm_MV)
+    model.eval()
+    assert torch.equal(scores(model, tokens, [12]).masked_lm_MV, scores(model, tokens, [12]).masked_lm_MV)
+
+
+def test_the_decoder_is_the_word_embedding() -> None:
+    model = tiny_bert()
+    scores(model, torch.arange(12), [12]).masked_lm_MV[:, 40].sum().backward()
+    assert model.embeddings.word.weight.grad is not None
+    assert model.embeddings.word.weight.grad[40].abs().sum() > 0  # token 40 was never embedded

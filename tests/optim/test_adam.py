@@ -1,0 +1,80 @@
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.options import AdamOptions
+
+
+def with_gradients(*shapes: tuple[int, ...]) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(5)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    return parameters
+
+
+def test_adam_equals_torchs_adamw() -> None:
+    ours = with_gradients((7, 3), (5, 2))
+    theirs = copy.deepcopy(ours)
+    for parameter, original in zip(theirs, ours, strict=True):
+        parameter.grad = original.grad.clone()
+    optimizer = MultiTensorAdam(ours, AdamOptions(0.8, 0.95, 1e-6, 0.1), trust_ratio=False)
+    reference = torch.optim.AdamW(theirs, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
+    for _ in range(5):
+        optimizer.step(0.01)
+        reference.step()
+    for parameter, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(parameter, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_lambs_first_step_as_worked_out_by_hand() -> None:
+    # first step: m = g, v = g * g after bias correction, so m / (sqrt(v) + eps) is the sign of g (eps is tiny)
+    weight = nn.Parameter(torch.tensor([[3.0, -4.0]]))  # norm 5
+    weight.grad = torch.tensor([[0.2, 0.7]])
+    MultiTensorAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.5), trust_ratio=True).step(0.1)
+    update = [1 + 0.5 * 3, 1 - 0.5 * 4]  # 2.5, -1
+    ratio = 5 / math.hypot(*update)
+    expected = [[3 - 0.1 * ratio * update[0], -4 - 0.1 * ratio * update[1]]]
+    torch.testing.assert_close(weight.detach(), torch.tensor(expected))
+
+
+def test_biases_and_norms_get_neither_decay_nor_trust_ratio() -> None:
+    bias = nn.Parameter(torch.tensor([3.0, -4.0]))
+    bias.grad = torch.tensor([0.2, 0.7])
+    MultiTensorAdam([bias], AdamOptions(0.9, 0.999, 1e-12, 0.5), trust_ratio=True).step(0.1)
+    torch.testing.assert_close(bias.detach(), torch.tensor([2.9, -4.1]))
+
+
+@pytest.mark.parametrize("zero", ["weight", "gradient"])
+def test_the_trust_ratio_is_one_where_a_norm_is_zero(zero: str) -> None:
+    weight = nn.Parameter(torch.zeros(1, 2) if zero == "weight" else torch.ones(1, 2))
+    weight.grad = torch.zeros(1, 2) if zero == "gradient" else torch.tensor([[0.3, -0.3]])
+    MultiTensorAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.0), trust_ratio=True).step(0.1)
+    expected = [[-0.1, 0.1]] if zero == "weight" else [[1.0, 1.0]]
+    torch.testing.assert_close(weight.detach(), torch.tensor(expected))
+
+
+def test_a_fused_query_key_value_matrix_counts_as_three_tensors() -> None:
+    (fused,) = with_gradients((6, 5))
+    parts = [nn.Parameter(part.clone()) for part in fused.detach().chunk(3)]
+    for part, gradient in zip(parts, fused.grad.chunk(3), strict=True):
+        part.grad = gradient.clone()
+    MultiTensorAdam([fused], AdamOptions(), trust_ratio=True, fused={fused: 3}).step(0.1)
+    MultiTensorAdam(parts, AdamOptions(), trust_ratio=True).step(0.1)
+    assert torch.equal(fused, torch.cat(list(parts)))
+
+
+def test_reset_forgets_every_step() -> None:
+    (once,) = with_gradients((4, 3))
+    twice = nn.Parameter(once.detach().clone())
+    twice.grad = once.grad.clone()
+    optimizer = MultiTensorAdam([twice], AdamOptions(), trust_ratio=False)
+    optimizer.step(0.0)
+    optimizer.reset()
+    optimizer.step(0.1)
+    MultiTensorAdam([once], AdamOptions(), trust_ratio=False).step(0.1)
+    assert torch.equal(once, twice)

@@ -1,0 +1,57 @@
+"""Run a function on real gloo processes: `run_ranks(2, function, *arguments)` returns what each rank returned."""
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bertbench.world import join
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+# Importing torch takes seconds: the server does it once, ranks are forked from it.
+_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
+_LIMIT_S = 60
+
+
+def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call function(world, *arguments) on `count` ranks; raises AssertionError with the failures."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(count)]
+    processes = [
+        _CONTEXT.Process(target=_rank, args=(rank, count, port, sender, function, arguments))
+        for rank, (_, sender) in enumerate(pipes)
+    ]
+    for process in processes:
+        process.start()
+    answers = []
+    for receiver, _ in pipes:
+        assert receiver.poll(_LIMIT_S), "a rank gave no answer"
+        answers.append(receiver.recv())
+    for process in processes:
+        process.join(_LIMIT_S)
+        process.kill()
+    failures = [text for failed, text in answers if failed]
+    assert not failures, "\n".join(failures)
+    return [value for _, value in answers]
+
+
+def _rank(rank: int, count: int, port: int, sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+    )  # fmt: skip
+    try:
+        sender.send((False, _joined(function, arguments)))
+    except BaseException:  # noqa: BLE001 - whatever it was, the test must see it
+        sender.send((True, traceback.format_exc()))
+        os._exit(1)
+
+
+def _joined(function: Callable[..., Any], arguments: Any) -> Any:
+    with join("cpu", timeout_s=20) as world:
+        return function(world, *arguments)

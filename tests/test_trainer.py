@@ -1,0 +1,167 @@
+"""The step on real gloo processes: what must not depend on how the work is split."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bertbench.config import System
+from bertbench.data.batch import gather
+from bertbench.data.loader import load_steps
+from bertbench.data.sampler import Sampler
+from bertbench.evaluate import HeldOut
+from bertbench.model.bert import Bert
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.seeding import derive
+from bertbench.train import open_data
+from bertbench.trainer import Trainer
+from bertbench.world import World
+from tests.ranks import run_ranks
+
+# fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
+LOSS_TOLERANCE = 2e-5
+
+
+def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
+    """Losses of the first steps of each run, a system and a seed, as metrics.jsonl has them."""
+    return [losses_of(world, system, seed) for system, seed in runs]
+
+
+def losses_of(world: World, system: System, seed: int) -> list[float]:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, seed)
+    parts = system.data.gradient_accumulation_steps
+    sampler = Sampler(training, system.global_batch_size, seed, world.size, parts, system.loss.normalize)
+    steps = load_steps(sampler, training.map_samples(), range(5), world.rank, world.device)
+    answer = [world.sum(trainer.step(number, step)[0]).item() for number, step in enumerate(steps)]
+    trainer.close()
+    return answer
+
+
+def accuracy(world: World, system: System) -> float:
+    trainer = Trainer(system, world, 11)
+    measured = HeldOut(open_data(system)[1], 5, world).accuracy(trainer.model, "fp32")
+    trainer.close()
+    return measured
+
+
+def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Callable[..., System]) -> None:
+    names = ("optimizer.name=adam", "optimizer.name=lamb")
+    one = "launch.ranks_per_node=1"
+    (alone_and_in_parts,) = run_ranks(
+        1, losses, *((tiny(name, one, f"data.gradient_accumulation_steps={n}"), 11) for name in names for n in (1, 2))
+    )
+    on_two, on_two_again = run_ranks(
+        2, losses, *((tiny(name, f"data.gradient_accumulation_steps={n}"), 11) for name in names for n in (1, 3))
+    )
+    assert on_two == on_two_again
+    for first in (0, 2):  # adam, lamb
+        alone = alone_and_in_parts[first]
+        assert alone[-1] < alone[0]
+        for other in (alone_and_in_parts[first + 1], on_two[first], on_two[first + 1]):
+            assert other == pytest.approx(alone, abs=LOSS_TOLERANCE)
+    assert on_two[0] != pytest.approx(on_two[2], abs=1e-3)
+
+
+def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Callable[..., System]) -> None:
+    by_rank = run_ranks(2, loss_of_uneven_step, tiny("loss.normalize=rank"))[0]
+    (means,) = run_ranks(1, means_of_uneven_step, tiny("launch.ranks_per_node=1"))
+    assert by_rank == pytest.approx(sum(means) / 2, abs=LOSS_TOLERANCE)
+    globally = run_ranks(2, loss_of_uneven_step, tiny())[0]
+    assert globally != pytest.approx(by_rank, abs=1e-4)
+
+
+def uneven_step(sampler: Sampler) -> int:
+    """A step in which two ranks have different numbers of masked tokens."""
+    masked = sampler.dataset.masked
+    return next(
+        step for step in range(99) if len({masked(sampler.share(step, rank)[0].ids).sum() for rank in (0, 1)}) == 2
+    )
+
+
+def loss_of_uneven_step(world: World, system: System) -> float:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    sampler = Sampler(training, 12, 11, 2, 1, system.loss.normalize)
+    step = uneven_step(sampler)
+    (loaded,) = load_steps(sampler, training.map_samples(), range(step, step + 1), world.rank, world.device)
+    loss = world.sum(trainer.step(0, loaded)[0]).item()
+    trainer.close()
+    return loss
+
+
+def means_of_uneven_step(world: World, system: System) -> list[float]:
+    """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    sampler = Sampler(training, 12, 11, 2, 1, "global")
+    step, means = uneven_step(sampler), []
+    for rank in (0, 1):
+        ids = sampler.share(step, rank)[0].ids
+        batch = gather(training.map_samples(), ids, training.lengths(ids))
+        scores = trainer.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
+        means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
+    trainer.close()
+    return means
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Callable[..., System]) -> None:
+    system = tiny("model.hidden_dropout=0.1", "model.attention_dropout=0.1")
+    first, again, other = run_ranks(2, losses, (system, 11), (system, 11), (system, 12))[0]
+    assert first == again
+    assert first != other
+
+
+def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny: Callable[..., System]) -> None:
+    answers = {ranks: run_ranks(ranks, accuracy, tiny(f"launch.ranks_per_node={ranks}")) for ranks in (1, 2, 3)}
+    assert len({value for values in answers.values() for value in values}) == 1
+
+
+def test_a_gradient_over_the_limit_is_scaled_to_it(tiny: Callable[..., System]) -> None:
+    norms = run_ranks(2, clipped_norm, tiny("clip.max_norm=0.125"))
+    assert norms[0] == norms[1]
+    before, after = norms[0]
+    assert before > 0.125
+    assert after == pytest.approx(0.125, rel=1e-4)
+
+
+def clipped_norm(world: World, system: System) -> tuple[float, float]:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    seen: list[float] = []
+
+    class Recording(MultiTensorAdam):
+        def step(self, learning_rate: float) -> None:
+            seen.append(torch.nn.utils.get_total_norm([p.grad for p in trainer.model.parameters()]).item())
+
+    trainer.optimizer = Recording(trainer.model.parameters(), system.optimizer.options(), trust_ratio=False)
+    sampler = Sampler(training, 12, 11, 2, 1, "global")
+    step = next(load_steps(sampler, training.map_samples(), range(1), world.rank, world.device))
+    _, norm, _ = trainer.step(0, step)
+    trainer.close()
+    return norm.item(), seen[0]
+
+
+def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Callable[..., System]) -> None:
+    run_ranks(2, check_untouched, tiny())
+
+
+def check_untouched(world: World, system: System) -> None:
+    trainer = Trainer(system, world, 11)
+    fresh = Bert(system.model.shape())
+    fresh.initialize(torch.Generator().manual_seed(derive(11, "weights")))
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, fresh.state_dict()[name]), name
+    assert trainer.optimizer.steps == 0
+    assert all(not moment.any() for moments in trainer.optimizer._moments.values() for moment in moments)
+    assert all(not parameter.grad.any() for parameter in trainer.model.parameters())
+    trainer.close()
+
+
+def test_bf16_trains_close_to_fp32(tiny: Callable[..., System]) -> None:
+    systems = [tiny("launch.ranks_per_node=1", f"precision.compute={kind}") for kind in ("fp32", "bf16")]
+    ((fp32, bf16),) = run_ranks(1, losses, *((system, 11) for system in systems))
+    assert bf16 != fp32
+    assert bf16 == pytest.approx(fp32, rel=0.02)  # bf16 keeps 8 bits
