@@ -88,6 +88,7 @@ class Run:
         self.status = constants.ABORTED
         self.reason: str | None = None
         self.samples = 0
+        self.accuracy = 0.0
 
     @contextmanager
     def training(self, first_sample: int, samples: int) -> Iterator[None]:
@@ -108,6 +109,7 @@ class Run:
 
     def measured(self, accuracy: float) -> None:
         """The accuracy that the evaluation in progress found."""
+        self.accuracy = accuracy
         self._log.point(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: self.samples})
 
     def success(self) -> None:

@@ -48,7 +48,8 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))
         return 0
     except ChildFailedError as failed:
-        rank, failure = failed.get_first_failure()
+        # A rank that was killed is the cause; those that lost contact with it may have been noticed first.
+        rank, failure = min(failed.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
         if failure.exitcode == TARGET_MISSED:
             return TARGET_MISSED
         if failure.exitcode < 0:

@@ -16,6 +16,9 @@ from bertbench.errors import RunError
 from bertbench.world import World
 
 
+_FIELDS = ("step", "samples", "loss", "lr", "grad_norm", "step_ms")
+
+
 class Metrics:
     """Collects steps; rank 0 writes them."""
 
@@ -51,14 +54,8 @@ class Metrics:
         norms = torch.stack(self._norms).tolist()
         for row, loss, norm in zip(self._rows, losses, norms, strict=True):
             if self._file:
-                line = {
-                    "step": row["step"],
-                    "samples": row["samples"],
-                    "loss": loss,
-                    "lr": row["lr"],
-                    "grad_norm": norm,
-                }
-                self._file.write(json.dumps({**line, "step_ms": row["step_ms"]}) + "\n")
+                line = {**row, "loss": _digits(loss), "lr": _digits(row["lr"]), "grad_norm": _digits(norm)}
+                self._file.write(json.dumps({field: line[field] for field in _FIELDS}) + "\n")
             if not math.isfinite(loss):
                 raise RunError(
                     f"the loss of step {row['step']} is {loss}; "
@@ -77,3 +74,8 @@ class Metrics:
     ) -> None:
         if self._file:
             self._file.close()
+
+
+def _digits(value: float) -> float:
+    """Nine significant digits: what a 32-bit float holds, exactly."""
+    return float(f"{value:.9g}")

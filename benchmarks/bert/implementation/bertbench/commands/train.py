@@ -13,9 +13,10 @@ from typing import NoReturn
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
+from bertbench.data.manifest import Manifest
 from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
-from bertbench.paths import runs_folder
+from bertbench.paths import data_folder, runs_folder
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles, reserve
 from bertbench.train import open_data, train
@@ -107,6 +108,7 @@ def _as_rank(system: System, arguments: argparse.Namespace) -> int:
                 progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
                 ended = train(system, world, seed, files, progress)
                 progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
+                progress.say(_against_guessing(system, ended.accuracy))
         return 0 if ended.reason is None else TARGET_MISSED
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
@@ -114,6 +116,14 @@ def _as_rank(system: System, arguments: argparse.Namespace) -> int:
         if not lost_contact(error):
             raise
         _leave(world, f"stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code)
+
+
+def _against_guessing(system: System, accuracy: float) -> str:
+    guess = Manifest.read(data_folder(system.data.path)).most_frequent_token
+    return (
+        f"accuracy {accuracy:.4f}; always guessing the most frequent token, {guess.token!r}, scores "
+        f"{guess.accuracy:.4f}: {accuracy / guess.accuracy:.1f} times as much"
+    )
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:
