@@ -48,10 +48,11 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))
         return 0
     except ChildFailedError as failed:
+        # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
+        if any(failure.exitcode == TARGET_MISSED for failure in failed.failures.values()):
+            return TARGET_MISSED
         # A rank that was killed is the cause; those that lost contact with it may have been noticed first.
         rank, failure = min(failed.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
-        if failure.exitcode == TARGET_MISSED:
-            return TARGET_MISSED
         if failure.exitcode < 0:
             reason = f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}"
         else:

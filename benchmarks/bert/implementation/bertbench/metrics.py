@@ -15,7 +15,6 @@ import torch
 from bertbench.errors import RunError
 from bertbench.world import World
 
-
 _FIELDS = ("step", "samples", "loss", "lr", "grad_norm", "step_ms")
 
 
