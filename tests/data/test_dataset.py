@@ -13,6 +13,7 @@ import torch
 from bertbench.config import load_system
 from bertbench.data import index
 from bertbench.data.batch import gather
+from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset
 from bertbench.data.manifest import Manifest
 from bertbench.data.prepare import Source, prepare
@@ -48,7 +49,7 @@ def test_the_index_packs_length_and_masked_count() -> None:
 
 
 def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path) -> None:
-    split = write_split(tmp_path / "train", SAMPLES, shard_samples=2)
+    split = write_split(tmp_path / "train", [Columns.of(SAMPLES)], shard_samples=2)
     dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
     ids = np.array([2, 0, 1])
     batch = gather(dataset.map_samples(), ids, dataset.lengths(ids))
@@ -96,8 +97,10 @@ def test_the_same_seed_gives_byte_identical_shards_in_another_process(
 
 def test_held_out_documents_are_never_trained_on(tiny_folder: Path) -> None:
     manifest = Manifest.read(tiny_folder)
+    assert manifest.eval is not None
     assert manifest.eval.samples == 13
     assert manifest.documents == 60
+    assert manifest.most_frequent_token is not None
     assert 0 < manifest.most_frequent_token.accuracy < 1
 
 

@@ -57,9 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         manifest, existed = prepare(out, source, recipe, arguments.vocab, progress)
         done = "reusing" if existed else "wrote"
-        progress.say(
-            f"{done} {out}: {manifest.train.samples:,} training and {manifest.eval.samples:,} evaluation samples"
-        )
+        samples = {name: split.samples for name, split in manifest.splits().items()}
+        progress.say(f"{done} {out}: " + ", ".join(f"{count:,} {name} samples" for name, count in samples.items()))
     if arguments.json:
         print(json.dumps({"path": str(out), "reused": existed, **asdict(manifest)}, indent=2))
     return 0

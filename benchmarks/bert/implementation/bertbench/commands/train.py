@@ -120,6 +120,8 @@ def _as_rank(system: System, arguments: argparse.Namespace) -> int:
 
 def _against_guessing(system: System, accuracy: float) -> str:
     guess = Manifest.read(data_folder(system.data.path)).most_frequent_token
+    if guess is None:
+        return f"accuracy {accuracy:.4f}"
     return (
         f"accuracy {accuracy:.4f}; always guessing the most frequent token, {guess.token!r}, scores "
         f"{guess.accuracy:.4f}: {accuracy / guess.accuracy:.1f} times as much"

@@ -53,7 +53,9 @@ class Dataset:
 
         Raises DataError if something is missing, truncated, or doesn't match the manifest.
         """
-        split: Split = getattr(Manifest.read(folder), name)
+        split: Split | None = getattr(Manifest.read(folder), name)
+        if split is None or not split.samples:
+            raise DataError(f"{folder}: holds no {name} samples; prepare them with `bertbench data prepare`")
         for shard in split.shards:
             _check_size(folder / name / shard.name, shard)
         path = folder / name / INDEX_NAME
@@ -67,8 +69,6 @@ class Dataset:
                 f"{folder}: the manifest promises {split.samples:,} {name} samples, its shards {promised:,}, the index "
                 f"holds {len(entries_N):,}; they belong to different datasets, prepare the data again"
             )
-        if not split.samples:
-            raise DataError(f"{folder}: holds no {name} samples; prepare it again with more text")
         return cls(folder, name, split, entries_N)
 
     def __len__(self) -> int:

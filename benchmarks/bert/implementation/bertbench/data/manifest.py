@@ -58,10 +58,15 @@ class Manifest:
     tool_version: str
     documents: int
     tokenizer: Tokenizer
-    most_frequent_token: Guess
-    train: Split
-    eval: Split
+    most_frequent_token: Guess | None
+    """Known where the evaluation samples are."""
+    train: Split | None
+    eval: Split | None
     format: str = FORMAT
+
+    def splits(self) -> dict[str, Split]:
+        """The splits that are there, by name."""
+        return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
 
     def write(self, folder: Path) -> None:
         """Write folder/manifest.json."""
@@ -88,9 +93,9 @@ class Manifest:
                 **{
                     **content,
                     "tokenizer": Tokenizer(**content["tokenizer"]),
-                    "most_frequent_token": Guess(**content["most_frequent_token"]),
-                    "train": _split(content["train"]),
-                    "eval": _split(content["eval"]),
+                    "most_frequent_token": content["most_frequent_token"] and Guess(**content["most_frequent_token"]),
+                    "train": content["train"] and _split(content["train"]),
+                    "eval": content["eval"] and _split(content["eval"]),
                 }
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from bertbench import __version__
 from bertbench.data import corpus
+from bertbench.data.columns import Columns
 from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Tokenizer
 from bertbench.data.samples import Document, Sample, SampleOptions, TokenIds, create_samples
 from bertbench.data.shards import file_sha256, write_split
@@ -112,8 +113,8 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
                 len(vocabulary), vocabulary.sha256, {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
             ),
             most_frequent_token=_best_guess(evaluation, vocabulary),
-            train=write_split(folder / "train", train, recipe.shard_samples),
-            eval=write_split(folder / "eval", evaluation, recipe.shard_samples),
+            train=write_split(folder / "train", [Columns.of(train)], recipe.shard_samples),
+            eval=write_split(folder / "eval", [Columns.of(evaluation)], recipe.shard_samples),
         )
         (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
         manifest.write(folder)

@@ -1,0 +1,127 @@
+"""Many samples as flat arrays: how samples move between readers, writers, shuffles and shards.
+
+Shapes: N samples, T tokens in all of them, M masked tokens in all of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.data.index import MAX_LENGTH, MAX_MASKED
+from bertbench.data.samples import Sample
+
+Array = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """N samples, one after the other in every array; the field names are MLPerf's."""
+
+    lengths: Array
+    """[N] tokens of each sample."""
+    masked: Array
+    """[N] masked tokens of each sample."""
+    input_ids: Array
+    """[T] int16."""
+    segment_ids: Array
+    """[T] int8."""
+    masked_lm_positions: Array
+    """[M] int16, counted from the start of the sample."""
+    masked_lm_ids: Array
+    """[M] int16."""
+    next_sentence_labels: Array
+    """[N] int8."""
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Self:
+        """Pack samples."""
+
+        def flat(name: str, dtype: type[np.integer]) -> Array:
+            return np.fromiter(chain.from_iterable(getattr(sample, name) for sample in samples), dtype)
+
+        return cls(
+            lengths=np.array([len(sample.input_ids) for sample in samples], np.int64),
+            masked=np.array([len(sample.masked_lm_ids) for sample in samples], np.int64),
+            input_ids=flat("input_ids", np.int16),
+            segment_ids=flat("segment_ids", np.int8),
+            masked_lm_positions=flat("masked_lm_positions", np.int16),
+            masked_lm_ids=flat("masked_lm_ids", np.int16),
+            next_sentence_labels=np.array([sample.next_sentence_label for sample in samples], np.int8),
+        )
+
+    @classmethod
+    def joined(cls, blocks: Sequence["Columns"]) -> Self:
+        """One block of several, in their order; at least one is needed."""
+        return cls(*(np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(cls)))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, rows: NDArray[np.int64]) -> "Columns":
+        """The samples at these rows, in this order."""
+        tokens, masked = spans(self.lengths, rows), spans(self.masked, rows)
+        return Columns(
+            lengths=self.lengths[rows],
+            masked=self.masked[rows],
+            input_ids=self.input_ids[tokens],
+            segment_ids=self.segment_ids[tokens],
+            masked_lm_positions=self.masked_lm_positions[masked],
+            masked_lm_ids=self.masked_lm_ids[masked],
+            next_sentence_labels=self.next_sentence_labels[rows],
+        )
+
+    def split(self, samples: int) -> Iterator["Columns"]:
+        """Consecutive blocks of `samples` each; the last one may be smaller."""
+        for start in range(0, len(self), samples):
+            yield self.take(np.arange(start, min(start + samples, len(self))))
+
+    def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
+        """The first sample that no model could train on, and what is wrong with it; None if all are sound."""
+        starts_of_masked = np.repeat(self.lengths, self.masked)
+        token_row, masked_row = (
+            np.repeat(np.arange(len(self)), self.lengths),
+            np.repeat(np.arange(len(self)), self.masked),
+        )
+        checks: tuple[tuple[Any, Any, str], ...] = (
+            (np.arange(len(self)), (self.lengths < 1) | (self.lengths > max_length), f"not 1 to {max_length} tokens"),
+            (
+                np.arange(len(self)),
+                (self.masked < 1) | (self.masked > MAX_MASKED),
+                f"not 1 to {MAX_MASKED} masked tokens",
+            ),
+            (
+                token_row,
+                (self.input_ids < 0) | (self.input_ids >= vocab_size),
+                f"a token id outside 0 to {vocab_size - 1}",
+            ),
+            (token_row, (self.segment_ids < 0) | (self.segment_ids > 1), "a segment id other than 0 and 1"),
+            (
+                masked_row,
+                (self.masked_lm_positions < 0) | (self.masked_lm_positions >= starts_of_masked),
+                "a masked position beyond the sample's length",
+            ),
+            (
+                masked_row,
+                (self.masked_lm_ids < 0) | (self.masked_lm_ids >= vocab_size),
+                f"a label outside 0 to {vocab_size - 1}",
+            ),
+            (
+                np.arange(len(self)),
+                (self.next_sentence_labels < 0) | (self.next_sentence_labels > 1),
+                "a next-sentence label other than 0 and 1",
+            ),
+        )
+        found = [(int(rows[np.argmax(bad)]), text) for rows, bad, text in checks if bad.any()]
+        return min(found, default=None)
+
+
+def spans(lengths: Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places, in an array of items laid end to end, of the items at `rows`: their spans one after the other."""
+    starts = np.concatenate(([0], np.cumsum(lengths)))[rows]
+    chosen = lengths[rows].astype(np.int64)
+    ends = np.cumsum(chosen)
+    return np.repeat(starts - (ends - chosen), chosen) + np.arange(ends[-1] if len(ends) else 0)
