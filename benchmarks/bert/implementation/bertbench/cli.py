@@ -27,7 +27,7 @@ COMMANDS = (
     Command("show", "print a system as a run sees it, resolved", "show"),
     Command("detect", "describe the machine at hand"),
     Command("data prepare", "make a dataset from text", "data_prepare"),
-    Command("data shuffle", "shuffle a dataset over its shards"),
+    Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
     Command("data verify", "recompute a dataset's checksums and counts"),
     Command("data show", "print what a dataset holds"),
     Command("data export", "write a dataset in a published layout"),

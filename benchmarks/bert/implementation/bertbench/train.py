@@ -9,7 +9,6 @@ from mlperf_logging.mllog import constants
 from bertbench.caches import clear_caches
 from bertbench.config import System
 from bertbench.data.dataset import Dataset
-from bertbench.data.index import lengths_of
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
@@ -82,22 +81,27 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
     Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
     """
     folder = data_folder(system.data.path)
-    if not folder.exists():
+    held_out_folder = data_folder(system.data.eval_path or system.data.path)
+    for each in (folder, held_out_folder):
+        if not each.exists():
+            raise DataError(
+                f"{each}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
+            )
+    tokenizer = Manifest.read(folder).tokenizer
+    if tokenizer != Manifest.read(held_out_folder).tokenizer:
         raise DataError(
-            f"{folder}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
+            f"{folder} and {held_out_folder} use different vocabularies; prepare both with the same --vocab"
         )
-    entries = Manifest.read(folder).tokenizer.vocab_size
-    if entries > system.model.vocab_size:
+    if tokenizer.vocab_size > system.model.vocab_size:
         raise ConfigError(
-            f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
-            "raise model.vocab_size to at least as much"
+            f"{folder}: the vocabulary has {tokenizer.vocab_size:,} entries, model.vocab_size is "
+            f"{system.model.vocab_size:,}; raise model.vocab_size to at least as much"
         )
-    training, held_out = Dataset.open(folder, "train"), Dataset.open(folder, "eval")
+    training, held_out = Dataset.open(folder, "train"), Dataset.open(held_out_folder, "eval")
     for split in (training, held_out):
-        longest = int(lengths_of(split.entries_N).max())
-        if longest > system.model.max_positions:
+        if split.split.longest > system.model.max_positions:
             raise ConfigError(
-                f"{folder}: the longest {split.name} sample has {longest} tokens, model.max_positions is "
+                f"{split.folder}: the longest {split.name} sample has {split.split.longest} tokens, model.max_positions is "
                 f"{system.model.max_positions}; raise it to at least as much"
             )
     return training, held_out

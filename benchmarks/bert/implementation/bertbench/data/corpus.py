@@ -164,7 +164,7 @@ def wiki_articles(path: Path) -> Iterator[Article]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8", newline="\n") as lines:
             yield from lines
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a text file") from error
