@@ -42,7 +42,7 @@ COMMANDS = (
     Command("launch", "start runs of a system", "launch"),
     Command("balance", "compare ways to deal batches to ranks"),
     Command("bench step", "measure the training step"),
-    Command("bench data", "measure the loader"),
+    Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine"),
     Command("bench optim", "measure the optimisers"),
     Command("bench overlap", "measure communication hidden behind the backward pass"),

@@ -80,7 +80,7 @@ def provenance() -> dict[str, object]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "tree_dirty": bool(_git("status", "--porcelain")),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": available_cores(),
         "operating_system": platform.platform(),
         "python": platform.python_version(),
@@ -100,7 +100,8 @@ def _git(*arguments: str) -> str | None:
     return answer.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

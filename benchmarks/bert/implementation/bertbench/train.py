@@ -85,7 +85,8 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
     for each in (folder, held_out_folder):
         if not each.exists():
             raise DataError(
-                f"{each}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
+                f"{each}: found no dataset; make it with `bertbench data prepare --system {system.name}`, "
+                "or set DATADIR"
             )
     tokenizer = Manifest.read(folder).tokenizer
     if tokenizer != Manifest.read(held_out_folder).tokenizer:
@@ -101,8 +102,8 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
     for split in (training, held_out):
         if split.split.longest > system.model.max_positions:
             raise ConfigError(
-                f"{split.folder}: the longest {split.name} sample has {split.split.longest} tokens, model.max_positions is "
-                f"{system.model.max_positions}; raise it to at least as much"
+                f"{split.folder}: the longest {split.name} sample has {split.split.longest} tokens, "
+                f"model.max_positions is {system.model.max_positions}; raise it to at least as much"
             )
     return training, held_out
 
