@@ -39,9 +39,9 @@ def same(first: Batch, second: Batch) -> bool:
 def test_the_bench_measures_every_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_ROUND_S", 0.01)
     rates = bench.measure(tmp_path, 480, 1, Progress(False))
-    assert {("bertbench", "planned", "warm"), ("bertbench", "file", "warm"), ("bertbench", "planned", "cold"), ("h5py rows", "planned", "warm")} <= {
-        (rate.name, rate.order, rate.cache) for rate in rates
-    }
+    measured = {(rate.name, rate.order, rate.cache) for rate in rates}
+    assert measured >= {("bertbench", order, "warm") for order in ("planned", "file")}
+    assert measured >= {("bertbench", "planned", "cold"), ("h5py rows", "planned", "warm")}
     assert all(rate.samples_per_s > 0 for rate in rates)
 
 

@@ -58,9 +58,20 @@ class Columns:
         )
 
     def split(self, samples: int) -> Iterator["Columns"]:
-        """Consecutive blocks of `samples` each; the last one may be smaller."""
+        """Consecutive blocks of `samples` each, without a copy; the last one may be smaller."""
+        tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
         for start in range(0, len(self), samples):
-            yield self.take(np.arange(start, min(start + samples, len(self))))
+            stop = min(start + samples, len(self))
+            of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
+            yield Columns(
+                lengths=self.lengths[start:stop],
+                masked=self.masked[start:stop],
+                input_ids=self.input_ids[of_tokens],
+                segment_ids=self.segment_ids[of_tokens],
+                masked_lm_positions=self.masked_lm_positions[of_masked],
+                masked_lm_ids=self.masked_lm_ids[of_masked],
+                next_sentence_labels=self.next_sentence_labels[start:stop],
+            )
 
     def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
         """The first sample that no model could train on, and what is wrong with it; None if all are sound."""
