@@ -1,3 +1,8 @@
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -230,3 +235,26 @@ def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_voca
     prepare_mlperf(tmp_path / "other", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
     with pytest.raises(DataError, match="use different vocabularies"):
         open_data(tiny(paths[0], f"data.eval_path={tmp_path / 'other'}", paths[2]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the worker")
+def test_a_killed_worker_is_one_error_and_finished_files_stay(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path
+) -> None:
+    files[2].write_text(tiny_text(Random(9), articles=30_000))  # seconds of work
+    words = ["data", "prepare", "--recipe", "mlperf", "--vocab", vocab, "--out", tmp_path / "out", "--text", *files]
+    parent = subprocess.Popen([sys.executable, "-m", "bertbench", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    work = tmp_path / ".out.unfinished"
+    end = time.monotonic() + 60
+    while len(list(work.glob("part_*.json"))) < 2:
+        assert time.monotonic() < end, "the small files were never finished"
+        time.sleep(0.02)
+    for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
+        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    _, told = parent.communicate(timeout=30)
+    assert parent.returncode == 2
+    assert "a worker process was killed" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+    assert len(list(work.glob("part_*.json"))) == 2
