@@ -42,5 +42,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(INSTALL) --editable ".[dev]"
+	$(INSTALL) --editable ".[dev,peers]"
 	touch $@ $(VENV)/.run-ready

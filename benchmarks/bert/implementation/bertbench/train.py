@@ -2,20 +2,23 @@
 
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 
 from mlperf_logging.mllog import constants
 
 from bertbench.caches import clear_caches
+from bertbench.checkpoint.layout import pieces
+from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
-from bertbench.data.dataset import Dataset
+from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.index import lengths_of
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
 from bertbench.errors import ConfigError, DataError, RunError
 from bertbench.evaluate import HeldOut
-from bertbench.events import Clock, MlperfLog, Run, log_submission
+from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
 from bertbench.paths import data_folder
 from bertbench.progress import RunProgress
@@ -42,6 +45,8 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
             log_submission(log, system, seed)
             training, held_out = open_data(system)
             trainer = Trainer(system, world, seed)
+            if system.model.checkpoint is not None:
+                log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
             sampler = Sampler(
                 training,
                 system.global_batch_size,
@@ -81,6 +86,11 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
     Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
     """
+    return open_split(system, "train"), open_split(system, "eval")
+
+
+def open_split(system: System, name: SplitName) -> Dataset:
+    """One split of the system's dataset; raises what `open_data` raises."""
     folder = data_folder(system.data.path)
     if not folder.exists():
         raise DataError(
@@ -92,15 +102,30 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
             f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
             "raise model.vocab_size to at least as much"
         )
-    training, held_out = Dataset.open(folder, "train"), Dataset.open(folder, "eval")
-    for split in (training, held_out):
-        longest = int(lengths_of(split.entries_N).max())
-        if longest > system.model.max_positions:
-            raise ConfigError(
-                f"{folder}: the longest {split.name} sample has {longest} tokens, model.max_positions is "
-                f"{system.model.max_positions}; raise it to at least as much"
-            )
-    return training, held_out
+    split = Dataset.open(folder, name)
+    longest = int(lengths_of(split.entries_N).max())
+    if longest > system.model.max_positions:
+        raise ConfigError(
+            f"{folder}: the longest {split.name} sample has {longest} tokens, model.max_positions is "
+            f"{system.model.max_positions}; raise it to at least as much"
+        )
+    return split
+
+
+def check_weights(system: System, path: Path) -> Weights:
+    """The weights of a file, which must fit the system's model and its dataset; reads the header only.
+
+    Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
+    """
+    weights = Weights.open(path)
+    weights.check_fits(system.model.shape())
+    entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+    if entries > weights.real_vocab_size:
+        raise ConfigError(
+            f"{path}: knows a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
+            "prepare the data with the vocabulary of the checkpoint"
+        )
+    return weights
 
 
 def _stop_on_termination() -> None:
