@@ -25,12 +25,18 @@ from tests.ranks import run_ranks
 
 
 @pytest.fixture
-def imported(tmp_path: Path) -> Path:
-    """A small TensorFlow checkpoint, as weights for the tiny system."""
+def published(tmp_path: Path) -> Path:
+    """A folder with a small TensorFlow checkpoint and its configuration."""
     write_bundle(tmp_path / "model.ckpt-28252", with_optimizer(tensorflow_1()))
     (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
-    assert main(import_words(tmp_path)) == 0
-    return tmp_path / "phase1.safetensors"
+    return tmp_path
+
+
+@pytest.fixture
+def imported(published: Path) -> Path:
+    """The same, as weights for the tiny system."""
+    assert main(import_words(published)) == 0
+    return published / "phase1.safetensors"
 
 
 def import_words(folder: Path, *more: str, prefix: str = "model.ckpt-28252") -> list[str]:
@@ -40,20 +46,19 @@ def import_words(folder: Path, *more: str, prefix: str = "model.ckpt-28252") -> 
     ]  # fmt: skip
 
 
-def test_import_lists_every_tensor(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_lists_every_tensor(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(import_words(published)) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert len(lines) == 46 * 3 + 3 + 1
+    assert len(lines) == 46 * 3 + 3 + 1  # weights and two slots each; step and powers; the count
     assert "used     bert/pooler/dense/kernel -> pooler.weight" in lines
     assert "skipped  bert/pooler/dense/kernel/adam_m (optimizer slot)" in lines
     assert lines[-1] == "46 tensors used, 95 skipped, 0 missing"
-    assert f"wrote {imported}" in said.err
+    assert f"wrote {published / 'phase1.safetensors'}" in said.err
 
 
-def test_import_as_json_holds_nothing_else(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    imported.unlink()
-    capsys.readouterr()
-    assert main(import_words(imported.parent, "--json", prefix="model.ckpt-28252.index")) == 0
+def test_import_as_json_holds_nothing_else(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(import_words(published, "--json", prefix="model.ckpt-28252.index")) == 0
     report = json.loads(capsys.readouterr().out)
     assert (len(report["used"]), len(report["skipped"]), report["missing"]) == (46, 95, [])
     assert (report["real_vocab_size"], report["vocab_size"]) == (89, 97)
@@ -112,12 +117,11 @@ def test_a_mistake_is_one_error_before_any_rank_starts(
     assert said.out == ""
 
 
-def test_missing_tensors_are_in_the_report_and_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_tensors_are_in_the_report_and_an_error(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensors = tensorflow_1()
     del tensors["cls/predictions/output_bias"]
-    write_bundle(tmp_path / "model.ckpt-28252", tensors)
-    (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
-    assert main(import_words(tmp_path, "--json")) == 2
+    write_bundle(published / "model.ckpt-28252", tensors)
+    assert main(import_words(published, "--json")) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["missing"] == ["cls/predictions/output_bias"]
     assert "misses 1 of 46 tensors: cls/predictions/output_bias" in said.err

@@ -48,7 +48,7 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
             f"{path}: hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads "
             f"{sizes['attention_heads']}; it belongs to no BERT, copy it again"
         )
-    rates = {ours: _rate(path, config, theirs) for theirs, ours in _RATES.items() if theirs in config}
+    rates: dict[str, Any] = {ours: _rate(path, config, theirs) for theirs, ours in _RATES.items() if theirs in config}
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         raise CheckpointError(f"{path}: hidden_act: found {activation!r}, expected one of {', '.join(_ACTIVATIONS)}")

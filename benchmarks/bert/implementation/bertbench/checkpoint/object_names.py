@@ -16,7 +16,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 _LAYER = "bert/encoder/layer_{}"
 _WEIGHT, _SCALE = "(kernel|bias)", "(gamma|beta)"
-_EMBEDDINGS = "(?:position_)?embeddings"
+_EMBEDDINGS = "_?(?:position_)?embeddings"
 
 _BY_VARIABLE = [
     (re.compile(rf"(?:^|/){pattern}$"), name)
