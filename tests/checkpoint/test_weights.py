@@ -38,6 +38,8 @@ def test_what_was_written_is_loaded(weights: Path) -> None:
     assert (opened.shape, opened.real_vocab_size, opened.source) == (PADDED, 89, "a test")
     assert opened.parameters == sum(tensor.numel() for tensor in tiny_weights().values())
     assert [path.name for path in weights.parent.iterdir()] == [weights.name]
+    (weights.parent / "any").touch()
+    assert weights.stat().st_mode == (weights.parent / "any").stat().st_mode
 
 
 @pytest.mark.parametrize(

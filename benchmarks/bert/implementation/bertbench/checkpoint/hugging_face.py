@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from bertbench.checkpoint.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
 from bertbench.checkpoint.layout import Piece, pieces, take_apart
 from bertbench.checkpoint.origin import Origin
-from bertbench.checkpoint.output import new_folder
+from bertbench.checkpoint.output import new_folder, save_tensors
 from bertbench.checkpoint.weights import Weights
 from bertbench.errors import CheckpointError
 
@@ -71,7 +70,7 @@ def export(weights: Weights, folder: Path) -> None:
         text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
         (unfinished / _CONFIG).write_text(text, encoding="utf-8")
         tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}
-        save_file(tensors, unfinished / _TENSORS, metadata={"format": "pt"})  # transformers asks for this word
+        save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers asks for this word
 
 
 def _current(name: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from bertbench.errors import CheckpointError
 
@@ -20,7 +22,6 @@ def new_file(path: Path) -> Iterator[Path]:
     check_new(path)
     unfinished = _beside(path)
     with _explained(path):
-        unfinished.open("wb").close()  # says why not in the system's own words, where safetensors doesn't
         try:
             yield unfinished
             unfinished.replace(path)
@@ -43,6 +44,17 @@ def new_folder(path: Path) -> Iterator[Path]:
             unfinished.replace(path)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file with the permissions that any new file gets: the library would keep it to its owner.
+
+    Raises OSError or SafetensorError.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(mode)
 
 
 def check_new(path: Path) -> None:

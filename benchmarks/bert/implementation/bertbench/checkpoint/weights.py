@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from bertbench.checkpoint.output import new_file
+from bertbench.checkpoint.output import new_file, save_tensors
 from bertbench.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -122,7 +122,7 @@ def write_weights(
         "source": source,
     }
     with new_file(path) as unfinished:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished, metadata)
+        save_tensors(tensors, unfinished, metadata)
 
 
 def expected_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
