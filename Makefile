@@ -45,5 +45,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev]"
+	$(INSTALL) --editable ".[dev,peers]"
 	touch $@ $(VENV)/.run-ready

@@ -19,6 +19,10 @@ class DataError(BertbenchError):
     """A dataset is missing, damaged, or not the one that the run needs."""
 
 
+class CheckpointError(BertbenchError):
+    """A checkpoint or a weights file is missing, damaged, or not the one that is needed."""
+
+
 class RunError(BertbenchError):
     """A run could not start or could not go on."""
 

@@ -5,7 +5,7 @@ Key names and metadata: MLPerf Training rules and the official checker's ruleset
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -78,6 +78,12 @@ def log_submission(log: MlperfLog, system: System, seed: int) -> None:
     log.point(constants.OPT_LR_WARMUP_STEPS, system.schedule.warmup_steps)
     log.point("num_warmup_steps", system.schedule.warmup_steps)
     log.point("start_warmup_step", system.schedule.start_warmup_step)
+
+
+def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
+    """One event a tensor that came from a checkpoint; rulesets 1.1 to 2.1 ask for these."""
+    for name in tensors:
+        log.point(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": name})
 
 
 class Run:

@@ -12,6 +12,11 @@ def data_folder(path: str) -> Path:
     return Path(os.environ.get("DATADIR", REPOSITORY)) / path
 
 
+def weights_file(path: str) -> Path:
+    """A file of weights that a system names: found as `data_folder` finds a dataset."""
+    return data_folder(path)
+
+
 def runs_folder() -> Path:
     """Where runs are written: LOGDIR if that is set, else runs/ in the repository."""
     return Path(os.environ.get("LOGDIR", REPOSITORY / "runs"))

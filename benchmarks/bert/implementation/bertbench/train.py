@@ -2,19 +2,22 @@
 
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 
 from mlperf_logging.mllog import constants
 
 from bertbench.caches import clear_caches
+from bertbench.checkpoint.layout import pieces
+from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
-from bertbench.data.dataset import Dataset
+from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
 from bertbench.errors import ConfigError, DataError, RunError
 from bertbench.evaluate import HeldOut
-from bertbench.events import Clock, MlperfLog, Run, log_submission
+from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
 from bertbench.paths import data_folder
 from bertbench.progress import RunProgress
@@ -41,6 +44,8 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
             log_submission(log, system, seed)
             training, held_out = open_data(system)
             trainer = Trainer(system, world, seed)
+            if system.model.checkpoint is not None:
+                log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
             sampler = Sampler(
                 training,
                 system.global_batch_size,
@@ -80,32 +85,51 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
     Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
     """
-    folder = data_folder(system.data.path)
-    held_out_folder = data_folder(system.data.eval_path or system.data.path)
-    for each in (folder, held_out_folder):
-        if not each.exists():
-            raise DataError(
-                f"{each}: found no dataset; make it with `bertbench data prepare --system {system.name}`, "
-                "or set DATADIR"
-            )
-    tokenizer = Manifest.read(folder).tokenizer
-    if tokenizer != Manifest.read(held_out_folder).tokenizer:
+    training, held_out = open_split(system, "train"), open_split(system, "eval")
+    if Manifest.read(training.folder).tokenizer != Manifest.read(held_out.folder).tokenizer:
         raise DataError(
-            f"{folder} and {held_out_folder} use different vocabularies; prepare both with the same --vocab"
+            f"{training.folder} and {held_out.folder} use different vocabularies; prepare both with the same --vocab"
         )
-    if tokenizer.vocab_size > system.model.vocab_size:
-        raise ConfigError(
-            f"{folder}: the vocabulary has {tokenizer.vocab_size:,} entries, model.vocab_size is "
-            f"{system.model.vocab_size:,}; raise model.vocab_size to at least as much"
-        )
-    training, held_out = Dataset.open(folder, "train"), Dataset.open(held_out_folder, "eval")
-    for split in (training, held_out):
-        if split.split.longest > system.model.max_positions:
-            raise ConfigError(
-                f"{split.folder}: the longest {split.name} sample has {split.split.longest} tokens, "
-                f"model.max_positions is {system.model.max_positions}; raise it to at least as much"
-            )
     return training, held_out
+
+
+def open_split(system: System, name: SplitName) -> Dataset:
+    """One split of the system's data; raises what `open_data` raises."""
+    held_out = name == "eval" and system.data.eval_path
+    folder = data_folder(held_out or system.data.path)
+    if not folder.exists():
+        raise DataError(
+            f"{folder}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
+        )
+    entries = Manifest.read(folder).tokenizer.vocab_size
+    if entries > system.model.vocab_size:
+        raise ConfigError(
+            f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
+            "raise model.vocab_size to at least as much"
+        )
+    split = Dataset.open(folder, name)
+    if split.split.longest > system.model.max_positions:
+        raise ConfigError(
+            f"{folder}: the longest {name} sample has {split.split.longest} tokens, model.max_positions is "
+            f"{system.model.max_positions}; raise it to at least as much"
+        )
+    return split
+
+
+def check_weights(system: System, path: Path) -> Weights:
+    """The weights of a file, which must fit the system's model and its dataset; reads the header only.
+
+    Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
+    """
+    weights = Weights.open(path)
+    weights.check_fits(system.model.shape())
+    entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+    if entries > weights.real_vocab_size:
+        raise ConfigError(
+            f"{path}: knows a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
+            "prepare the data with the vocabulary of the checkpoint"
+        )
+    return weights
 
 
 def _stop_on_termination() -> None:

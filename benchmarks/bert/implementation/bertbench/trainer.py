@@ -10,6 +10,7 @@ from torch import distributed
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from bertbench.checkpoint.weights import load_weights
 from bertbench.config import System
 from bertbench.data.batch import synthetic
 from bertbench.data.loader import LoadedPart
@@ -17,6 +18,7 @@ from bertbench.data.sampler import Part
 from bertbench.model.bert import Bert, Scores
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.reduce import clip_after, gradient_norm, sum_bucket
+from bertbench.paths import weights_file
 from bertbench.precision import computing
 from bertbench.seeding import derive
 from bertbench.world import World
@@ -31,7 +33,10 @@ class Trainer:
         self._system = system
         self._world = world
         self.model = Bert(system.model.shape())
-        self.model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+        if system.model.checkpoint is None:
+            self.model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+        else:
+            load_weights(weights_file(system.model.checkpoint), self.model)
         self.model.to(world.device)
         self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         self._parallel.register_comm_hook(distributed.group.WORLD, sum_bucket)

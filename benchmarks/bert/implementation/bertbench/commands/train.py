@@ -16,10 +16,10 @@ from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
 from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
-from bertbench.paths import data_folder, runs_folder
+from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles, reserve
-from bertbench.train import open_data, train
+from bertbench.train import check_weights, open_data, train
 from bertbench.world import World, join, launched_ranks, lost_contact
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
@@ -60,6 +60,8 @@ def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFil
     """One run with all its ranks on this machine; returns its files and exit code."""
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
+    if system.model.checkpoint is not None:
+        check_weights(system, weights_file(system.model.checkpoint))
     files = _reserved(system, arguments)
     return files, run_ranks(system, _rank_arguments(arguments), files)
 

@@ -43,10 +43,13 @@ class Model(Section):
     attention_dropout: Fraction = 0.1
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of initial matrices."""
+    checkpoint: str | None = None
+    """Weights that a run starts from, a file of `checkpoint import`; random where it isn't given. Relative to DATADIR
+    if that is set, else to the repository."""
 
     def shape(self) -> BertShape:
         """The sizes as the model takes them."""
-        return BertShape(**self.model_dump())
+        return BertShape(**self.model_dump(exclude={"checkpoint"}))
 
 
 class Recipe(Section):

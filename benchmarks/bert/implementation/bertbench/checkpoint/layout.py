@@ -1,0 +1,103 @@
+"""The logical tensors of BERT, and what each is called here, in TensorFlow and in Hugging Face's files.
+
+One list for all: importing, exporting, and the MLPerf log, which names the TensorFlow variables. Ours differ in one
+thing: query, key and value are the rows of one matrix `qkv`, in this order. Matrices here are [out, in].
+Names: google-research/bert modeling.py; transformers' BertForPreTraining.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from bertbench.model.shape import BertShape
+
+_WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"
+VOCABULARY_ROWS = (_WORDS, _OUTPUT_BIAS)
+"""Parameters with a row a vocabulary entry: padded here, not elsewhere."""
+
+
+class Piece(NamedTuple):
+    """One logical tensor: the whole of a parameter, or a third of `qkv`."""
+
+    parameter: str
+    tensorflow: str
+    hugging_face: str
+    shape: tuple[int, ...]
+    """As Hugging Face and we have it; without padding."""
+    transposed: bool = False
+    """Whether TensorFlow 1 stores it the other way round."""
+
+
+def pieces(shape: BertShape) -> list[Piece]:
+    """All tensors of a model whose vocab_size is the real vocabulary, in TensorFlow's order."""
+    return list(_pieces(shape))
+
+
+def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:
+    """Our parameters of what `read` gives for each piece; rows up to vocab_size are zero."""
+    found: dict[str, list[torch.Tensor]] = {}
+    for piece in parts:
+        found.setdefault(piece.parameter, []).append(read(piece))
+    tensors = {name: torch.cat(several) if len(several) > 1 else several[0] for name, several in found.items()}
+    for name in VOCABULARY_ROWS:
+        rows = tensors[name]
+        padded = rows.new_zeros(vocab_size, *rows.shape[1:])
+        padded[: len(rows)] = rows
+        tensors[name] = padded
+    return tensors
+
+
+def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict[Piece, torch.Tensor]:
+    """The inverse of `assemble`: each piece, without padding, in memory of its own."""
+    taken: dict[str, int] = {}
+    answer = {}
+    for piece in parts:
+        first = taken.get(piece.parameter, 0)
+        taken[piece.parameter] = first + piece.shape[0]
+        answer[piece] = tensors[piece.parameter][first : taken[piece.parameter]].clone()
+    return answer
+
+
+def _pieces(shape: BertShape) -> Iterator[Piece]:
+    hidden, inner = shape.hidden_size, shape.feed_forward_size
+    for ours, name, rows in (
+        (_WORDS, "word", shape.vocab_size),
+        ("embeddings.position.weight", "position", shape.max_positions),
+        ("embeddings.token_type.weight", "token_type", shape.token_types),
+    ):
+        embeddings = f"{name}_embeddings"
+        yield Piece(ours, f"bert/embeddings/{embeddings}", f"bert.embeddings.{embeddings}.weight", (rows, hidden))
+    yield from _norm("embeddings.norm", "bert/embeddings/LayerNorm", hidden)
+    for number in range(shape.layers):
+        ours, theirs = f"layers.{number}", f"bert/encoder/layer_{number}"
+        for name in ("query", "key", "value"):
+            yield from _dense(f"{ours}.qkv", f"{theirs}/attention/self/{name}", hidden, hidden)
+        yield from _dense(f"{ours}.attention_output", f"{theirs}/attention/output/dense", hidden, hidden)
+        yield from _norm(f"{ours}.attention_norm", f"{theirs}/attention/output/LayerNorm", hidden)
+        yield from _dense(f"{ours}.feed_forward_in", f"{theirs}/intermediate/dense", inner, hidden)
+        yield from _dense(f"{ours}.feed_forward_out", f"{theirs}/output/dense", hidden, inner)
+        yield from _norm(f"{ours}.feed_forward_norm", f"{theirs}/output/LayerNorm", hidden)
+    yield from _dense("pooler", "bert/pooler/dense", hidden, hidden)
+    yield Piece(_OUTPUT_BIAS, "cls/predictions/output_bias", "cls.predictions.bias", (shape.vocab_size,))
+    yield from _dense("masked_lm.dense", "cls/predictions/transform/dense", hidden, hidden)
+    yield from _norm("masked_lm.norm", "cls/predictions/transform/LayerNorm", hidden)
+    sentence = "cls/seq_relationship"
+    yield Piece("next_sentence.weight", f"{sentence}/output_weights", "cls.seq_relationship.weight", (2, hidden))
+    yield Piece("next_sentence.bias", f"{sentence}/output_bias", "cls.seq_relationship.bias", (2,))
+
+
+def _dense(ours: str, tensorflow: str, outputs: int, inputs: int) -> Iterator[Piece]:
+    theirs = _hugging_face(tensorflow)
+    yield Piece(f"{ours}.weight", f"{tensorflow}/kernel", f"{theirs}.weight", (outputs, inputs), transposed=True)
+    yield Piece(f"{ours}.bias", f"{tensorflow}/bias", f"{theirs}.bias", (outputs,))
+
+
+def _norm(ours: str, tensorflow: str, size: int) -> Iterator[Piece]:
+    theirs = _hugging_face(tensorflow)
+    yield Piece(f"{ours}.weight", f"{tensorflow}/gamma", f"{theirs}.weight", (size,))
+    yield Piece(f"{ours}.bias", f"{tensorflow}/beta", f"{theirs}.bias", (size,))
+
+
+def _hugging_face(tensorflow: str) -> str:
+    return tensorflow.replace("/layer_", "/layer/").replace("/", ".")

@@ -1,0 +1,29 @@
+"""What an import reads from, whatever the format: which tensors it uses, and how one of them is read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from bertbench.checkpoint.layout import Piece
+from bertbench.model.shape import BertShape
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint of another program, matched with our model and not yet read."""
+
+    source: str
+    """Where it is, as the weights file will say."""
+    shape: BertShape
+    """Sizes; vocab_size is the real vocabulary."""
+    used: dict[str, str]
+    """Its tensors that become ours: name there -> parameter here."""
+    skipped: dict[str, str]
+    """Its other tensors: name -> reason."""
+    missing: tuple[str, ...]
+    """Tensors that the model needs and the checkpoint lacks, as the checkpoint would name them."""
+    notes: tuple[str, ...]
+    """What a person should know about it."""
+    read: Callable[[Piece], torch.Tensor]
+    """One tensor as we have it, fp32; raises CheckpointError if it is damaged or of another shape."""

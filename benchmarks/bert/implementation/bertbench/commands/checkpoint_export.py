@@ -1,0 +1,31 @@
+"""`bertbench checkpoint export`: our weights file in, a Hugging Face model out."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.checkpoint.hugging_face import export
+from bertbench.checkpoint.weights import Weights
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to read, and where to write."""
+    parser.add_argument("weights", type=Path, metavar="FILE", help="weights file")
+    parser.add_argument(
+        "--to-hf",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder to make, with config.json and model.safetensors for transformers' BertForPreTraining",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export, without the vocabulary's padding."""
+    weights = Weights.open(arguments.weights)
+    export(weights, arguments.to_hf)
+    if arguments.json:
+        print(json.dumps({"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size}, indent=2))
+    print(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}", file=sys.stderr)
+    return 0

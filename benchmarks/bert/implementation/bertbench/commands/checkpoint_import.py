@@ -1,0 +1,76 @@
+"""`bertbench checkpoint import`: a TensorFlow or Hugging Face checkpoint in, our weights file out."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.checkpoint.convert import convert, padded_vocabulary
+from bertbench.checkpoint.hugging_face import open_hugging_face
+from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.tensorflow import open_tensorflow
+from bertbench.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to read, and where to write."""
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument(
+        "--from-tf",
+        type=Path,
+        metavar="PREFIX",
+        help="TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
+    )
+    origin.add_argument(
+        "--from-hf", type=Path, metavar="DIR", help="folder with the config.json and model.safetensors of a BERT"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="bert_config.json; with --from-tf")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="weights file to write")
+    parser.add_argument(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help="rows of the embedding matrix, those without an entry are zero (default: the next multiple of 8)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say what becomes of every tensor, then convert."""
+    if (arguments.from_tf is None) != (arguments.config is None):
+        raise ConfigError("--config goes with --from-tf: it names the checkpoint's bert_config.json")
+    if arguments.from_tf is not None:
+        prefix: Path = arguments.from_tf
+        origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)
+    else:
+        origin = open_hugging_face(arguments.from_hf)
+    rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
+    print(json.dumps(_report(origin, arguments.out, rows), indent=2) if arguments.json else _listing(origin))
+    for note in origin.notes:
+        print(f"note: {note}", file=sys.stderr)
+    convert(origin, arguments.out, arguments.vocab_size)
+    print(f"wrote {arguments.out}: {_counts(origin)}, {rows:,} vocabulary rows", file=sys.stderr)
+    return 0
+
+
+def _report(origin: Origin, out: Path, rows: int) -> dict[str, object]:
+    return {
+        "source": origin.source,
+        "out": str(out),
+        "used": origin.used,
+        "skipped": origin.skipped,
+        "missing": list(origin.missing),
+        "notes": list(origin.notes),
+        "real_vocab_size": origin.shape.vocab_size,
+        "vocab_size": rows,
+    }
+
+
+def _listing(origin: Origin) -> str:
+    lines = [f"used     {name} -> {parameter}" for name, parameter in origin.used.items()]
+    lines += [f"skipped  {name} ({reason})" for name, reason in origin.skipped.items()]
+    lines += [f"missing  {name}" for name in origin.missing]
+    return "\n".join([*lines, _counts(origin)])
+
+
+def _counts(origin: Origin) -> str:
+    return f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"

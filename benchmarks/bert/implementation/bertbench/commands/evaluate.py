@@ -1,0 +1,71 @@
+"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the held-out set.
+
+Called alone it is one process; called by torchrun or Slurm the ranks share the samples.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from bertbench.checkpoint.weights import load_weights
+from bertbench.commands import add_system_arguments
+from bertbench.config import System, load_system
+from bertbench.errors import ConfigError
+from bertbench.evaluate import HeldOut
+from bertbench.model.bert import Bert
+from bertbench.paths import weights_file
+from bertbench.train import check_weights, open_split
+from bertbench.world import join
+
+_EXPECTATION = (
+    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 held-out samples: "
+    "another number there means that weights, data or model differ from MLPerf's"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, which has the data and the model's sizes, and the weights."""
+    parser.epilog = _EXPECTATION
+    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="weights file (default: the system's model.checkpoint)"
+    )
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the accuracy; rank 0 does."""
+    system = load_system(arguments.system, arguments.overrides)
+    path = _path(system, arguments.checkpoint)
+    held_out = open_split(system, "eval")
+    weights = check_weights(system, path)
+    model = Bert(system.model.shape())
+    load_weights(path, model)
+    with join(system.launch.device, system.launch.timeout_s) as world:
+        model.to(world.device)
+        accuracy = HeldOut(held_out, system.evaluation.batch_size, world).accuracy(model, system.precision.compute)
+        if not world.leads:
+            return 0
+    if arguments.json:
+        answer = {
+            "checkpoint": str(path),
+            "source": weights.source,
+            "data": str(held_out.folder),
+            "samples": len(held_out),
+            "accuracy": accuracy,
+            "expectation": _EXPECTATION,
+        }
+        print(json.dumps(answer, indent=2))
+    else:
+        print(f"accuracy {accuracy:.5f} on {len(held_out):,} held-out samples of {held_out.folder}")
+        print(f"weights {path}, from {weights.source}")
+        print(_EXPECTATION)
+    return 0
+
+
+def _path(system: System, given: Path | None) -> Path:
+    if given is not None:
+        return given
+    if system.model.checkpoint is None:
+        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --checkpoint")
+    return weights_file(system.model.checkpoint)
