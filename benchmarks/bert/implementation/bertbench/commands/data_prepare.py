@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, data_convert
 from bertbench.config import load_system
 from bertbench.data.prepare import Recipe, Source, prepare
 from bertbench.errors import ConfigError
@@ -33,11 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocab", type=Path, metavar="FILE", help="vocab.txt to use; else a vocabulary is trained on the text"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: the system's data.path)")
+    data_convert.add_arguments(parser)
     add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare, or say that it is there already."""
+    if arguments.from_hdf5 or arguments.from_tfrecord:
+        return data_convert.run(arguments)
     system = load_system(arguments.system, arguments.overrides)
     settings = system.data.recipe
     if settings is None:
