@@ -155,6 +155,7 @@ def test_the_manifest_is_printed_as_json_alone(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["--split", "eval"], "found --split without published samples"),
         (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
         (["--from-hdf5", "a", "--vocab-size", "9"], "found no --out"),
         (["--from-hdf5", "a", "--from-tfrecord", "b", "--vocab-size", "9", "--out", "o"], "expected one of them"),

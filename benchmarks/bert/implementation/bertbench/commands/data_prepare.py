@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare, or say that it is there already."""
-    if arguments.from_hdf5 or arguments.from_tfrecord:
+    if data_convert.asked(arguments):
         return data_convert.run(arguments)
     system = load_system(arguments.system, arguments.overrides)
     settings = system.data.recipe

@@ -76,9 +76,11 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             folder / conversion.split, _counted(_sound(conversion, progress), counts), conversion.shard_samples
         )
         manifest = there or Manifest(request, __version__, 0, tokenizer, None, None, None)
-        manifest = replace(manifest, request=request, **{conversion.split: split})
-        if conversion.split == "eval":
-            manifest = replace(manifest, most_frequent_token=_best_guess(counts, conversion.vocabulary))
+        if conversion.split == "train":
+            manifest = replace(manifest, request=request, train=split)
+        else:
+            guess = _best_guess(counts, conversion.vocabulary)
+            manifest = replace(manifest, request=request, eval=split, most_frequent_token=guess)
         if conversion.vocabulary is not None:
             (folder / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
         manifest.write(folder)
@@ -135,7 +137,7 @@ def _sound(conversion: Conversion, progress: Progress) -> Iterator[Columns]:
         for block in READERS[conversion.format](path):
             columns = _checked(block, conversion.vocab_size)
             for part in fields(columns):
-                content.update(np.ascontiguousarray(getattr(columns, part.name)))
+                content.update(getattr(columns, part.name).tobytes())
             done += len(columns)
             rate = done / max(time.monotonic() - began, 1e-9)
             progress.update(

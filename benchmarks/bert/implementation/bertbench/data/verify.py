@@ -160,7 +160,9 @@ def _block_problem(block: Columns, vocab_size: int, promised: index.Index | None
         return problem
     if promised is None:
         return None
-    wrong = np.flatnonzero(index.pack(block.lengths, block.masked) != promised) if len(promised) == len(block) else [0]
+    if len(promised) != len(block):
+        return len(promised), "a sample that the index doesn't hold"
+    wrong = np.flatnonzero(index.pack(block.lengths, block.masked) != promised)
     return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
 
 

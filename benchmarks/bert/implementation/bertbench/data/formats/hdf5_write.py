@@ -5,7 +5,7 @@ Memory is bounded by one block for fixed and varlength, and by one shard for pac
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -17,8 +17,10 @@ from bertbench.data.index import MAX_LENGTH
 
 MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq, the width of the published rows
 Layout = Literal["fixed", "varlength", "packed"]
-_INT8, _INT16 = np.dtype("i1"), np.dtype("<i2")
-_TYPES = {
+Type = np.dtype[Any]
+_INT8: Type = np.dtype("i1")
+_INT16: Type = np.dtype("<i2")
+_TYPES: dict[str, Type] = {
     "input_ids": _INT16,
     "segment_ids": _INT8,
     "masked_lm_positions": _INT16,
@@ -75,7 +77,7 @@ def write_packed(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
     tokens, masked = (np.bincount(row_of_N, counts).astype(np.int64) for counts in (shard.lengths, shard.masked))
     before_N = np.cumsum(shard.lengths) - shard.lengths
     starts_N = before_N - (np.cumsum(tokens) - tokens)[row_of_N]
-    fields = {
+    fields: dict[str, tuple[Array, Array, Type]] = {
         "input_ids": (shard.input_ids, tokens, _INT16),
         "segment_ids": (shard.segment_ids, tokens, _INT8),
         "masked_lm_positions": (shard.masked_lm_positions + np.repeat(starts_N, shard.masked), masked, _INT16),
@@ -105,10 +107,13 @@ def _padded(values: Array, counts: Array, width: int) -> Array:
     return padded
 
 
-def _rows(values: Array, counts: Array, dtype: np.dtype) -> NDArray[np.object_]:
-    """[N] arrays, one a row, as h5py takes them."""
+def _rows(values: Array, counts: Array, dtype: Type) -> NDArray[Any]:
+    """Rows as h5py takes them: an array each; a matrix where all are as long, or h5py makes a wrong one of them."""
+    values = values.astype(dtype, copy=False)
+    if (counts == counts[0]).all():
+        return values.reshape(len(counts), -1)
     rows = np.empty(len(counts), np.object_)
     ends = np.cumsum(counts)
-    for row, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
-        rows[row] = values[start:end].astype(dtype)
+    for row, (start, end) in enumerate(zip((ends - counts).tolist(), ends.tolist(), strict=True)):
+        rows[row] = values[start:end]
     return rows

@@ -77,22 +77,14 @@ def unpacked(fields: Packed, place: Place) -> Block:
     _require_equal_counts(place, "packed_input_len", lengths, "packed_masked_lm_len", masked)
     _require_equal_counts(place, "packed_input_len", lengths, "next_sentence_labels", fields.next_sentence_labels)
     for name, inside in (("packed_input_len", lengths), ("packed_masked_lm_len", masked)):
-        place.require(
-            ~inside.any_where(inside.values < 1), lambda row, name=name: f"a {name} below 1, expected at least 1"
-        )
+        _require_positive(place, name, inside)
     for name, whole, inside in (
         ("input_ids", fields.input_ids, lengths),
         ("segment_ids", fields.segment_ids, lengths),
         ("masked_lm_positions", fields.masked_lm_positions, masked),
         ("masked_lm_ids", fields.masked_lm_ids, masked),
     ):
-        sums = inside.sums()
-        place.require(
-            whole.counts == sums,
-            lambda row, name=name, whole=whole, sums=sums: (
-                f"{whole.counts[row]:,} {name}, expected {sums[row]:,}, the sum of its packed lengths"
-            ),
-        )
+        _require_sum(place, name, whole, inside)
     owners = lengths.owners()
     lengths_N = lengths.values.astype(np.int64)
     masked_N = masked.values.astype(np.int64)
@@ -145,4 +137,16 @@ def _require_equal_counts(place: Place, name: str, rows: Rows, other_name: str, 
 def _require_one_label(place: Place, labels: Rows) -> None:
     place.require(
         labels.counts == 1, lambda row: f"{labels.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
+    )
+
+
+def _require_positive(place: Place, name: str, rows: Rows) -> None:
+    place.require(~rows.any_where(rows.values < 1), lambda row: f"a {name} below 1, expected at least 1")
+
+
+def _require_sum(place: Place, name: str, whole: Rows, lengths: Rows) -> None:
+    sums = lengths.sums()
+    place.require(
+        whole.counts == sums,
+        lambda row: f"{whole.counts[row]:,} {name}, expected {sums[row]:,}, the sum of its packed lengths",
     )
