@@ -57,19 +57,19 @@ def integers(chunks: Sequence[bytes]) -> Rows:
     """Decode the varints of each chunk: 64-bit integers. Raises ValueError if one is cut short or too long."""
     data = np.frombuffer(b"".join(chunks), np.uint8)
     bounds = np.cumsum([len(chunk) for chunk in chunks])
-    is_last = data < 0x80
     if any(chunk and chunk[-1] >= 0x80 for chunk in chunks):
         raise ValueError("its last byte is missing")
-    lasts = np.flatnonzero(is_last)
+    lasts = np.flatnonzero(data < 0x80)
     firsts = np.concatenate(([0], lasts[:-1] + 1))[: len(lasts)]
     lengths = lasts - firsts + 1
     if lengths.size and lengths.max() > _MAX_VARINT_BYTES:
         raise ValueError(f"it has more than {_MAX_VARINT_BYTES} bytes")
-    values = np.zeros(len(lasts), np.uint64)
-    for place in range(lengths.max() if lengths.size else 0):
-        longer = np.flatnonzero(lengths > place)
+    values = (data[firsts] & 0x7F).astype(np.uint64)
+    longer = np.flatnonzero(lengths > 1)
+    for place in range(1, _MAX_VARINT_BYTES):
         bits = (data[firsts[longer] + place] & 0x7F).astype(np.uint64)
         values[longer] |= bits << np.uint64(7 * place)
+        longer = longer[lengths[longer] > place + 1]
     ends = np.searchsorted(lasts, bounds)  # values that end before each bound
     return Rows(values.view(np.int64), np.diff(ends, prepend=0))
 
@@ -112,6 +112,8 @@ def _fields(record: bytes, start: int, end: int) -> Iterator[tuple[int, int, int
 
 
 def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
+    if at < end and record[at] < 0x80:  # most are one byte, and each record has seventy
+        return record[at], at + 1
     value = 0
     for place in range(_MAX_VARINT_BYTES):
         if at + place >= end:
