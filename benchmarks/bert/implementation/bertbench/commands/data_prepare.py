@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, data_convert
 from bertbench.config import load_system
 from bertbench.data.manifest import Manifest
 from bertbench.data.mlperf import MlperfRecipe, prepare_mlperf
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocab", type=Path, metavar="FILE", help="vocab.txt; else a vocabulary is trained on the text"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: the system's data.path)")
+    data_convert.add_arguments(parser)
     parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: as data.recipe of --system says, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
     parser.add_argument("--system", default="cpu_demo", help="whose data.recipe and sizes are used (default cpu_demo)")
     add_system_arguments(parser)
@@ -38,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare, or say that it is there already."""
+    if data_convert.asked(arguments):
+        return data_convert.run(arguments)
     with Progress() as progress:
         make = _mlperf if arguments.recipe == "mlperf" else _of_system
         out, manifest, existed = make(arguments, progress)

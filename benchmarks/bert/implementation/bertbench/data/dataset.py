@@ -16,7 +16,7 @@ from bertbench.data.columns import Columns, spans
 from bertbench.data.index import Index, lengths_of, masked_of
 from bertbench.data.manifest import Manifest, ShardFile, Split
 from bertbench.data.shards import FIELDS, INDEX_NAME
-from bertbench.errors import DataError
+from bertbench.errors import DataError, system_reason
 
 SplitName = Literal["train", "eval"]
 
@@ -119,7 +119,7 @@ def _check_size(path: Path, shard: ShardFile) -> None:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be read ({error.strerror}), though the manifest lists it; prepare the data again"
+            f"{path}: cannot be read ({system_reason(error)}), though the manifest lists it; prepare the data again"
         ) from error
     if size != shard.bytes:
         raise DataError(

@@ -27,7 +27,7 @@ from bertbench.data.prepare import best_guess, existing, tokenize
 from bertbench.data.samples import SampleOptions, TokenIds, create_samples
 from bertbench.data.shards import finish_split, regrouped, source_sha256, write_shard, write_split
 from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import DataError
+from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 
 SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples
@@ -73,7 +73,7 @@ def prepare_mlperf(
         work.replace(out)
     except OSError as error:
         raise DataError(
-            f"{work}: {error.strerror}; finished files are kept there, make room and run it again"
+            f"{work}: {system_reason(error)}; finished files are kept there, make room and run it again"
         ) from error
     return manifest, False
 

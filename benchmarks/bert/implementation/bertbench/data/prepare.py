@@ -22,7 +22,7 @@ from bertbench.data.manifest import VOCAB_NAME, Guess, Manifest, tokenizer_of
 from bertbench.data.samples import Document, SampleOptions, TokenIds, create_samples
 from bertbench.data.shards import source_sha256, write_split
 from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import DataError
+from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 from bertbench.seeding import derive
 
@@ -140,13 +140,13 @@ def unfinished(out: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise DataError(f"{out.parent}: cannot be written ({error.strerror}); choose another --out") from error
+        raise DataError(f"{out.parent}: cannot be written ({system_reason(error)}); choose another --out") from error
     try:
         yield folder
         folder.replace(out)
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({error.strerror}); nothing was kept; make room and run it again"
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room and run it again"
         ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)

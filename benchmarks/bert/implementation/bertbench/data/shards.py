@@ -15,7 +15,7 @@ import numpy as np
 from bertbench.data import index
 from bertbench.data.columns import Array, Columns
 from bertbench.data.manifest import ShardFile, Split
-from bertbench.errors import DataError
+from bertbench.errors import DataError, system_reason
 
 INDEX_NAME = "index.npy"
 FIELDS: dict[str, np.dtype[Any]] = {
@@ -92,7 +92,7 @@ def source_sha256(path: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a text file") from error
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
 
 
 def file_sha256(path: Path) -> str:

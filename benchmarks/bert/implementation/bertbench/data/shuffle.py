@@ -23,7 +23,8 @@ from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFi
 from bertbench.data.permutation import Permutation
 from bertbench.data.prepare import existing
 from bertbench.data.shards import file_sha256, finish_split, write_shard
-from bertbench.errors import DataError
+from bertbench.data.stream import mapped_block
+from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 from bertbench.seeding import derive
 
@@ -71,7 +72,9 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
         shuffled.write(work)
         work.replace(out)
     except OSError as error:
-        raise DataError(f"{work}: {error.strerror}; what is done is kept there, make room and run it again") from error
+        raise DataError(
+            f"{work}: {system_reason(error)}; what is done is kept there, make room and run it again"
+        ) from error
     return shuffled, False
 
 
@@ -167,7 +170,7 @@ def _scatter(dataset: Dataset, buckets: _Buckets, seed: int, progress: Progress)
         if stop > buckets.samples:
             mapped = MappedShard(dataset.folder / dataset.name / shard.name, shard.samples)
             for start in range(max(first, buckets.samples + sum(map(len, waiting))), stop, _BLOCK_SAMPLES):
-                waiting.append(mapped.columns(np.arange(start - first, min(start + _BLOCK_SAMPLES, stop) - first)))
+                waiting.append(mapped_block(mapped, start - first, min(start + _BLOCK_SAMPLES, stop) - first))
                 if sum(map(len, waiting)) >= _BUFFER_SAMPLES:
                     _flush(waiting, buckets, permutation)
                     progress.update(
