@@ -144,6 +144,7 @@ def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
     assert scored.returncode == 0, scored.stderr
     answer = json.loads(scored.stdout)
     assert answer["samples"] == 13
+    assert answer["accuracy"] > 0
     on_two = run_ranks(2, accuracy_at_the_start, tiny(f"model.checkpoint={tmp_path / 'start'}"))
     assert on_two == [answer["accuracy"]] * 2
 

@@ -37,7 +37,7 @@ def convert(origin: Origin, out: Path, vocab_size: int | None = None) -> None:
     if origin.missing:
         names = ", ".join(origin.missing[:_SHOWN]) + (", ..." if len(origin.missing) > _SHOWN else "")
         raise CheckpointError(
-            f"{origin.source}: misses {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
+            f"{origin.path}: misses {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
             "give a checkpoint of BERT with both pre-training heads, and the configuration that belongs to it"
         )
     tensors = assemble(pieces(origin.shape), origin.read, rows)

@@ -49,7 +49,8 @@ def open_hugging_face(folder: Path) -> Origin:
         else (f"{folder / _CONFIG}: hidden_act is {activation}; the model here computes {HUGGING_FACE_ACTIVATION}",)
     )
     return Origin(
-        source=f"Hugging Face {folder.name}",
+        path=path,
+        source=f"Hugging Face model {folder.resolve().name}",
         shape=shape,
         used={key: needed[name].parameter for name, key in keys.items() if name in needed},
         skipped={key: _why_skipped(name) for name, key in keys.items() if name not in needed},

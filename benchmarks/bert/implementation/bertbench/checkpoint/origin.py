@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -13,8 +14,10 @@ from bertbench.model.shape import BertShape
 class Origin:
     """A checkpoint of another program, matched with our model and not yet read."""
 
+    path: Path
+    """The file or folder."""
     source: str
-    """Where it is, as the weights file will say."""
+    """What it is, as the weights file will say: no path, which means nothing on another machine."""
     shape: BertShape
     """Sizes; vocab_size is the real vocabulary."""
     used: dict[str, str]

@@ -45,6 +45,7 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
             )
     used = set(keys.values())
     return Origin(
+        path=prefix,
         source=f"TensorFlow {2 if by_objects else 1} checkpoint {prefix.name}",
         shape=shape,
         used={keys[name]: piece.parameter for name, piece in needed.items() if name in keys},
