@@ -87,6 +87,13 @@ def empty_folder(folder: Path) -> list[Path]:
     return [folder / "empty"]
 
 
+def bad_name(folder: Path) -> list[Path]:
+    """A damaged field name, which is no UTF-8 any more."""
+    path = published.write_hdf5(folder / "part.hdf5", published.fixed_fields())
+    path.write_bytes(path.read_bytes().replace(b"segment_ids", b"segment_\xffds"))
+    return [path]
+
+
 def text_file(folder: Path) -> list[Path]:
     (folder / "part.hdf5").write_text("this is no HDF5 file")
     return [folder / "part.hdf5"]
@@ -105,6 +112,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "no rows": (hdf5({name: values[:0] for name, values in published.fixed_fields().items()}), "found no samples"),
     "no fields": (hdf5({}), "found no field input_ids, but nothing"),
     "a missing mask": (hdf5(without("input_mask", published.fixed_fields())), "found no field input_mask"),
+    "a damaged name": (bad_name, "found no field segment_ids, but b'segment_\\xffds', input_ids"),
     "missing labels": (hdf5(without("masked_lm_ids", published.varlength_fields())), "found no field masked_lm_ids"),
     "missing lengths": (
         hdf5(without("packed_masked_lm_len", published.packed_fields())), "found no field packed_masked_lm_len",

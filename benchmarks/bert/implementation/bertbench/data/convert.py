@@ -67,7 +67,9 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             f"{out}: holds a split made as {_short(there.request.get('recipe'))}, expected {request['recipe']} and the "
             "same vocabulary, to add another one; give another --out"
         )
-    with unfinished(out / f"unfinished-{conversion.split}" if there else out) as folder:
+    target = out / f"unfinished-{conversion.split}" if there else out
+    shutil.rmtree(target, ignore_errors=True)  # of an earlier stop; `out` itself isn't there
+    with unfinished(target) as folder:
         counts = np.zeros(conversion.vocab_size, np.int64)
         split = write_split(
             folder / conversion.split, _counted(_sound(conversion, progress), counts), conversion.shard_samples
@@ -82,7 +84,7 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             (folder / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
         manifest.write(folder)
     if there is not None:
-        _join(out / f"unfinished-{conversion.split}", out, conversion.split)
+        _join(target, out, conversion.split)
     return manifest, False
 
 

@@ -62,7 +62,8 @@ def summarize(folder: Path) -> Summary:
 
 def drawn(summary: Summary) -> str:
     """The summary for a terminal, with a histogram of lengths a split."""
-    lines = [f"{summary.path}: vocabulary of {summary.vocab_size:,}, {summary.documents or 'unknown'} documents"]
+    documents = f"{summary.documents:,} documents" if summary.documents else "documents not counted"
+    lines = [f"{summary.path}: vocabulary of {summary.vocab_size:,}, {documents}"]
     for name, split in summary.splits.items():
         lines += [
             "",

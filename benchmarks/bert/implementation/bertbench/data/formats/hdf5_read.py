@@ -69,7 +69,7 @@ def _layout(path: Path, file: h5py.File) -> dict[str, Kind]:
 def _field(path: Path, file: h5py.File, name: str, kind: Kind) -> h5py.Dataset:
     field = file.get(name)
     if not isinstance(field, h5py.Dataset):
-        held = ", ".join(sorted(file)) or "nothing"
+        held = ", ".join(sorted(map(str, file))) or "nothing"
         raise DataError(
             f"{path}: found no field {name}, but {held}; expected the fields of the fixed, varlength or packed layout "
             "(docs/formats.md); get or make the file again"
