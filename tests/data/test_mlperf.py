@@ -13,6 +13,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.config import System
 from bertbench.data import shuffle as shuffling
+from bertbench.data import stream
 from bertbench.data.columns import Columns
 from bertbench.data.corpus import text_articles
 from bertbench.data.dataset import Dataset, MappedShard
@@ -71,10 +72,7 @@ def read(folder: Path, split: str = "train") -> list[Sample]:
     dataset = Dataset.open(folder, split)
     return samples_of(
         Columns.joined(
-            [
-                MappedShard(folder / split / shard.name, shard.samples).columns(np.arange(shard.samples))
-                for shard in dataset.split.shards
-            ]
+            [MappedShard(folder / split / shard.name, shard.samples).content() for shard in dataset.split.shards]
         )
     )
 
@@ -153,7 +151,7 @@ def test_an_interrupted_shuffle_goes_on_where_it_stopped(
 ) -> None:
     shuffle(tiny_folder, tmp_path / "whole", 3, 4, QUIET)
     monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)
-    monkeypatch.setattr(shuffling, "_BLOCK_SAMPLES", 17)
+    monkeypatch.setattr(stream, "BLOCK_SAMPLES", 17)
     calls = 0
     append = shuffling._Buckets.append
 

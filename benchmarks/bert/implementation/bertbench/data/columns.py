@@ -57,10 +57,10 @@ class Columns:
             next_sentence_labels=self.next_sentence_labels[rows],
         )
 
-    def split(self, samples: int) -> Iterator["Columns"]:
-        """Consecutive blocks of `samples` each, without a copy; the last one may be smaller."""
+    def split(self, samples: int, first: int = 0) -> Iterator["Columns"]:
+        """Consecutive blocks of `samples` each, from number `first` on, without a copy; the last may be smaller."""
         tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
-        for start in range(0, len(self), samples):
+        for start in range(first, len(self), samples):
             stop = min(start + samples, len(self))
             of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
             yield Columns(

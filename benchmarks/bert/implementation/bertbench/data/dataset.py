@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.columns import Columns, spans
+from bertbench.data.columns import Columns
 from bertbench.data.index import Index, lengths_of, masked_of
 from bertbench.data.manifest import Manifest, ShardFile, Split
 from bertbench.data.shards import FIELDS, INDEX_NAME
@@ -38,19 +38,16 @@ class MappedShard:
             self.masked_lm_ids = _map(path, file, "masked_lm_ids", masked)
             self.next_sentence_labels = _map(path, file, "next_sentence_labels", samples)
 
-    def columns(self, rows: NDArray[np.int64]) -> Columns:
-        """The samples at these rows, in this order."""
-        starts, masked_starts = self.offsets[rows], self.masked_offsets[rows]
-        lengths, masked_counts = self.offsets[rows + 1] - starts, self.masked_offsets[rows + 1] - masked_starts
-        tokens, masked = spans(starts, lengths), spans(masked_starts, masked_counts)
+    def content(self) -> Columns:
+        """All samples of the shard, still on disk until they are used."""
         return Columns(
-            lengths=lengths,
-            masked=masked_counts,
-            input_ids=self.input_ids[tokens],
-            segment_ids=self.segment_ids[tokens],
-            masked_lm_positions=self.masked_lm_positions[masked],
-            masked_lm_ids=self.masked_lm_ids[masked],
-            next_sentence_labels=self.next_sentence_labels[rows],
+            lengths=np.diff(self.offsets),
+            masked=np.diff(self.masked_offsets),
+            input_ids=self.input_ids,
+            segment_ids=self.segment_ids,
+            masked_lm_positions=self.masked_lm_positions,
+            masked_lm_ids=self.masked_lm_ids,
+            next_sentence_labels=self.next_sentence_labels,
         )
 
 

@@ -187,7 +187,7 @@ def _selected(work: Path, shards: list[ShardFile], count: int, vocabulary: Vocab
     for shard in shards:
         rows = chosen[(chosen >= first) & (chosen < first + shard.samples)] - first
         if len(rows):
-            blocks.append(MappedShard(work / "train" / shard.name, shard.samples).columns(rows))
+            blocks.append(MappedShard(work / "train" / shard.name, shard.samples).content().take(rows))
         first += shard.samples
     evaluation = Columns.joined(blocks)
     shutil.rmtree(work / "eval", ignore_errors=True)

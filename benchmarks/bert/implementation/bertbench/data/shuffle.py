@@ -23,12 +23,11 @@ from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFi
 from bertbench.data.permutation import Permutation
 from bertbench.data.prepare import existing
 from bertbench.data.shards import file_sha256, finish_split, write_shard
-from bertbench.data.stream import mapped_block
+from bertbench.data.stream import shard_blocks
 from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 from bertbench.seeding import derive
 
-_BLOCK_SAMPLES = 8_192
 _BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is put in order
 
@@ -164,19 +163,16 @@ def _scatter(dataset: Dataset, buckets: _Buckets, seed: int, progress: Progress)
     """Pass 1: every sample to its bucket."""
     permutation = Permutation(len(dataset), derive(seed, "shuffle"))
     waiting: list[Columns] = []
-    first = 0
-    for shard in dataset.split.shards:
-        stop = first + shard.samples
-        if stop > buckets.samples:
-            mapped = MappedShard(dataset.folder / dataset.name / shard.name, shard.samples)
-            for start in range(max(first, buckets.samples + sum(map(len, waiting))), stop, _BLOCK_SAMPLES):
-                waiting.append(mapped_block(mapped, start - first, min(start + _BLOCK_SAMPLES, stop) - first))
-                if sum(map(len, waiting)) >= _BUFFER_SAMPLES:
-                    _flush(waiting, buckets, permutation)
-                    progress.update(
-                        buckets.samples, len(dataset), f"{buckets.samples:,} of {len(dataset):,} samples read"
-                    )
-        first = stop
+    start, stop = buckets.samples, 0
+    for number, shard in enumerate(dataset.split.shards):
+        first, stop = stop, stop + shard.samples
+        if start >= stop:
+            continue  # scattered before the restart
+        for block in shard_blocks(dataset, number, max(0, start - first)):
+            waiting.append(block)
+            if sum(map(len, waiting)) >= _BUFFER_SAMPLES:
+                _flush(waiting, buckets, permutation)
+                progress.update(buckets.samples, len(dataset), f"{buckets.samples:,} of {len(dataset):,} samples read")
     if waiting:
         _flush(waiting, buckets, permutation)
 

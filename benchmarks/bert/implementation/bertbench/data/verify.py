@@ -17,7 +17,7 @@ from bertbench.data.dataset import MappedShard, SplitName
 from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split
 from bertbench.data.multiset import SampleMultiset
 from bertbench.data.shards import INDEX_NAME, file_sha256
-from bertbench.data.stream import BLOCK_SAMPLES, mapped_block
+from bertbench.data.stream import BLOCK_SAMPLES
 from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 
@@ -144,8 +144,8 @@ def _shard_problems(
         if offsets[0] != 0 or (np.diff(offsets) < 0).any():
             yield f"{path}: {name}: found values that don't rise from 0; prepare the data again"
             return
-    for first in range(0, shard.samples, BLOCK_SAMPLES):
-        block = mapped_block(mapped, first, min(first + BLOCK_SAMPLES, shard.samples))
+    for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
+        first = number * BLOCK_SAMPLES
         if problem := _block_problem(block, vocab_size, None if promised is None else promised[first:][: len(block)]):
             sample, text = problem
             yield f"{path}: sample {first + sample}: found {text}; prepare the data again"
