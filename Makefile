@@ -7,6 +7,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 .PHONY: demo test test-all setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
+	@echo "using $(VENV)"
 	$(BIN)/bertbench data prepare --system cpu_demo
 	./run_and_time.sh cpu_demo
 	$(BIN)/python -m compliance "$$(ls -t runs/cpu_demo/bert/result_*.txt | head -n 1)"
@@ -38,9 +39,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing what a run needs into $(VENV): about a minute"
 	$(INSTALL) --editable .
 	touch $@
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing everything for development into $(VENV): a minute or two"
 	$(INSTALL) --editable ".[dev,peers]"
 	touch $@ $(VENV)/.run-ready

@@ -1,9 +1,13 @@
 """What the tiny system of the tests is: sizes small and mostly coprime, so that a swapped dimension shows."""
 
+from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bertbench.config import System
+from bertbench.data.columns import Columns
 from bertbench.data.prepare import Recipe
 
 TINY_SYSTEM: dict[str, Any] = {
@@ -83,3 +87,43 @@ def recipe_of(system: System) -> Recipe:
         shard_samples=settings.shard_samples,
         seed=settings.seed,
     )
+
+
+class Sample(NamedTuple):
+    """One sample as lists, for expectations written by hand; the fields are those of Columns."""
+
+    input_ids: list[int]
+    segment_ids: list[int]
+    masked_lm_positions: list[int]
+    masked_lm_ids: list[int]
+    next_sentence_label: int
+
+
+def columns_of(samples: Sequence[Sample]) -> Columns:
+    """Samples as Columns."""
+
+    def flat(name: str, dtype: type[np.integer]) -> np.ndarray:
+        return np.array([value for sample in samples for value in getattr(sample, name)], dtype)
+
+    return Columns(
+        lengths=np.array([len(sample.input_ids) for sample in samples]),
+        masked=np.array([len(sample.masked_lm_ids) for sample in samples]),
+        input_ids=flat("input_ids", np.int16),
+        segment_ids=flat("segment_ids", np.int8),
+        masked_lm_positions=flat("masked_lm_positions", np.int16),
+        masked_lm_ids=flat("masked_lm_ids", np.int16),
+        next_sentence_labels=np.array([sample.next_sentence_label for sample in samples], np.int8),
+    )
+
+
+def samples_of(columns: Columns) -> list[Sample]:
+    """Columns as samples."""
+    tokens, masked = np.cumsum(columns.lengths)[:-1], np.cumsum(columns.masked)[:-1]
+    fields = (
+        np.split(columns.input_ids, tokens),
+        np.split(columns.segment_ids, tokens),
+        np.split(columns.masked_lm_positions, masked),
+        np.split(columns.masked_lm_ids, masked),
+    )
+    labels = columns.next_sentence_labels.tolist()
+    return [Sample(*(part.tolist() for part in parts), label) for *parts, label in zip(*fields, labels, strict=True)]

@@ -13,15 +13,13 @@ import torch
 from bertbench.config import load_system
 from bertbench.data import index
 from bertbench.data.batch import gather
-from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset
 from bertbench.data.manifest import Manifest
 from bertbench.data.prepare import Source, prepare
-from bertbench.data.samples import Sample
 from bertbench.data.shards import write_split
 from bertbench.errors import DataError
 from bertbench.progress import Progress
-from tests.tiny import recipe_of
+from tests.tiny import Sample, columns_of, recipe_of
 
 # three samples of lengths 5, 7, 4 with 1, 2, 1 masked tokens, over two shards
 SAMPLES = [
@@ -49,7 +47,7 @@ def test_the_index_packs_length_and_masked_count() -> None:
 
 
 def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path) -> None:
-    split = write_split(tmp_path / "train", [Columns.of(SAMPLES)], shard_samples=2)
+    split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
     dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
     ids = np.array([2, 0, 1])
     batch = gather(dataset.map_samples(), ids, dataset.lengths(ids))
@@ -60,7 +58,7 @@ def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path
     assert batch.masked_at_M.tolist() == [1, 5, 7 + 3, 12 + 2]
     assert batch.masked_labels_M.tolist() == [10, 50, 30, 20]
     assert batch.next_sentence_S.tolist() == [0, 1, 1]
-    assert batch.tokens_T.dtype == torch.int64
+    assert (batch.tokens_T.dtype, batch.masked_labels_M.dtype) == (torch.int32, torch.int64)
 
 
 def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:

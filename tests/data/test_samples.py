@@ -2,7 +2,10 @@ from random import Random
 
 import pytest
 
-from bertbench.data.samples import Document, SampleOptions, TokenIds, create_samples
+from bertbench.data.columns import Columns
+from bertbench.data.samples import Document, SampleOptions, TokenIds, _shuffle, create_samples
+from tests.data.plain_samples import plain_samples
+from tests.tiny import Sample, samples_of
 
 IDS = TokenIds(cls=1, sep=2, mask=3, vocab_size=50)
 OPTIONS = SampleOptions(
@@ -16,13 +19,17 @@ def documents(count: int = 30) -> list[Document]:
     return [[[5 + number] * random.randint(1, 9) for _ in range(random.randint(1, 8))] for number in range(count)]
 
 
+def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
+    return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
+
+
 def test_the_same_seed_gives_the_same_samples_and_another_one_others() -> None:
-    assert create_samples(documents(), IDS, OPTIONS, 7) == create_samples(documents(), IDS, OPTIONS, 7)
-    assert create_samples(documents(), IDS, OPTIONS, 7) != create_samples(documents(), IDS, OPTIONS, 8)
+    assert samples() == samples()
+    assert samples() != samples(seed=8)
 
 
 def test_samples_have_the_shape_of_bert() -> None:
-    for sample in create_samples(documents(), IDS, OPTIONS, 7):
+    for sample in samples():
         assert 5 <= len(sample.input_ids) <= 24
         first = sample.segment_ids.count(0)
         assert sample.segment_ids == [0] * first + [1] * (len(sample.input_ids) - first)
@@ -33,8 +40,8 @@ def test_samples_have_the_shape_of_bert() -> None:
 
 
 def test_the_label_says_whether_both_parts_are_from_one_document() -> None:
-    samples = create_samples(documents(), IDS, OPTIONS, 7)
-    for sample in samples:
+    made = samples()
+    for sample in made:
         restored = dict(enumerate(sample.input_ids)) | dict(
             zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
         )
@@ -43,7 +50,7 @@ def test_the_label_says_whether_both_parts_are_from_one_document() -> None:
             for part in (0, 1)
         ]
         assert (parts[0] == parts[1]) == (sample.next_sentence_label == 0)
-    share = sum(sample.next_sentence_label for sample in samples) / len(samples)
+    share = sum(sample.next_sentence_label for sample in made) / len(made)
     assert 0.4 < share < 0.8  # half of the chunks, and all chunks of one sentence
 
 
@@ -51,7 +58,7 @@ def test_80_percent_of_masked_tokens_are_hidden_10_stay_10_are_random() -> None:
     options = SampleOptions(24, 60, 0.1, 0.15, 5)
     shown = [
         (sample.input_ids[place], label)
-        for sample in create_samples(documents(), IDS, options, 7)
+        for sample in samples(options)
         for place, label in zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
     ]
     assert len(shown) > 10_000
@@ -60,4 +67,29 @@ def test_80_percent_of_masked_tokens_are_hidden_10_stay_10_are_random() -> None:
 
 
 def test_one_document_alone_is_enough() -> None:
-    assert create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
+    (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
+    assert len(block) >= 3
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 8, 9, 100, 509])
+def test_our_shuffle_draws_as_pythons_does(length: int) -> None:
+    ours, theirs = Random(length), Random(length)
+    mine, expected = list(range(length)), list(range(length))
+    _shuffle(mine, ours.getrandbits)
+    theirs.shuffle(expected)
+    assert mine == expected
+    assert ours.random() == theirs.random()
+
+
+def test_pairs_are_cut_to_the_maximum_or_to_their_target_on_request() -> None:
+    cut = SampleOptions(24, 3, 0.9, 0.15, 5, cut_to_target=True)
+    lengths = [len(sample.input_ids) for sample in samples(cut)]
+    assert max(lengths) <= 24
+    whole = [len(sample.input_ids) for sample in samples(SampleOptions(24, 3, 0.9, 0.15, 5))]
+    assert sum(lengths) / len(lengths) < 0.9 * sum(whole) / len(whole)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_samples_are_those_of_the_plainly_written_algorithm(seed: int) -> None:
+    options = SampleOptions(24, 4, 0.3, 0.15, 3)
+    assert samples(options, seed) == plain_samples(documents(), IDS, options, seed)

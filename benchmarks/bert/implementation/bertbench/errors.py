@@ -4,6 +4,8 @@ The command line prints the message without a traceback and exits with `exit_cod
 raised is a defect of ours and keeps its traceback.
 """
 
+import os
+
 
 class BertbenchError(Exception):
     """Base of every error that is meant for a person."""
@@ -27,3 +29,8 @@ class RunError(BertbenchError):
     """A run could not start or could not go on."""
 
     exit_code = 1
+
+
+def system_reason(error: OSError) -> str:
+    """Why the system refused, in its own few words; HDF5 packs them into paragraphs."""
+    return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]

@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.config import System
-from bertbench.errors import BertbenchError, RunError
+from bertbench.errors import BertbenchError, RunError, system_reason
 from bertbench.events import MlperfLog
 from bertbench.results import ResultFiles
 from bertbench.world import available_cores
@@ -82,7 +82,7 @@ def check_startable(system: System) -> None:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 raise RunError(
-                    f"port {port} can't be used ({error.strerror}); "
+                    f"port {port} can't be used ({system_reason(error)}); "
                     "set launch.port to another, or to 0 for any free one"
                 ) from error
 

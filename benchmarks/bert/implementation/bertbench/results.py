@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from bertbench.config import System
-from bertbench.errors import RunError
+from bertbench.errors import RunError, system_reason
 from bertbench.paths import REPOSITORY
 from bertbench.world import available_cores
 
@@ -45,7 +45,7 @@ class ResultFiles:
             _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
         except OSError as error:
             raise RunError(
-                f"{self.folder}: cannot be written ({error.strerror}); set LOGDIR to a folder that can"
+                f"{self.folder}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
             ) from error
 
     def discard(self) -> None:
@@ -71,7 +71,7 @@ def reserve(runs: Path, system: str) -> ResultFiles:
             number += 1
         except OSError as error:
             raise RunError(
-                f"{folder}: cannot be written ({error.strerror}); set LOGDIR to a folder that can"
+                f"{folder}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
             ) from error
 
 
@@ -80,7 +80,7 @@ def provenance() -> dict[str, object]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "tree_dirty": bool(_git("status", "--porcelain")),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": available_cores(),
         "operating_system": platform.platform(),
         "python": platform.python_version(),
@@ -100,7 +100,8 @@ def _git(*arguments: str) -> str | None:
     return answer.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

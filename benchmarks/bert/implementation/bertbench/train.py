@@ -12,7 +12,6 @@ from bertbench.checkpoint.layout import pieces
 from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
 from bertbench.data.dataset import Dataset, SplitName
-from bertbench.data.index import lengths_of
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
@@ -87,12 +86,18 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
     Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
     """
-    return open_split(system, "train"), open_split(system, "eval")
+    training, held_out = open_split(system, "train"), open_split(system, "eval")
+    if Manifest.read(training.folder).tokenizer != Manifest.read(held_out.folder).tokenizer:
+        raise DataError(
+            f"{training.folder} and {held_out.folder} use different vocabularies; prepare both with the same --vocab"
+        )
+    return training, held_out
 
 
 def open_split(system: System, name: SplitName) -> Dataset:
-    """One split of the system's dataset; raises what `open_data` raises."""
-    folder = data_folder(system.data.path)
+    """One split of the system's data; raises what `open_data` raises."""
+    held_out = name == "eval" and system.data.eval_path
+    folder = data_folder(held_out or system.data.path)
     if not folder.exists():
         raise DataError(
             f"{folder}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
@@ -104,10 +109,9 @@ def open_split(system: System, name: SplitName) -> Dataset:
             "raise model.vocab_size to at least as much"
         )
     split = Dataset.open(folder, name)
-    longest = int(lengths_of(split.entries_N).max())
-    if longest > system.model.max_positions:
+    if split.split.longest > system.model.max_positions:
         raise ConfigError(
-            f"{folder}: the longest {split.name} sample has {longest} tokens, model.max_positions is "
+            f"{folder}: the longest {name} sample has {split.split.longest} tokens, model.max_positions is "
             f"{system.model.max_positions}; raise it to at least as much"
         )
     return split

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bertbench.errors import CheckpointError
+from bertbench.errors import CheckpointError, system_reason
 from bertbench.model.shape import BertShape
 
 _SIZES = {
@@ -36,7 +36,7 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be read ({error.strerror}); give the checkpoint's bert_config.json"
+            f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's bert_config.json"
         ) from error
     except ValueError as error:
         raise CheckpointError(f"{path}: is not valid JSON ({error}); copy it again") from error

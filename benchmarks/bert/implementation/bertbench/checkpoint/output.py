@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from bertbench.errors import CheckpointError
+from bertbench.errors import CheckpointError, system_reason
 
 
 @contextmanager
@@ -73,5 +73,5 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(f"{path}: cannot be written ({reason}); choose another place") from error
+        why = system_reason(error) if isinstance(error, OSError) else error
+        raise CheckpointError(f"{path}: cannot be written ({why}); choose another place") from error

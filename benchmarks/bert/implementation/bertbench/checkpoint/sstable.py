@@ -11,7 +11,7 @@ import google_crc32c
 
 from bertbench.checkpoint.protobuf import varint
 from bertbench.checkpoint.snappy import decompress
-from bertbench.errors import CheckpointError
+from bertbench.errors import CheckpointError, system_reason
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER_BYTES = 48
@@ -34,7 +34,7 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(
-            f"{path}: cannot be read ({error.strerror}); give the checkpoint's path without .index"
+            f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's path without .index"
         ) from error
     if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
         raise CheckpointError(

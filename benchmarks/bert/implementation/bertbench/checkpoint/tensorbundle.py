@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertbench.checkpoint.protobuf import as_bytes, as_number, fields, varint
 from bertbench.checkpoint.sstable import masked, read_table
-from bertbench.errors import CheckpointError
+from bertbench.errors import CheckpointError, system_reason
 
 _FLOAT, _STRING = 1, 7
 _CHECKED_AT_ONCE = 1 << 20
@@ -123,7 +123,7 @@ class Bundle:
             try:
                 self._mapped[entry.shard] = np.memmap(path, np.uint8, mode="r")
             except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
-                reason = error.strerror if isinstance(error, OSError) else "it is empty"
+                reason = system_reason(error) if isinstance(error, OSError) else "it is empty"
                 raise CheckpointError(
                     f"{path}: cannot be read ({reason}), though {name} is in it; copy all data files beside the .index"
                 ) from error

@@ -5,39 +5,72 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, data_convert
 from bertbench.config import load_system
+from bertbench.data.manifest import Manifest
+from bertbench.data.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.prepare import Recipe, Source, prepare
 from bertbench.errors import ConfigError
 from bertbench.paths import data_folder
 from bertbench.progress import Progress
 
+_MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where text comes from, and where the dataset goes."""
+    """Where text comes from, what is made of it, and where the dataset goes."""
+    text = parser.add_argument_group("text (default: the documentation of the installed Python)")
+    text.add_argument("--text", nargs="+", type=Path, default=[], metavar="FILE", help="one sentence a line, a blank line between articles")  # fmt: skip  # noqa: E501
+    text.add_argument("--wiki", nargs="+", type=Path, default=[], metavar="FILE", help="WikiExtractor output, <doc> blocks")  # fmt: skip  # noqa: E501
     parser.add_argument(
-        "--system", default="cpu_demo", help="system whose data.recipe and sizes are used (default cpu_demo)"
-    )
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="text, one sentence a line, a blank line between articles",
-    )
-    parser.add_argument(
-        "--wiki", nargs="+", type=Path, default=[], metavar="FILE", help="WikiExtractor output, <doc> blocks"
-    )
-    parser.add_argument(
-        "--vocab", type=Path, metavar="FILE", help="vocab.txt to use; else a vocabulary is trained on the text"
+        "--vocab", type=Path, metavar="FILE", help="vocab.txt; else a vocabulary is trained on the text"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: the system's data.path)")
+    data_convert.add_arguments(parser)
+    parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: as data.recipe of --system says, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
+    parser.add_argument("--system", default="cpu_demo", help="whose data.recipe and sizes are used (default cpu_demo)")
     add_system_arguments(parser)
+    mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
+    mlperf.add_argument("--dupe-factor", type=int, metavar="N", help="times that each article is used (default 10)")
+    mlperf.add_argument("--seed", type=int, help="random_seed of the reference (default 12345)")
+    mlperf.add_argument("--workers", type=int, metavar="N", help="text files worked on at a time (default 1)")
+    mlperf.add_argument("--select-eval", type=int, metavar="N", help="keep every (all / N)-th sample, as evaluation samples: 10000 in MLPerf")  # fmt: skip  # noqa: E501
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare, or say that it is there already."""
+    if data_convert.asked(arguments):
+        return data_convert.run(arguments)
+    with Progress() as progress:
+        make = _mlperf if arguments.recipe == "mlperf" else _of_system
+        out, manifest, existed = make(arguments, progress)
+        done = "reusing" if existed else "wrote"
+        samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
+        progress.say(f"{done} {out}: {samples}")
+    if arguments.json:
+        print(json.dumps({"path": str(out), "reused": existed, **asdict(manifest)}, indent=2))
+    return 0
+
+
+def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
+    if not (arguments.text and arguments.vocab and arguments.out) or arguments.wiki:
+        raise ConfigError("--recipe mlperf: give --text FILE..., --vocab vocab.txt and --out DIR, and no --wiki")
+    given = {name: value for name in _MLPERF_ONLY if (value := getattr(arguments, name)) is not None}
+    below_one = [name for name, value in given.items() if name != "seed" and value < 1]
+    if below_one:
+        option = below_one[0].replace("_", "-")
+        raise ConfigError(f"--{option} {given[below_one[0]]}: expected at least 1")
+    workers = given.pop("workers", 1)
+    files = tuple(arguments.text)
+    return arguments.out, *prepare_mlperf(
+        arguments.out, files, arguments.vocab, MlperfRecipe(**given), workers, progress
+    )
+
+
+def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
+    misplaced = [f"--{name.replace('_', '-')}" for name in _MLPERF_ONLY if getattr(arguments, name) is not None]
+    if misplaced:
+        raise ConfigError(f"{', '.join(misplaced)}: only with --recipe mlperf; else use --set data.recipe.NAME=VALUE")
     system = load_system(arguments.system, arguments.overrides)
     settings = system.data.recipe
     if settings is None:
@@ -54,11 +87,4 @@ def run(arguments: argparse.Namespace) -> int:
     )
     out = arguments.out or data_folder(system.data.path)
     source = Source(tuple(arguments.text), tuple(arguments.wiki))
-    with Progress() as progress:
-        manifest, existed = prepare(out, source, recipe, arguments.vocab, progress)
-        done = "reusing" if existed else "wrote"
-        samples = {name: split.samples for name, split in manifest.splits().items()}
-        progress.say(f"{done} {out}: " + ", ".join(f"{count:,} {name} samples" for name, count in samples.items()))
-    if arguments.json:
-        print(json.dumps({"path": str(out), "reused": existed, **asdict(manifest)}, indent=2))
-    return 0
+    return out, *prepare(out, source, recipe, arguments.vocab, progress)

@@ -121,7 +121,7 @@ def _as_rank(system: System, arguments: argparse.Namespace) -> int:
 
 
 def _against_guessing(system: System, accuracy: float) -> str:
-    guess = Manifest.read(data_folder(system.data.path)).most_frequent_token
+    guess = Manifest.read(data_folder(system.data.eval_path or system.data.path)).most_frequent_token
     if guess is None:
         return f"accuracy {accuracy:.4f}"
     return (

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from bertbench.config.system import System
-from bertbench.errors import ConfigError
+from bertbench.errors import ConfigError, system_reason
 from bertbench.paths import SYSTEMS
 
 _NOT_SYSTEMS = {"schema"}
@@ -71,7 +71,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a system file") from error
+        raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the path of a system file") from error
     except ValueError as error:
         raise ConfigError(f"{path}: is not valid JSON: {error}; correct the file there") from error
     if not isinstance(content, dict):

@@ -90,6 +90,8 @@ class Data(Section):
 
     path: str
     """Folder of the prepared dataset; relative to DATADIR if that is set, else to the repository."""
+    eval_path: str | None = None
+    """Folder that holds the evaluation samples, where `path` doesn't."""
     global_batch_size: Count | None = None
     """Samples of one optimizer step over all ranks. Give this or `local_batch`."""
     local_batch: Count | None = None

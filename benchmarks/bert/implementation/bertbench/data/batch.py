@@ -18,6 +18,7 @@ class Batch:
     """S sequences, longest first, one after the other; nothing is padded."""
 
     tokens_T: torch.Tensor
+    """int32, as segments and positions: half the bytes of an index that reaches 30,522."""
     segments_T: torch.Tensor
     positions_T: torch.Tensor
     sequences: Sequences
@@ -46,53 +47,52 @@ class Batch:
 
 
 def gather(samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Batch:
-    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index."""
+    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
+
+    A slice a sample and field is copied as one piece of memory: with MLPerf's thousands of shards nearly every
+    sample of a batch is in another one, so there is nothing to vectorise over.
+    """
     order = np.argsort(-lengths, kind="stable")
     ids, lengths_S = ids[order], lengths[order]
     shard_of = np.searchsorted(samples.first_ids, ids, side="right") - 1
-    row = ids - samples.first_ids[shard_of]
-    parts: dict[str, list[NDArray[np.integer]]] = {}
-    masked_counts = []
-    for number, at in zip(shard_of, row, strict=True):
+    rows = ids - samples.first_ids[shard_of]
+    tokens, segments, positions, labels, pairs, masked_counts = [], [], [], [], [], []
+    for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
         shard = samples.shards[number]
-        tokens = slice(shard.offsets[at], shard.offsets[at + 1])
-        masked = slice(shard.masked_offsets[at], shard.masked_offsets[at + 1])
-        masked_counts.append(masked.stop - masked.start)
-        for name, where in (
-            ("input_ids", tokens),
-            ("segment_ids", tokens),
-            ("masked_lm_positions", masked),
-            ("masked_lm_ids", masked),
-            ("next_sentence_labels", slice(at, at + 1)),
-        ):
-            parts.setdefault(name, []).append(shard.fields[name][where])
-    flat = {name: np.concatenate(pieces) for name, pieces in parts.items()}
+        start, stop = shard.offsets[row], shard.offsets[row + 1]
+        masked_start, masked_stop = shard.masked_offsets[row], shard.masked_offsets[row + 1]
+        tokens.append(shard.input_ids[start:stop])
+        segments.append(shard.segment_ids[start:stop])
+        positions.append(shard.masked_lm_positions[masked_start:masked_stop])
+        labels.append(shard.masked_lm_ids[masked_start:masked_stop])
+        pairs.append(shard.next_sentence_labels[row])
+        masked_counts.append(masked_stop - masked_start)
     sequences = Sequences.of(lengths_S)
-    starts_S = sequences.cu_seqlens_S1[:-1].numpy().astype(np.int64)
+    starts_S = sequences.cu_seqlens_S1[:-1].numpy()
     return Batch(
-        tokens_T=torch.from_numpy(flat["input_ids"].astype(np.int64)),
-        segments_T=torch.from_numpy(flat["segment_ids"].astype(np.int64)),
-        positions_T=torch.from_numpy(np.arange(lengths_S.sum()) - np.repeat(starts_S, lengths_S)),
+        tokens_T=torch.from_numpy(np.concatenate(tokens, dtype=np.int32)),
+        segments_T=torch.from_numpy(np.concatenate(segments, dtype=np.int32)),
+        positions_T=torch.from_numpy(np.arange(lengths_S.sum(), dtype=np.int32) - np.repeat(starts_S, lengths_S)),
         sequences=sequences,
-        masked_at_M=torch.from_numpy(flat["masked_lm_positions"] + np.repeat(starts_S, masked_counts)),
-        masked_labels_M=torch.from_numpy(flat["masked_lm_ids"].astype(np.int64)),
-        next_sentence_S=torch.from_numpy(flat["next_sentence_labels"].astype(np.int64)),
+        masked_at_M=torch.from_numpy(np.concatenate(positions, dtype=np.int64) + np.repeat(starts_S, masked_counts)),
+        masked_labels_M=torch.from_numpy(np.concatenate(labels, dtype=np.int64)),
+        next_sentence_S=torch.tensor(pairs, dtype=torch.int64),
     )
 
 
 def synthetic(sequences: int, length: int, vocab_size: int, generator: torch.Generator) -> Batch:
     """A made-up batch for warm-up: equal lengths, random tokens, every seventh one masked."""
     total = sequences * length
-    tokens_T = torch.randint(vocab_size, (total,), generator=generator)
+    tokens_T = torch.randint(vocab_size, (total,), generator=generator, dtype=torch.int32)
     masked_at_M = torch.arange(0, total, 7)
     return Batch(
         tokens_T=tokens_T,
-        segments_T=torch.zeros(total, dtype=torch.int64),
-        positions_T=torch.arange(length).repeat(sequences),
+        segments_T=torch.zeros(total, dtype=torch.int32),
+        positions_T=torch.arange(length, dtype=torch.int32).repeat(sequences),
         sequences=Sequences(
             torch.arange(0, total + 1, length, dtype=torch.int32), (EqualLengths(0, sequences, length),)
         ),
         masked_at_M=masked_at_M,
-        masked_labels_M=tokens_T[masked_at_M],
+        masked_labels_M=tokens_T[masked_at_M].long(),
         next_sentence_S=torch.zeros(sequences, dtype=torch.int64),
     )

@@ -5,14 +5,12 @@ Shapes: N samples, T tokens in all of them, M masked tokens in all of them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.index import MAX_LENGTH, MAX_MASKED
-from bertbench.data.samples import Sample
 
 Array = NDArray[np.integer]
 
@@ -37,23 +35,6 @@ class Columns:
     """[N] int8."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Self:
-        """Pack samples."""
-
-        def flat(name: str, dtype: type[np.integer]) -> Array:
-            return np.fromiter(chain.from_iterable(getattr(sample, name) for sample in samples), dtype)
-
-        return cls(
-            lengths=np.array([len(sample.input_ids) for sample in samples], np.int64),
-            masked=np.array([len(sample.masked_lm_ids) for sample in samples], np.int64),
-            input_ids=flat("input_ids", np.int16),
-            segment_ids=flat("segment_ids", np.int8),
-            masked_lm_positions=flat("masked_lm_positions", np.int16),
-            masked_lm_ids=flat("masked_lm_ids", np.int16),
-            next_sentence_labels=np.array([sample.next_sentence_label for sample in samples], np.int8),
-        )
-
-    @classmethod
     def joined(cls, blocks: Sequence["Columns"]) -> Self:
         """One block of several, in their order; at least one is needed."""
         return cls(*(np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(cls)))
@@ -63,10 +44,12 @@ class Columns:
 
     def take(self, rows: NDArray[np.int64]) -> "Columns":
         """The samples at these rows, in this order."""
-        tokens, masked = spans(self.lengths, rows), spans(self.masked, rows)
+        lengths, masked_counts = self.lengths[rows], self.masked[rows]
+        tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], lengths)
+        masked = spans((np.cumsum(self.masked) - self.masked)[rows], masked_counts)
         return Columns(
-            lengths=self.lengths[rows],
-            masked=self.masked[rows],
+            lengths=lengths,
+            masked=masked_counts,
             input_ids=self.input_ids[tokens],
             segment_ids=self.segment_ids[tokens],
             masked_lm_positions=self.masked_lm_positions[masked],
@@ -75,9 +58,20 @@ class Columns:
         )
 
     def split(self, samples: int) -> Iterator["Columns"]:
-        """Consecutive blocks of `samples` each; the last one may be smaller."""
+        """Consecutive blocks of `samples` each, without a copy; the last one may be smaller."""
+        tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
         for start in range(0, len(self), samples):
-            yield self.take(np.arange(start, min(start + samples, len(self))))
+            stop = min(start + samples, len(self))
+            of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
+            yield Columns(
+                lengths=self.lengths[start:stop],
+                masked=self.masked[start:stop],
+                input_ids=self.input_ids[of_tokens],
+                segment_ids=self.segment_ids[of_tokens],
+                masked_lm_positions=self.masked_lm_positions[of_masked],
+                masked_lm_ids=self.masked_lm_ids[of_masked],
+                next_sentence_labels=self.next_sentence_labels[start:stop],
+            )
 
     def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
         """The first sample that no model could train on, and what is wrong with it; None if all are sound."""
@@ -119,9 +113,8 @@ class Columns:
         return min(found, default=None)
 
 
-def spans(lengths: Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places, in an array of items laid end to end, of the items at `rows`: their spans one after the other."""
-    starts = np.concatenate(([0], np.cumsum(lengths)))[rows]
-    chosen = lengths[rows].astype(np.int64)
-    ends = np.cumsum(chosen)
-    return np.repeat(starts - (ends - chosen), chosen) + np.arange(ends[-1] if len(ends) else 0)
+def spans(starts: Array, lengths: Array) -> NDArray[np.int64]:
+    """Places start, start + 1, ... start + length - 1 of every item, one item after the other."""
+    counts = lengths.astype(np.int64)
+    ends = np.cumsum(counts)
+    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydoc_data import topics
 
 from bertbench.data.sentences import split_sentences
-from bertbench.errors import DataError
+from bertbench.errors import DataError, system_reason
 
 Article = list[str]
 """One document: its sentences in order."""
@@ -164,9 +164,9 @@ def wiki_articles(path: Path) -> Iterator[Article]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8", newline="\n") as lines:
             yield from lines
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a text file") from error
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8; convert the file to UTF-8") from error

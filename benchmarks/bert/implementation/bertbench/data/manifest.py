@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.errors import DataError
 
 MANIFEST_NAME = "manifest.json"
@@ -29,6 +30,8 @@ class Split:
     samples: int
     tokens: int
     masked_tokens: int
+    longest: int
+    """Tokens of the longest sample."""
     index_sha256: str
     shards: tuple[ShardFile, ...]
 
@@ -40,6 +43,12 @@ class Tokenizer:
     vocab_size: int
     sha256: str
     special_ids: dict[str, int]
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
+    """What a manifest says of a vocabulary."""
+    special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
+    return Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,8 @@ class Manifest:
 
     request: dict[str, Any]
     tool_version: str
-    documents: int
+    documents: int | None
+    """Documents of the text, where it was text."""
     tokenizer: Tokenizer
     most_frequent_token: Guess | None
     """Known where the evaluation samples are."""

@@ -5,7 +5,6 @@ Everything is written to a temporary folder beside the target, which is renamed 
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,14 +13,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from bertbench import __version__
 from bertbench.data import corpus
 from bertbench.data.columns import Columns
-from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Tokenizer
-from bertbench.data.samples import Document, Sample, SampleOptions, TokenIds, create_samples
-from bertbench.data.shards import file_sha256, write_split
-from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.errors import DataError
+from bertbench.data.manifest import VOCAB_NAME, Guess, Manifest, tokenizer_of
+from bertbench.data.samples import Document, SampleOptions, TokenIds, create_samples
+from bertbench.data.shards import source_sha256, write_split
+from bertbench.data.vocabulary import Vocabulary
+from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
 from bertbench.seeding import derive
 
@@ -47,17 +48,10 @@ class Source:
         if not self.text and not self.wiki:
             return {"python_documentation": corpus.documentation_versions()}
         return {
-            kind: {path.name: _source_sha256(path) for path in paths}
+            kind: {path.name: source_sha256(path) for path in paths}
             for kind, paths in (("text", self.text), ("wiki", self.wiki))
             if paths
         }
-
-
-def _source_sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); give the path of a text file") from error
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
     if vocab is not None:
         request["vocab_sha256"] = Vocabulary.read(vocab).sha256
     if out.exists():
-        return _existing(out, request), True
+        return existing(out, request), True
     with unfinished(out) as folder:
         progress.say("reading text")
         articles = list(source.articles())
@@ -91,37 +85,34 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
             Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
         )
         progress.say(f"{len(vocabulary):,} entries; tokenizing")
-        documents = _tokenize(articles, vocabulary)
+        documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
         ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
-        progress.say("making samples")
-        train = create_samples(training, ids, recipe.options, derive(recipe.seed, "train"))
-        evaluation = create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))[
-            : recipe.held_out_samples
-        ]
+        progress.say("making samples and writing shards")
+        evaluation = Columns.joined(list(create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))))
         if len(evaluation) < recipe.held_out_samples:
             raise DataError(
                 f"the held-out documents give {len(evaluation):,} samples, expected {recipe.held_out_samples:,}; "
                 "give more text, or lower data.recipe.held_out_samples or raise data.recipe.held_out_fraction"
             )
-        progress.say(f"{len(train):,} training and {len(evaluation):,} evaluation samples; writing shards")
+        evaluation = evaluation.take(np.arange(recipe.held_out_samples))
+        train = create_samples(training, ids, recipe.options, derive(recipe.seed, "train"))
         manifest = Manifest(
             request=request,
             tool_version=__version__,
             documents=len(documents),
-            tokenizer=Tokenizer(
-                len(vocabulary), vocabulary.sha256, {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
-            ),
-            most_frequent_token=_best_guess(evaluation, vocabulary),
-            train=write_split(folder / "train", [Columns.of(train)], recipe.shard_samples),
-            eval=write_split(folder / "eval", [Columns.of(evaluation)], recipe.shard_samples),
+            tokenizer=tokenizer_of(vocabulary),
+            most_frequent_token=best_guess(evaluation, vocabulary),
+            train=write_split(folder / "train", train, recipe.shard_samples),
+            eval=write_split(folder / "eval", [evaluation], recipe.shard_samples),
         )
         (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
         manifest.write(folder)
     return manifest, False
 
 
-def _existing(out: Path, request: dict[str, Any]) -> Manifest:
+def existing(out: Path, request: dict[str, Any]) -> Manifest:
+    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
     manifest = Manifest.read(out)
     changed = [
         f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
@@ -149,21 +140,23 @@ def unfinished(out: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise DataError(f"{out.parent}: cannot be written ({error.strerror}); choose another --out") from error
+        raise DataError(f"{out.parent}: cannot be written ({system_reason(error)}); choose another --out") from error
     try:
         yield folder
         folder.replace(out)
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({error.strerror}); nothing was kept; make room and run it again"
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room and run it again"
         ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
+def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
+    """Token ids of every sentence; what has no token is left out."""
     encoded = vocabulary.encode([sentence for article in articles for sentence in article])
-    documents = ([ids for ids in (next(encoded) for _ in article) if ids] for article in articles)
+    shared = list(range(len(vocabulary)))  # one object a token id, not one a token: 28 bytes each
+    documents = ([[shared[i] for i in ids] for ids in (next(encoded) for _ in article) if ids] for article in articles)
     return [document for document in documents if document]
 
 
@@ -179,12 +172,7 @@ def _hold_out(documents: list[Document], recipe: Recipe) -> tuple[list[Document]
     return shuffled[:count], shuffled[count:]
 
 
-def _best_guess(samples: list[Sample], vocabulary: Vocabulary) -> Guess:
-    counts = Counter(token for sample in samples for token in sample.masked_lm_ids)
-    token, count = counts.most_common(1)[0]
-    return Guess(vocabulary.tokens[token], count / counts.total())
-
-
-def is_dataset(folder: Path) -> bool:
-    """Whether a folder holds a finished dataset."""
-    return (folder / MANIFEST_NAME).exists()
+def best_guess(evaluation: Columns, vocabulary: Vocabulary) -> Guess:
+    """The token that is masked most often, and its share: what always guessing it would score."""
+    counts = np.bincount(evaluation.masked_lm_ids, minlength=len(vocabulary))
+    return Guess(vocabulary.tokens[counts.argmax()], float(counts.max() / counts.sum()))

@@ -2,25 +2,20 @@
 
 Every random choice comes from one `random.Random`, in the reference's order, so that the same documents, options
 and seed give the reference's samples. Ids are vocabulary ids; a document is a list of tokenized sentences.
+Samples are kept as flat arrays: a reference text part makes 80 million tokens.
 """
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+
+import numpy as np
+
+from bertbench.data.columns import Columns, spans
 
 Document = list[list[int]]
-
-
-class Sample(NamedTuple):
-    """One training sequence: [CLS] first sentence(s) [SEP] second sentence(s) [SEP], some tokens masked."""
-
-    input_ids: list[int]
-    segment_ids: list[int]
-    masked_lm_positions: list[int]
-    masked_lm_ids: list[int]
-    next_sentence_label: int
-    """0: the second part follows the first in its document; 1: it is from another document."""
+_BLOCK_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
@@ -47,23 +42,52 @@ class TokenIds:
     vocab_size: int
 
 
-def create_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> list[Sample]:
-    """All samples of the documents, shuffled; documents are shuffled in place first, as the reference does."""
+def create_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> Iterator[Columns]:
+    """All samples of the documents, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
     random = Random(seed)
     random.shuffle(documents)
-    samples = [
-        sample
-        for _ in range(options.dupe_factor)
-        for index in range(len(documents))
-        for sample in _document_samples(documents, index, ids, options, random)
-    ]
-    random.shuffle(samples)
-    return samples
+    made = _Made()
+    for _ in range(options.dupe_factor):
+        for index in range(len(documents)):
+            _document_samples(documents, index, ids, options, random, made)
+    order = list(range(len(made.lengths)))
+    random.shuffle(order)  # the reference shuffles the samples themselves: the same draws
+    yield from made.blocks(np.array(order, np.int64))
+
+
+class _Made:
+    """Samples in the order in which they were made, as flat arrays of 16-bit numbers."""
+
+    def __init__(self) -> None:
+        self.lengths, self.first_lengths, self.masked = array("h"), array("h"), array("h")
+        self.input_ids, self.positions, self.labels = array("h"), array("h"), array("h")
+        self.unrelated = array("b")
+
+    def blocks(self, order: np.ndarray) -> Iterator[Columns]:
+        """The samples in another order, a bounded block at a time."""
+        whole = {name: np.frombuffer(values, values.typecode) for name, values in vars(self).items() if values}
+        token_starts = np.cumsum(whole["lengths"], dtype=np.int64) - whole["lengths"]
+        masked_starts = np.cumsum(whole["masked"], dtype=np.int64) - whole["masked"]
+        for start in range(0, len(order), _BLOCK_SAMPLES):
+            rows = order[start : start + _BLOCK_SAMPLES]
+            lengths, first_lengths = whole["lengths"][rows].astype(np.int64), whole["first_lengths"][rows]
+            tokens = spans(token_starts[rows], lengths)
+            masked = spans(masked_starts[rows], whole["masked"][rows])
+            place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            yield Columns(
+                lengths=lengths,
+                masked=whole["masked"][rows].astype(np.int64),
+                input_ids=whole["input_ids"][tokens],
+                segment_ids=(place >= np.repeat(first_lengths, lengths)).astype(np.int8),
+                masked_lm_positions=whole["positions"][masked],
+                masked_lm_ids=whole["labels"][masked],
+                next_sentence_labels=whole["unrelated"][rows],
+            )
 
 
 def _document_samples(
-    documents: list[Document], index: int, ids: TokenIds, options: SampleOptions, random: Random
-) -> Iterator[Sample]:
+    documents: list[Document], index: int, ids: TokenIds, options: SampleOptions, random: Random, made: _Made
+) -> None:
     """Cut one document into chunks of about the target length and make a sample of each."""
     document = documents[index]
     longest = options.max_seq_length - 3  # [CLS], [SEP], [SEP]
@@ -85,8 +109,8 @@ def _document_samples(
             end = split  # what the chunk held after the split is used by the next one
         else:
             second = [token for sentence in document[split:end] for token in sentence]
-        _truncate(first, second, target if options.cut_to_target else longest, random)
-        yield _mask(first, second, int(unrelated), ids, options, random)
+        first, second = _truncated(first, second, target if options.cut_to_target else longest, random)
+        _mask(first, second, unrelated, ids, options, random, made)
         start, chunk_length = end, 0
 
 
@@ -98,38 +122,65 @@ def _unrelated(documents: list[Document], index: int, length: int, random: Rando
             break
     document = documents[other]
     tokens: list[int] = []
-    for sentence in document[random.randint(0, len(document) - 1) :]:
-        tokens += sentence
+    for place in range(random.randint(0, len(document) - 1), len(document)):
+        tokens += document[place]
         if len(tokens) >= length:
             break
     return tokens
 
 
-def _truncate(first: list[int], second: list[int], longest: int, random: Random) -> None:
+def _truncated(first: list[int], second: list[int], longest: int, random: Random) -> tuple[list[int], list[int]]:
     """Drop tokens from the longer part, at either end by chance, until both fit."""
-    while len(first) + len(second) > longest:
-        longer = first if len(first) > len(second) else second
+    lengths, fronts = [len(first), len(second)], [0, 0]
+    for _ in range(sum(lengths) - longest):
+        longer = 0 if lengths[0] > lengths[1] else 1
+        lengths[longer] -= 1
         if random.random() < 0.5:
-            del longer[0]
-        else:
-            longer.pop()
+            fronts[longer] += 1
+    return first[fronts[0] : fronts[0] + lengths[0]], second[fronts[1] : fronts[1] + lengths[1]]
 
 
 def _mask(
-    first: list[int], second: list[int], label: int, ids: TokenIds, options: SampleOptions, random: Random
-) -> Sample:
+    first: list[int],
+    second: list[int],
+    unrelated: bool,
+    ids: TokenIds,
+    options: SampleOptions,
+    random: Random,
+    made: _Made,
+) -> None:
     """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % turn into any entry."""
     tokens = [ids.cls, *first, ids.sep, *second, ids.sep]
-    segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    candidates = [place for place, token in enumerate(tokens) if token not in (ids.cls, ids.sep)]
-    random.shuffle(candidates)
+    candidates = list(range(1, len(tokens) - 1))
+    del candidates[len(first)]  # the [SEP] in the middle
+    _shuffle(candidates, random.getrandbits)
     count = min(options.max_predictions_per_seq, max(1, round(len(tokens) * options.masked_lm_prob)))
-    masked: list[tuple[int, int]] = []
-    for place in candidates[:count]:
-        masked.append((place, tokens[place]))
-        if random.random() < 0.8:
+    chosen = candidates[:count]
+    labels = [tokens[place] for place in sorted(chosen)]
+    draw = random.random
+    for place in chosen:
+        if draw() < 0.8:
             tokens[place] = ids.mask
-        elif random.random() >= 0.5:
+        elif draw() >= 0.5:
             tokens[place] = random.randint(0, ids.vocab_size - 1)
-    masked.sort()
-    return Sample(tokens, segments, [place for place, _ in masked], [token for _, token in masked], label)
+    made.lengths.append(len(tokens))
+    made.first_lengths.append(len(first) + 2)
+    made.masked.append(len(chosen))
+    made.input_ids.extend(tokens)
+    made.positions.extend(sorted(chosen))
+    made.labels.extend(labels)
+    made.unrelated.append(unrelated)
+
+
+def _shuffle(items: list[int], getrandbits: Callable[[int], int]) -> None:
+    """What random.shuffle does, draw for draw, in 60 % of the time: the longest part of making a sample."""
+    place = len(items) - 1
+    while place > 0:
+        bits = (place + 1).bit_length()
+        fewest = max(1, (1 << (bits - 1)) - 1)  # the last place whose draws take as many bits
+        for here in range(place, fewest - 1, -1):
+            other = getrandbits(bits)
+            while other > here:
+                other = getrandbits(bits)
+            items[here], items[other] = items[other], items[here]
+        place = fewest - 1

@@ -15,13 +15,19 @@ import numpy as np
 from bertbench.data import index
 from bertbench.data.columns import Array, Columns
 from bertbench.data.manifest import ShardFile, Split
+from bertbench.errors import DataError, system_reason
 
 INDEX_NAME = "index.npy"
-Fields = dict[str, np.dtype[Any]]
-TOKEN_FIELDS: Fields = {"input_ids": np.dtype("<i2"), "segment_ids": np.dtype("i1")}
-MASKED_FIELDS: Fields = {"masked_lm_positions": np.dtype("<i2"), "masked_lm_ids": np.dtype("<i2")}
-OFFSETS = np.dtype("<i8")
-LABEL = np.dtype("i1")
+FIELDS: dict[str, np.dtype[Any]] = {
+    "offsets": np.dtype("<i8"),
+    "masked_offsets": np.dtype("<i8"),
+    "input_ids": np.dtype("<i2"),
+    "segment_ids": np.dtype("i1"),
+    "masked_lm_positions": np.dtype("<i2"),
+    "masked_lm_ids": np.dtype("<i2"),
+    "next_sentence_labels": np.dtype("i1"),
+}
+"""Datasets of a shard, in the order in which they are written."""
 
 
 def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> Split:
@@ -31,7 +37,7 @@ def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> 
     """
     folder.mkdir()
     shards, entries = [], []
-    for number, shard in enumerate(_regrouped(blocks, shard_samples)):
+    for number, shard in enumerate(regrouped(blocks, shard_samples)):
         shards.append(write_shard(folder / f"part_{number:05d}.h5", shard))
         entries.append(index.pack(shard.lengths, shard.masked))
     return finish_split(folder, shards, entries)
@@ -39,12 +45,16 @@ def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> 
 
 def finish_split(folder: Path, shards: list[ShardFile], entries: list[index.Index]) -> Split:
     """Write the index of a split whose shards are written, given each shard's entries in order."""
-    joined = np.concatenate([np.empty(0, np.uint16), *entries])
-    np.save(folder / INDEX_NAME, joined)
+    sizes = [len(part) for part in entries]
+    whole = np.lib.format.open_memmap(folder / INDEX_NAME, "w+", np.uint16, (sum(sizes),))
+    for part, stop in zip(entries, np.cumsum(sizes), strict=True):
+        whole[stop - len(part) : stop] = part
+    whole.flush()
     return Split(
-        samples=len(joined),
-        tokens=int(index.lengths_of(joined).sum()),
-        masked_tokens=int(index.masked_of(joined).sum()),
+        samples=len(whole),
+        tokens=sum(int(index.lengths_of(part).sum()) for part in entries),
+        masked_tokens=sum(int(index.masked_of(part).sum()) for part in entries),
+        longest=max((int(index.lengths_of(part).max()) for part in entries), default=0),
         index_sha256=file_sha256(folder / INDEX_NAME),
         shards=tuple(shards),
     )
@@ -52,15 +62,15 @@ def finish_split(folder: Path, shards: list[ShardFile], entries: list[index.Inde
 
 def write_shard(path: Path, samples: Columns) -> ShardFile:
     """Write one shard."""
+    values = {**vars(samples), "offsets": _offsets(samples.lengths), "masked_offsets": _offsets(samples.masked)}
     with h5py.File(path, "w", libver="latest") as file:
-        _store(file, "offsets", _offsets(samples.lengths))
-        _store(file, "masked_offsets", _offsets(samples.masked))
-        for name, dtype in (TOKEN_FIELDS | MASKED_FIELDS | {"next_sentence_labels": LABEL}).items():
-            _store(file, name, getattr(samples, name).astype(dtype, copy=False))
+        for name, dtype in FIELDS.items():
+            # contiguous, without timestamps: readers map it from the file, and the same samples give the same bytes
+            file.create_dataset(name, data=values[name].astype(dtype, copy=False), track_times=False)
     return ShardFile(path.name, len(samples), path.stat().st_size, file_sha256(path))
 
 
-def _regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
+def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
     """The same samples in blocks of `size`; the last one may be smaller."""
     waiting: list[Columns] = []
     for block in blocks:
@@ -74,12 +84,15 @@ def _regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
 
 
 def _offsets(lengths: Array) -> Array:
-    return np.concatenate(([0], np.cumsum(lengths))).astype(OFFSETS)
+    return np.concatenate(([0], np.cumsum(lengths)))
 
 
-def _store(file: h5py.File, name: str, values: Array) -> None:
-    """A contiguous dataset without timestamps: readers map it from the file."""
-    file.create_dataset(name, data=values, track_times=False)
+def source_sha256(path: Path) -> str:
+    """Checksum of a file that a person named; raises DataError if it can't be read."""
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
 
 
 def file_sha256(path: Path) -> str:

@@ -1,0 +1,36 @@
+"""`bertbench bench data`: how fast samples become batches, beside other readers."""
+
+import argparse
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.bench.data import measure
+from bertbench.errors import ConfigError
+from bertbench.progress import Progress
+from bertbench.results import processor
+
+_FEWEST = 480
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many samples."""
+    parser.add_argument("--samples", type=int, default=40_000, metavar="N", help="samples to make and read (default 40,000, 31 MB)")  # fmt: skip  # noqa: E501
+    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and order (default 1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print a table."""
+    if arguments.samples < _FEWEST:
+        raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
+    with tempfile.TemporaryDirectory() as folder, Progress() as progress:
+        rates = measure(Path(folder), arguments.samples, arguments.seed, progress)
+    if arguments.json:
+        machine = {"processor": processor(), "cores_used": 1}
+        print(json.dumps({"machine": machine, "results": [asdict(rate) for rate in rates]}, indent=2))
+        return 0
+    print(f"samples/s into unpadded batches of 48, one core of {processor()}")
+    for rate in rates:
+        print(f"{rate.name:<10} {rate.order:<8} {rate.cache:<5} {rate.samples_per_s:>10,.0f}")
+    return 0

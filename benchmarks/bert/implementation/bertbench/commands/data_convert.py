@@ -1,0 +1,83 @@
+"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: published samples in, a dataset folder out."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.data.convert import Conversion, convert
+from bertbench.data.dataset import SplitName
+from bertbench.data.formats.files import Format, input_files
+from bertbench.data.vocabulary import Vocabulary
+from bertbench.errors import ConfigError
+from bertbench.progress import Progress
+
+_SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards; a block and a shard take 0.4 GiB of memory
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where published samples are, and what they don't say themselves."""
+    group = parser.add_argument_group("published samples instead of text (docs/formats.md)")
+    group.add_argument(
+        "--from-hdf5",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="HDF5 files, or folders of them: fixed, varlength, packed",
+    )
+    group.add_argument(
+        "--from-tfrecord", nargs="+", type=Path, metavar="PATH", help="TFRecord files, or folders of them"
+    )
+    group.add_argument(
+        "--vocab-size", type=int, metavar="N", help="entries of their vocabulary, if there is no --vocab"
+    )
+    group.add_argument("--split", choices=["train", "eval"], help="which split they are (default train)")
+    group.add_argument(
+        "--shard-samples", type=int, metavar="N", help=f"samples in a shard to write (default {_SHARD_SAMPLES:,})"
+    )
+
+
+def asked(arguments: argparse.Namespace) -> bool:
+    """Whether published samples are to be read. Raises ConfigError for an option that needs them."""
+    if arguments.from_hdf5 or arguments.from_tfrecord:
+        return True
+    for name in ("vocab_size", "split", "shard_samples"):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"found {option} without published samples; give --from-hdf5 or --from-tfrecord, or drop it"
+            )
+    return False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert, or say that it is there already."""
+    if arguments.from_hdf5 and arguments.from_tfrecord:
+        raise ConfigError("found --from-hdf5 and --from-tfrecord, expected one of them; convert one after the other")
+    if arguments.text or arguments.wiki:
+        raise ConfigError("found text and published samples, expected one of them; leave out --text and --wiki")
+    if arguments.out is None:
+        raise ConfigError("found no --out, expected the folder to make; give --out DIR")
+    if (arguments.vocab_size is None) == (arguments.vocab is None):
+        raise ConfigError("expected one of --vocab-size N and --vocab FILE: ids are checked against it; give one")
+    shard_samples = _SHARD_SAMPLES if arguments.shard_samples is None else arguments.shard_samples
+    if shard_samples < 1:
+        raise ConfigError(f"--shard-samples {shard_samples}: expected at least 1")
+    split: SplitName = arguments.split or "train"
+    of: Format = "hdf5" if arguments.from_hdf5 else "tfrecord"
+    vocabulary = Vocabulary.read(arguments.vocab) if arguments.vocab else None
+    conversion = Conversion(
+        format=of,
+        files=input_files(arguments.from_hdf5 or arguments.from_tfrecord, of),
+        split=split,
+        vocab_size=len(vocabulary) if vocabulary else arguments.vocab_size,
+        shard_samples=shard_samples,
+        vocabulary=vocabulary,
+    )
+    with Progress() as progress:
+        manifest, existed = convert(arguments.out, conversion, progress)
+        samples = manifest.splits()[split].samples
+        progress.say(f"{'reusing' if existed else 'wrote'} {arguments.out}: {samples:,} {split} samples")
+    if arguments.json:
+        print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
+    return 0

@@ -1,0 +1,20 @@
+"""`bertbench data show DIR`: what a dataset holds."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.data.summary import drawn, summarize
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which dataset."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to describe")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print numbers and a histogram of lengths."""
+    summary = summarize(arguments.folder)
+    print(json.dumps(asdict(summary), indent=2) if arguments.json else drawn(summary))
+    return 0

@@ -1,0 +1,29 @@
+"""`bertbench data shuffle DIR`: the same samples in random order, over new shards."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.data.shuffle import shuffle
+from bertbench.progress import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is shuffled, how, and where to."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a prepared dataset with training samples")
+    parser.add_argument("--seed", type=int, required=True, help="the same seed gives the same order")
+    parser.add_argument("--shards", type=int, required=True, metavar="K", help="number of shards to write")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR2", help="folder to make")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Shuffle, or say that it is there already."""
+    with Progress() as progress:
+        manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
+        done = "reusing" if existed else "wrote"
+        samples = sum(split.samples for split in manifest.splits().values())
+        progress.say(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
+    if arguments.json:
+        print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
+    return 0

@@ -1,0 +1,37 @@
+"""`bertbench data verify DIR`: is a dataset whole, sound, and, if asked, the same samples as another one?"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.data.verify import differences, verify
+from bertbench.progress import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to check."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to check")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="dataset that must hold the same samples, in whatever order"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0 if nothing is wrong, 1 with one line a problem."""
+    with Progress() as progress:
+        found = verify(arguments.folder, progress)
+        problems = list(found.problems)
+        if arguments.against is not None:
+            problems += differences(arguments.folder, found, arguments.against, verify(arguments.against, progress))
+    splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in found.multisets.items()}
+    if arguments.json:
+        content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
+        print(json.dumps(content, indent=2))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems and not arguments.json:
+        described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
+        same = f", the same as in {arguments.against}" if arguments.against else ""
+        print(f"{arguments.folder}: {described}, all sound, as the manifest says{same}")
+    return 1 if problems else 0

@@ -1,0 +1,38 @@
+"""Which files a conversion reads, and with which reader."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from bertbench.data.formats.hdf5_read import read_hdf5
+from bertbench.data.formats.rows import Block
+from bertbench.data.formats.tfrecord import read_tfrecord
+from bertbench.errors import DataError
+
+Format = Literal["hdf5", "tfrecord"]
+READERS: dict[Format, Callable[[Path], Iterator[Block]]] = {"hdf5": read_hdf5, "tfrecord": read_tfrecord}
+_HDF5_NAMES = (".hdf5", ".h5")
+
+
+def input_files(paths: Sequence[Path], of: Format) -> tuple[Path, ...]:
+    """The files at `paths`, in order; of a folder, those in it by name: HDF5 by suffix, TFRecords have none.
+
+    Hidden files are left out. Raises DataError for a path that isn't there and a folder that holds no such file.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = [
+                file
+                for file in sorted(path.iterdir())
+                if file.is_file() and not file.name.startswith(".") and (of == "tfrecord" or file.suffix in _HDF5_NAMES)
+            ]
+            if not inside:
+                expected = "files" if of == "tfrecord" else " or ".join(f"*{name}" for name in _HDF5_NAMES) + " files"
+                raise DataError(f"{path}: found no {of} files in this folder, expected {expected}; give their folder")
+            files += inside
+        elif path.exists():
+            files.append(path)
+        else:
+            raise DataError(f"{path}: found nothing there, expected a file or a folder of {of} files; check the path")
+    return tuple(files)

@@ -1,0 +1,102 @@
+"""Read the published HDF5 layouts: fixed, varlength and packed, in file order and bounded blocks.
+
+Field names, types and padding: MLCommons' and NVIDIA's BERT submissions, rounds 1.0 to 5.0 (docs/formats.md).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+
+from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
+from bertbench.data.formats.samples import Packed, Padded, unpacked, unpadded
+from bertbench.errors import DataError
+
+Kind = Literal["matrix", "ragged", "column"]
+"""[N, L] integers; [N] arrays of integers; [N] integers."""
+
+_COMMON = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
+FIXED: dict[str, Kind] = {
+    **dict.fromkeys((*_COMMON, "input_mask"), "matrix"), "next_sentence_labels": "column",
+}  # fmt: skip
+VARLENGTH: dict[str, Kind] = {**dict.fromkeys(_COMMON, "ragged"), "next_sentence_labels": "column"}
+PACKED: dict[str, Kind] = dict.fromkeys(
+    (*_COMMON, "packed_input_len", "packed_masked_lm_len", "next_sentence_labels"), "ragged"
+)
+_EXPECTED = {
+    "matrix": "integers in rows of equal length",
+    "ragged": "rows of integers of variable length",
+    "column": "one integer a row",
+}
+
+
+def read_hdf5(path: Path) -> Iterator[Block]:
+    """All samples of one file, compressed or not; its layout is known by its fields.
+
+    Raises DataError if the file is damaged or of no published layout, or for the first row that is not sound.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            layout = _layout(path, file)
+            fields = {name: _field(path, file, name, kind) for name, kind in layout.items()}
+            _require_equal_rows(path, fields)
+            for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
+                rows = {name: _rows(field, layout[name], first) for name, field in fields.items()}
+                place = Place(path, "row", first)
+                yield unpacked(Packed(**rows), place) if layout is PACKED else unpadded(Padded(**rows), place)
+    except (OSError, RuntimeError, KeyError) as error:  # h5py's, for whatever is damaged
+        raise DataError(
+            f"{path}: cannot be read as HDF5 ({error}); expected a whole HDF5 file, get or make it again"
+        ) from error
+
+
+def _layout(path: Path, file: h5py.File) -> dict[str, Kind]:
+    if "offsets" in file:
+        raise DataError(
+            f"{path}: found a shard of this program's own, expected a published layout; "
+            "its dataset folder needs no conversion, name that folder where a dataset is asked for"
+        )
+    if "packed_input_len" in file or "packed_masked_lm_len" in file:
+        return PACKED
+    tokens = file.get("input_ids")
+    if isinstance(tokens, h5py.Dataset) and h5py.check_vlen_dtype(tokens.dtype) is not None:
+        return VARLENGTH
+    return FIXED
+
+
+def _field(path: Path, file: h5py.File, name: str, kind: Kind) -> h5py.Dataset:
+    field = file.get(name)
+    if not isinstance(field, h5py.Dataset):
+        held = ", ".join(sorted(map(str, file))) or "nothing"
+        raise DataError(
+            f"{path}: found no field {name}, but {held}; expected the fields of the fixed, varlength or packed layout "
+            "(docs/formats.md); get or make the file again"
+        )
+    inside = h5py.check_vlen_dtype(field.dtype)
+    is_kind = (field.ndim, inside is not None) == {"matrix": (2, False), "ragged": (1, True), "column": (1, False)}[
+        kind
+    ]
+    if not is_kind or np.dtype(inside or field.dtype).kind not in "iu":
+        described = f"rows of {inside}" if inside is not None else str(field.dtype)
+        raise DataError(
+            f"{path}: {name}: found {described} of shape {field.shape}, expected {_EXPECTED[kind]}; "
+            "get or make the file again"
+        )
+    return field
+
+
+def _require_equal_rows(path: Path, fields: dict[str, h5py.Dataset]) -> None:
+    rows = len(fields["input_ids"])
+    for name, field in fields.items():
+        if len(field) != rows:
+            raise DataError(
+                f"{path}: found {rows:,} rows of input_ids with {len(field):,} of {name}, expected as many; "
+                "get or make the file again"
+            )
+
+
+def _rows(field: h5py.Dataset, kind: Kind, first: int) -> Rows:
+    values = field[first : first + BLOCK_ROWS]
+    return Rows.of(values) if kind == "ragged" else Rows.of_matrix(values)

@@ -1,0 +1,131 @@
+"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, in file order and bounded blocks.
+
+A record is: length (8 bytes, little endian), masked CRC-32C of it (4), the bytes, masked CRC-32C of them (4);
+the format's documentation is tensorflow.org's "TFRecord and tf.train.Example".
+"""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import google_crc32c
+import numpy as np
+
+from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
+from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
+from bertbench.data.formats.samples import Padded, unpadded
+from bertbench.errors import DataError
+
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # as a plain record's length this would be 0x...088b1f, over 559,000 bytes
+_INTEGERS = (
+    "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
+)  # fmt: skip
+_WEIGHTS = "masked_lm_weights"
+
+
+def read_tfrecord(path: Path) -> Iterator[Block]:
+    """All samples of one file.
+
+    Raises DataError for the first record that is damaged, cut short, not an Example with MLPerf's features, or
+    not sound.
+    """
+    first, stream = 0, read_records(path)
+    while records := list(islice(stream, BLOCK_ROWS)):
+        yield _samples(records, Place(path, "record", first))
+        first += len(records)
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """The bytes of each record. Raises DataError if a checksum is wrong or the file ends inside a record."""
+    number = 0
+    try:
+        with _open(path) as stream:
+            while header := stream.read(12):
+                place = Place(path, "record", number)
+                _require_whole(place, header, 12)
+                length, length_crc = struct.unpack("<QI", header)
+                _require_crc(place, "its length", header[:8], length_crc)
+                record = stream.read(length)
+                _require_whole(place, record, length)
+                trailer = stream.read(4)
+                _require_whole(place, trailer, 4)
+                _require_crc(place, "its bytes", record, struct.unpack("<I", trailer)[0])
+                yield record
+                number += 1
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path}: cannot be read after {number:,} whole records ({error}); expected a whole TFRecord file, "
+            "plain or gzip; get or make it again"
+        ) from error
+
+
+def masked_crc32c(data: bytes) -> int:
+    """The checksum of the framing: CRC-32C, rotated right by 15 bits, plus a constant, modulo 2^32."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _open(path: Path) -> BinaryIO:
+    with path.open("rb") as file:
+        compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    return gzip.open(path) if compressed else path.open("rb")  # type: ignore[return-value]
+
+
+def _require_whole(place: Place, data: bytes, expected: int) -> None:
+    if len(data) != expected:
+        raise place.error(0, f"{len(data):,} bytes before the file ends, expected {expected:,}: the file is cut short")
+
+
+def _require_crc(place: Place, of: str, data: bytes, expected: int) -> None:
+    if (found := masked_crc32c(data)) != expected:
+        raise place.error(
+            0, f"checksum {found:08x} of {of}, expected {expected:08x} as stored: damaged, or no TFRecord file"
+        )
+
+
+def _samples(records: list[bytes], place: Place) -> Block:
+    chunks: dict[str, list[bytes]] = {name: [] for name in (*_INTEGERS, _WEIGHTS)}
+    for row, record in enumerate(records):
+        try:
+            features = feature_bytes(record)
+        except ValueError as error:
+            raise place.error(row, f"no tf.train.Example ({error}), expected one") from error
+        for name, found in chunks.items():
+            kind = Feature.FLOATS if name == _WEIGHTS else Feature.INTEGERS
+            if name not in features:
+                held = ", ".join(sorted(features)) or "nothing"
+                raise place.error(row, f"no feature {name}, but {held}, expected MLPerf's seven features")
+            if features[name].kind is not kind:
+                raise place.error(row, f"{features[name].kind.value} in {name}, expected {kind.value}")
+            found.append(features[name].values)
+    fields = {name: _decoded(name, chunks[name], place) for name in _INTEGERS}
+    weights, positions = floats(chunks[_WEIGHTS]), fields["masked_lm_positions"]
+    place.require(
+        weights.counts == positions.counts,
+        lambda row: f"{weights.counts[row]} {_WEIGHTS} with {positions.counts[row]} positions, expected as many",
+    )
+    place.require(
+        ~positions.any_where(weights.values != (positions.values != 0)),
+        lambda row: f"{_WEIGHTS} that are not 1 at masked positions and 0 at padding, expected these",
+    )
+    return unpadded(Padded(**fields), place)
+
+
+def _decoded(name: str, chunks: list[bytes], place: Place) -> Rows:
+    try:
+        return integers(chunks)
+    except ValueError as error:
+        whole = np.array([_decodes(chunk) for chunk in chunks])
+        raise place.error(int(np.argmin(whole)), f"a damaged integer in {name} ({error}), expected varints") from error
+
+
+def _decodes(chunk: bytes) -> bool:
+    try:
+        integers([chunk])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""Published files, made by hand: an independent writer of every layout, for readers to be tried against."""
+
+import gzip
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from tests.tiny import Sample
+
+VOCAB_SIZE = 53
+WIDTH, PREDICTIONS = 11, 3  # of padded rows; MLPerf's are 512 and 76
+# lengths 5, 7, 4 with 1, 2, 1 masked tokens
+SAMPLES = [
+    Sample([1, 9, 2, 8, 2], [0, 0, 0, 1, 1], [3], [30], 1),
+    Sample([1, 3, 7, 2, 6, 3, 2], [0, 0, 0, 0, 1, 1, 1], [1, 5], [10, 50], 0),
+    Sample([1, 2, 3, 2], [0, 0, 1, 1], [2], [20], 1),
+]
+Fields = dict[str, Any]
+"""Arrays, or lists of arrays where rows have lengths of their own."""
+
+
+def fixed_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
+    def padded(rows: list[list[int]], width: int, dtype: str) -> np.ndarray:
+        return np.array([row + [0] * (width - len(row)) for row in rows], dtype)
+
+    return {
+        "input_ids": padded([sample.input_ids for sample in samples], WIDTH, "i2"),
+        "input_mask": padded([[1] * len(sample.input_ids) for sample in samples], WIDTH, "i1"),
+        "segment_ids": padded([sample.segment_ids for sample in samples], WIDTH, "i1"),
+        "masked_lm_positions": padded([sample.masked_lm_positions for sample in samples], PREDICTIONS, "i2"),
+        "masked_lm_ids": padded([sample.masked_lm_ids for sample in samples], PREDICTIONS, "i2"),
+        "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1"),
+    }
+
+
+def varlength_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
+    return {
+        "input_ids": [np.array(sample.input_ids, "i2") for sample in samples],
+        "segment_ids": [np.array(sample.segment_ids, "i1") for sample in samples],
+        "masked_lm_positions": [np.array(sample.masked_lm_positions, "i2") for sample in samples],
+        "masked_lm_ids": [np.array(sample.masked_lm_ids, "i2") for sample in samples],
+        "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1"),
+    }
+
+
+def packed_fields() -> Fields:
+    """Two rows: the first and the second of SAMPLES (the second begins at place 5), then the third."""
+    return {
+        "input_ids": [np.array([1, 9, 2, 8, 2, 1, 3, 7, 2, 6, 3, 2], "i2"), np.array([1, 2, 3, 2], "i2")],
+        "segment_ids": [np.array([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1], "i1"), np.array([0, 0, 1, 1], "i1")],
+        "masked_lm_positions": [np.array([3, 5 + 1, 5 + 5], "i2"), np.array([2], "i2")],
+        "masked_lm_ids": [np.array([30, 10, 50], "i2"), np.array([20], "i2")],
+        "packed_input_len": [np.array([5, 7], "i2"), np.array([4], "i2")],
+        "packed_masked_lm_len": [np.array([1, 2], "i2"), np.array([1], "i2")],
+        "next_sentence_labels": [np.array([1, 0], "i1"), np.array([1], "i1")],
+    }
+
+
+def write_hdf5(path: Path, fields: Fields, compression: str | None = None) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in fields.items():
+            if isinstance(values, list):
+                stored = file.create_dataset(name, (len(values),), h5py.vlen_dtype(values[0].dtype))
+                for row, value in enumerate(values):
+                    stored[row] = value
+            else:
+                file.create_dataset(name, data=values, compression=compression)
+    return path
+
+
+def features(sample: Sample) -> dict[str, list[int] | list[float]]:
+    """MLPerf's seven features, padded."""
+    fields = fixed_fields([sample])
+    weights = [float(position != 0) for position in fields["masked_lm_positions"][0]]
+    return {name: values.reshape(-1).tolist() for name, values in fields.items()} | {"masked_lm_weights": weights}
+
+
+def example(content: dict[str, list[int] | list[float]], packed: bool = True) -> bytes:
+    """A tf.train.Example; values are packed in one field, as TensorFlow writes them, or in a field each."""
+    entries = b""
+    for name, values in content.items():
+        is_float = any(isinstance(value, float) for value in values)
+        encoded = [struct.pack("<f", value) if is_float else varint(int(value)) for value in values]
+        listed = (
+            _field(1, b"".join(encoded))
+            if packed
+            else b"".join(varint(1 << 3 | (5 if is_float else 0)) + value for value in encoded)
+        )
+        entries += _field(1, _field(1, name.encode()) + _field(2, _field(2 if is_float else 3, listed)))
+    return _field(1, entries)
+
+
+def framed(record: bytes) -> bytes:
+    length = struct.pack("<Q", len(record))
+    return length + _masked_crc(length) + record + _masked_crc(record)
+
+
+def write_tfrecord(path: Path, records: Sequence[bytes], compressed: bool = False) -> Path:
+    content = b"".join(map(framed, records))
+    path.write_bytes(gzip.compress(content) if compressed else content)
+    return path
+
+
+def varint(value: int) -> bytes:
+    value %= 1 << 64
+    encoded = b""
+    while value >= 0x80:
+        encoded += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return encoded + bytes([value])
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """CRC-32C bit by bit (polynomial 0x1EDC6F41, reflected), then TFRecord's mask."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32))

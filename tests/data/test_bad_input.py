@@ -1,0 +1,289 @@
+"""Everything that can be wrong with published files: one error a case, and nothing left behind."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.data.convert import Conversion, convert
+from bertbench.progress import Progress
+from tests.data import published
+from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
+from tests.tiny import Sample
+
+Damage = Callable[[Path], list[Path]]
+"""Writes bad input into a folder, and says what to convert."""
+
+
+def hdf5(fields: Fields) -> Damage:
+    return lambda folder: [published.write_hdf5(folder / "part.hdf5", fields)]
+
+
+def fixed(name: str, row: int, place: int, value: int) -> Damage:
+    """One changed value in a fixed file."""
+    fields = published.fixed_fields()
+    fields[name][row, place] = value
+    return hdf5(fields)
+
+
+def packed(name: str, row: int, values: list[int]) -> Damage:
+    """One changed row in a packed file."""
+    fields = published.packed_fields()
+    fields[name][row] = np.array(values, fields[name][row].dtype)
+    return hdf5(fields)
+
+
+def cut(damage: Damage, share: float) -> Damage:
+    """The file's first part only."""
+
+    def truncated(folder: Path) -> list[Path]:
+        (path,) = damage(folder)
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        return [path]
+
+    return truncated
+
+
+def without(name: str, fields: Fields) -> Fields:
+    return {other: values for other, values in fields.items() if other != name}
+
+
+def twice(folder: Path) -> list[Path]:
+    path = published.write_hdf5(folder / "part_0.hdf5", published.fixed_fields())
+    return [path, Path(shutil.copy(path, folder / "part_1.hdf5"))]
+
+
+def twice_in_other_bytes(folder: Path) -> list[Path]:
+    plain = published.write_hdf5(folder / "part_0.hdf5", published.fixed_fields())
+    return [plain, published.write_hdf5(folder / "part_1.hdf5", published.fixed_fields(), "gzip")]
+
+
+def flipped(folder: Path) -> list[Path]:
+    """A compressed file with damaged chunks."""
+    random = np.random.default_rng(3)
+    fields = published.fixed_fields([SAMPLES[0]] * 700)
+    fields["input_ids"][:, 1:4] = random.integers(0, VOCAB_SIZE, (700, 3))
+    path = published.write_hdf5(folder / "part.hdf5", fields, "gzip")
+    with h5py.File(path) as file:
+        chunk = file["input_ids"].id.get_chunk_info(0)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset + 10 : chunk.byte_offset + 30] = bytes(20)
+    path.write_bytes(content)
+    return [path]
+
+
+def ours(folder: Path) -> list[Path]:
+    convert(folder / "made", Conversion("hdf5", (twice(folder)[0],), "train", VOCAB_SIZE, 3), Progress(False))
+    return [folder / "made" / "train"]
+
+
+def empty_folder(folder: Path) -> list[Path]:
+    (folder / "empty").mkdir()
+    return [folder / "empty"]
+
+
+def bad_name(folder: Path) -> list[Path]:
+    """A damaged field name, which is no UTF-8 any more."""
+    path = published.write_hdf5(folder / "part.hdf5", published.fixed_fields())
+    path.write_bytes(path.read_bytes().replace(b"segment_ids", b"segment_\xffds"))
+    return [path]
+
+
+def text_file(folder: Path) -> list[Path]:
+    (folder / "part.hdf5").write_text("this is no HDF5 file")
+    return [folder / "part.hdf5"]
+
+
+BAD_HDF5: dict[str, tuple[Damage, str]] = {
+    "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: found nothing there"),
+    "an empty folder": (empty_folder, "found no hdf5 files in this folder"),
+    "another kind of file": (text_file, "cannot be read as HDF5"),
+    "a truncated file": (cut(hdf5(published.fixed_fields()), 0.9), "cannot be read as HDF5"),
+    "an empty file": (cut(hdf5(published.fixed_fields()), 0), "cannot be read as HDF5"),
+    "damaged chunks": (flipped, "cannot be read as HDF5"),
+    "the same file twice": (twice, "part_1.hdf5: found the content of"),
+    "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
+    "our own shards": (ours, "found a shard of this program's own"),
+    "no rows": (hdf5({name: values[:0] for name, values in published.fixed_fields().items()}), "found no samples"),
+    "no fields": (hdf5({}), "found no field input_ids, but nothing"),
+    "a missing mask": (hdf5(without("input_mask", published.fixed_fields())), "found no field input_mask"),
+    "a damaged name": (bad_name, "found no field segment_ids, but b'segment_\\xffds', input_ids"),
+    "missing labels": (hdf5(without("masked_lm_ids", published.varlength_fields())), "found no field masked_lm_ids"),
+    "missing lengths": (
+        hdf5(without("packed_masked_lm_len", published.packed_fields())), "found no field packed_masked_lm_len",
+    ),
+    "floats": (
+        hdf5({**published.fixed_fields(), "masked_lm_ids": np.ones((3, 3), "f4")}), "masked_lm_ids: found float32",
+    ),
+    "one dimension": (
+        hdf5({**published.fixed_fields(), "segment_ids": np.zeros(3, "i1")}), "segment_ids: found int8 of shape (3,)",
+    ),
+    "mixed layouts": (
+        hdf5({**published.varlength_fields(), "masked_lm_ids": published.fixed_fields()["masked_lm_ids"]}),
+        "masked_lm_ids: found int16 of shape (3, 3), expected rows of integers of variable length",
+    ),
+    "unequal row counts": (
+        hdf5({**published.fixed_fields(), "next_sentence_labels": np.zeros(2, "i1")}),
+        "found 3 rows of input_ids with 2 of next_sentence_labels",
+    ),
+    "unequal widths": (
+        hdf5({**published.fixed_fields(), "segment_ids": np.zeros((3, 5), "i1")}),
+        "row 0: found 11 input_ids with 5 segment_ids",
+    ),
+    "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask with a 0 before its last 1"),
+    "a mask of 2": (fixed("input_mask", 1, 3, 2), "row 1: found an input_mask other than 0 and 1"),
+    "a token in the padding": (fixed("input_ids", 2, 10, 7), "row 2: found a token where input_mask is 0"),
+    "an empty sample": (
+        hdf5({**published.fixed_fields(), **{
+            name: np.zeros_like(published.fixed_fields()[name]) for name in ("input_ids", "input_mask")
+        }}),
+        "row 0: found a masked position beyond the sample's length",
+    ),
+    "a position 0 among the counted": (
+        fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",
+    ),
+    "a label without position": (fixed("masked_lm_ids", 2, 2, 9), "row 2: found a label in masked_lm_ids"),
+    "no predictions": (
+        hdf5({**published.fixed_fields(), **{
+            name: np.zeros_like(published.fixed_fields()[name]) for name in ("masked_lm_positions", "masked_lm_ids")
+        }}),
+        "row 0: found not 1 to 127 masked tokens",
+    ),
+    "a position in the padding": (fixed("masked_lm_positions", 0, 0, 8), "row 0: found a masked position beyond"),
+    "a negative position": (fixed("masked_lm_positions", 0, 0, -2), "row 0: found a masked position beyond"),
+    "an id too large": (fixed("input_ids", 1, 2, VOCAB_SIZE), "row 1: found a token id outside 0 to 52"),
+    "a negative id": (fixed("input_ids", 1, 2, -1), "row 1: found a token id outside 0 to 52"),
+    "an id that wraps round in 16 bits": (
+        hdf5({**published.fixed_fields(), "input_ids": published.fixed_fields()["input_ids"].astype("i4") + 65536 *
+              published.fixed_fields()["input_mask"].astype("i4")}),
+        "row 0: found a token id outside 0 to 52",
+    ),
+    "a label too large": (fixed("masked_lm_ids", 2, 0, VOCAB_SIZE), "row 2: found a label outside 0 to 52"),
+    "a third segment": (fixed("segment_ids", 2, 1, 2), "row 2: found a segment id other than 0 and 1"),
+    "a third next-sentence label": (
+        hdf5({**published.fixed_fields(), "next_sentence_labels": np.array([0, 1, 2], "i1")}),
+        "row 2: found a next-sentence label other than 0 and 1",
+    ),
+    "segments of another length": (
+        hdf5({**published.varlength_fields(), "segment_ids": published.varlength_fields()["segment_ids"][::-1]}),
+        "row 0: found 5 input_ids with 4 segment_ids",
+    ),
+    "a sample longer than the index holds": (
+        hdf5(published.varlength_fields([Sample([1] * 513, [0] * 513, [1], [2], 0)])),
+        "row 0: found not 1 to 512 tokens",
+    ),
+    "lengths that don't add up": (
+        packed("packed_input_len", 0, [5, 6]), "row 0: found 12 input_ids, expected 11, the sum of its packed lengths",
+    ),
+    "predictions that don't add up": (
+        packed("packed_masked_lm_len", 0, [2, 2]), "row 0: found 3 masked_lm_positions, expected 4, the sum",
+    ),
+    "four sequences in a row": (
+        packed("packed_input_len", 1, [1, 1, 1, 1]), "row 1: found 4 sequences in packed_input_len, expected 1 to 3",
+    ),
+    "a sequence without length": (packed("packed_input_len", 0, [12, 0]), "row 0: found a packed_input_len below 1"),
+    "a missing next-sentence label": (
+        packed("next_sentence_labels", 0, [1]), "row 0: found 2 packed_input_len with 1 next_sentence_labels",
+    ),
+    "a position in the sequence before": (
+        packed("masked_lm_positions", 0, [3, 4, 10]),
+        "row 0: found a masked position beyond the sample's length in sequence 1 of the row",
+    ),
+    "a masked start of sequence": (
+        packed("masked_lm_positions", 0, [3, 5, 10]), "row 0: found a masked position at the start of a sequence",
+    ),
+}  # fmt: skip
+
+
+def records(*changes: dict[str, list[int] | list[float] | None], compressed: bool = False) -> Damage:
+    """A TFRecord file with these changes to its first records; None takes a feature away."""
+
+    def write(folder: Path) -> list[Path]:
+        contents = [published.features(sample) for sample in SAMPLES]
+        for content, change in zip(contents, changes, strict=False):
+            for name, values in change.items():
+                if values is None:
+                    del content[name]
+                else:
+                    content[name] = values
+        return [published.write_tfrecord(folder / "part-0", [*map(published.example, contents)], compressed)]
+
+    return write
+
+
+def raw(content: bytes) -> Damage:
+    """A TFRecord file with one record that holds these bytes."""
+    return lambda folder: [published.write_tfrecord(folder / "part-0", [content])]
+
+
+def changed_byte(place: int) -> Damage:
+    def write(folder: Path) -> list[Path]:
+        (path,) = records()(folder)
+        content = bytearray(path.read_bytes())
+        content[place] ^= 0x40
+        path.write_bytes(content)
+        return [path]
+
+    return write
+
+
+ENTRY = published.example({"input_ids": [5]})
+BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
+    "a changed byte": (changed_byte(40), "record 0: found checksum"),
+    "a changed length": (changed_byte(0), "record 0: found checksum"),
+    "a changed end": (changed_byte(-1), "record 2: found checksum"),
+    "a cut file": (cut(records(), 0.99), "record 2: found"),
+    "a file cut in a header": (cut(records(), 0.01), "record 0: found"),
+    "a cut compressed file": (cut(records(compressed=True), 0.9), "cannot be read after"),
+    "an empty TFRecord file": (cut(records(), 0), "found no samples"),
+    "another kind of file": (text_file, "or no TFRecord file"),
+    "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
+    "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
+    "no weights": (records({"masked_lm_weights": None}), "record 0: found no feature masked_lm_weights"),
+    "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),
+    "integers for weights": (records({"masked_lm_weights": [1, 0, 0]}), "found integers in masked_lm_weights"),
+    "weights against positions": (
+        records({}, {"masked_lm_weights": [1.0, 0.0, 0.0]}), "record 1: found masked_lm_weights that are not 1 at",
+    ),
+    "too few weights": (records({"masked_lm_weights": [1.0]}), "record 0: found 1 masked_lm_weights with 3 positions"),
+    "too few segments": (records({"segment_ids": [0]}), "record 0: found 11 input_ids with 1 segment_ids"),
+    "two labels": (records({"next_sentence_labels": [1, 0]}), "record 0: found 2 next_sentence_labels, expected 1"),
+    "no label": (records({}, {"next_sentence_labels": []}), "record 1: found 0 next_sentence_labels, expected 1"),
+    "a huge id": (records({"input_ids": [2**40 + 5] + [1] * 4 + [0] * 6}), "record 0: found a token id outside"),
+    "a mask with a hole": (
+        records({"input_mask": [1, 0, 1, 1, 1] + [0] * 6}), "record 0: found an input_mask with a 0 before its last 1",
+    ),
+    "no Example": (raw(b"\xff\xff"), "record 0: found no tf.train.Example (a number that is cut short)"),
+    "a cut Example": (raw(ENTRY[:-3]), "record 0: found no tf.train.Example (a field that is longer"),
+    "an unknown wire type": (raw(b"\x0b"), "record 0: found no tf.train.Example (wire type 3)"),
+    "another message": (raw(b"\x10\x05"), "record 0: found no tf.train.Example (field 2 of wire type 0"),
+    "an empty record": (raw(b""), "record 0: found no feature input_ids, but nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("of", "damage", "expected"),
+    [
+        pytest.param(of, damage, expected, id=f"{of}: {name}")
+        for of, cases in (("hdf5", BAD_HDF5), ("tfrecord", BAD_TFRECORD))
+        for name, (damage, expected) in cases.items()
+    ],
+)
+def test_bad_input_is_one_error_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], of: str, damage: Damage, expected: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    paths = [str(path) for path in damage(source)]
+    capsys.readouterr()
+    out = tmp_path / "out"
+    assert main(["data", "prepare", f"--from-{of}", *paths, "--vocab-size", str(VOCAB_SIZE), "--out", str(out)]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertbench: ")]
+    assert expected in line
+    assert str(source) in line
+    assert list(tmp_path.iterdir()) == [source]

@@ -1,0 +1,201 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.config import System
+from bertbench.data.columns import Columns
+from bertbench.data.convert import Conversion, convert
+from bertbench.data.dataset import Dataset
+from bertbench.data.export import export
+from bertbench.data.formats.files import Format, input_files
+from bertbench.data.formats.hdf5_write import Layout
+from bertbench.data.manifest import Manifest
+from bertbench.data.shards import write_split
+from bertbench.data.stream import shard_blocks
+from bertbench.errors import DataError
+from bertbench.progress import Progress
+from bertbench.train import open_data
+from tests.data import published
+from tests.data.published import SAMPLES, VOCAB_SIZE
+from tests.tiny import Sample, columns_of
+
+
+def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train", shard_samples: int = 2) -> Manifest:
+    """The manifest of a conversion through the command line."""
+    words = ["data", "prepare", f"--from-{of}", *map(str, paths), "--vocab-size", str(VOCAB_SIZE)]
+    assert main([*words, "--out", str(out), "--split", split, "--shard-samples", str(shard_samples)]) == 0
+    return Manifest.read(out)
+
+
+def stored(folder: Path, split: str = "train") -> Columns:
+    dataset = Dataset.open(folder, "eval" if split == "eval" else "train")
+    return Columns.joined(
+        [block for shard in range(len(dataset.split.shards)) for block in shard_blocks(dataset, shard)]
+    )
+
+
+def assert_same(found: Columns, expected: Columns) -> None:
+    for name, values in vars(expected).items():
+        assert np.array_equal(getattr(found, name), values), name
+
+
+def test_a_folder_of_files_becomes_shards_of_the_asked_size_in_order(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    published.write_hdf5(source / "part_1.hdf5", published.varlength_fields(SAMPLES[2:]))
+    published.write_hdf5(source / "part_0.h5", published.fixed_fields(SAMPLES[:2]))
+    (source / "md5sums").write_text("not data")
+    manifest = converted(tmp_path / "out", source)
+    assert manifest.train is not None
+    assert [shard.samples for shard in manifest.train.shards] == [2, 1]
+    assert (manifest.train.samples, manifest.train.tokens, manifest.train.masked_tokens) == (3, 16, 4)
+    assert (manifest.tokenizer.vocab_size, manifest.eval, manifest.most_frequent_token) == (VOCAB_SIZE, None, None)
+    assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
+
+
+def test_all_layouts_give_byte_identical_shards(tmp_path: Path) -> None:
+    records = [published.example(published.features(sample)) for sample in SAMPLES]
+    sources: dict[Path, Format] = {
+        published.write_hdf5(tmp_path / "fixed.hdf5", published.fixed_fields(), "gzip"): "hdf5",
+        published.write_hdf5(tmp_path / "varlength.hdf5", published.varlength_fields()): "hdf5",
+        published.write_hdf5(tmp_path / "packed.hdf5", published.packed_fields()): "hdf5",
+        published.write_tfrecord(tmp_path / "plain", records): "tfrecord",
+        published.write_tfrecord(tmp_path / "compressed.gz", records, compressed=True): "tfrecord",
+    }
+    splits = [converted(tmp_path / f"of {path.name}", path, of=of).train for path, of in sources.items()]
+    assert all(split == splits[0] for split in splits)
+
+
+@pytest.mark.parametrize("layout", ["fixed", "varlength"])
+def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Path, layout: Layout) -> None:
+    manifest, again = _round_trip(tiny_folder, tmp_path, layout)
+    assert again.train == manifest.train  # counts, and checksums of shards and index
+
+
+def test_a_packed_dataset_comes_back_with_the_same_samples(tiny_folder: Path, tmp_path: Path) -> None:
+    manifest, again = _round_trip(tiny_folder, tmp_path, "packed")
+    assert again.train is not None
+    assert manifest.train is not None
+    assert again.train.tokens == manifest.train.tokens
+    assert main(["data", "verify", str(tmp_path / "train only"), "--against", str(tmp_path / "back")]) == 0
+
+
+def _round_trip(tiny_folder: Path, tmp_path: Path, layout: Layout) -> tuple[Manifest, Manifest]:
+    """Manifests of the tiny training split before and after."""
+    manifest = Manifest.read(tiny_folder)
+    shutil.copytree(tiny_folder, tmp_path / "train only", ignore=shutil.ignore_patterns("eval"))
+    Manifest(**{**vars(manifest), "eval": None}).write(tmp_path / "train only")
+    words = ["data", "export", str(tiny_folder), "--layout", layout, "--out", str(tmp_path / "exported")]
+    assert main(words) == 0
+    assert manifest.train is not None
+    assert len(list((tmp_path / "exported").iterdir())) == len(manifest.train.shards)
+    words = ["data", "prepare", "--from-hdf5", str(tmp_path / "exported"), "--vocab", str(tiny_folder / "vocab.txt")]
+    assert main([*words, "--out", str(tmp_path / "back"), "--shard-samples", "31"]) == 0
+    again = Manifest.read(tmp_path / "back")
+    assert again.tokenizer == manifest.tokenizer
+    return manifest, again
+
+
+def test_a_run_trains_on_both_splits_that_were_converted_one_after_the_other(
+    tiny: Callable[..., System], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
+    held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
+    converted(tmp_path / "out", path)
+    manifest = converted(tmp_path / "out", held_out, split="eval")
+    assert manifest.most_frequent_token is not None
+    assert vars(manifest.most_frequent_token) == {"token": "id 30", "accuracy": 1.0}
+    training, evaluation = open_data(tiny(f"data.path={tmp_path / 'out'}"))
+    assert (len(training), len(evaluation)) == (3, 1)
+    assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["eval", "manifest.json", "train"]
+    assert main(["data", "verify", str(tmp_path / "out")]) == 0
+    assert "3 train samples, 1 eval samples, all sound" in capsys.readouterr().out
+
+
+def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> None:
+    path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
+    other = published.write_hdf5(tmp_path / "other.hdf5", published.fixed_fields(SAMPLES[:1]))
+    converted(tmp_path / "out", path)
+    conversion = Conversion("hdf5", (path,), "train", VOCAB_SIZE, 2)
+    assert convert(tmp_path / "out", conversion, Progress(False))[1]
+    for changed, expected in (
+        ({"files": (other,)}, r"source\.train differs"),
+        ({"shard_samples": 3}, "recipe differs"),
+        ({"split": "eval", "vocab_size": 60}, "to add another one"),
+    ):
+        with pytest.raises(DataError, match=expected):
+            convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), Progress(False))
+    assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
+
+
+def test_the_manifest_is_printed_as_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
+    words = [
+        "data",
+        "prepare",
+        "--from-hdf5",
+        str(path),
+        "--vocab-size",
+        "53",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    assert main(words) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["train"]["samples"] == 3
+    assert content["reused"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--split", "eval"], "found --split without published samples"),
+        (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
+        (["--from-hdf5", "a", "--vocab-size", "9"], "found no --out"),
+        (["--from-hdf5", "a", "--from-tfrecord", "b", "--vocab-size", "9", "--out", "o"], "expected one of them"),
+        (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "leave out --text and --wiki"),
+        (["--from-hdf5", "a", "--vocab-size", "9", "--out", "o", "--shard-samples", "0"], "expected at least 1"),
+        (["--from-hdf5", "a", "--vocab-size", "9", "--out", "o"], "a: found nothing there"),
+    ],
+)
+def test_contradicting_options_are_refused(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "prepare", *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])
+def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_size: int) -> None:
+    with pytest.raises(DataError, match="expected 1 to 32,768"):
+        convert(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), Progress(False))
+
+
+def test_hidden_files_are_left_out_of_a_folder(tmp_path: Path) -> None:
+    for name in ("part-1", "part-0", ".part-0.crc"):
+        (tmp_path / name).touch()
+    assert [path.name for path in input_files([tmp_path], "tfrecord")] == ["part-0", "part-1"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        (Sample([1] * 90, [0] * 90, list(range(1, 78)), [2] * 77, 0), "found a sample with 77 masked tokens"),
+        (Sample([1, 5], [0, 0], [0], [2], 0), "found a masked position 0"),
+    ],
+)
+def test_what_published_rows_can_t_hold_is_not_exported(tmp_path: Path, sample: Sample, expected: str) -> None:
+    split = write_split(tmp_path / "train", [columns_of([*SAMPLES, sample])], shard_samples=3)
+    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
+    with pytest.raises(DataError, match=rf"part_00001\.h5: {expected}"):
+        export(dataset, "fixed", tmp_path / "out", Progress(False))
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+def test_an_export_overwrites_nothing(tiny_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found something there, expected nothing"):
+        export(Dataset.open(tiny_folder, "train"), "fixed", tmp_path, Progress(False))

@@ -1,0 +1,260 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.config import System
+from bertbench.data import shuffle as shuffling
+from bertbench.data.columns import Columns
+from bertbench.data.corpus import text_articles
+from bertbench.data.dataset import Dataset, MappedShard
+from bertbench.data.manifest import Manifest
+from bertbench.data.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.samples import TokenIds
+from bertbench.data.shuffle import shuffle
+from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertbench.errors import DataError
+from bertbench.progress import Progress
+from bertbench.train import open_data
+from tests.data.plain_samples import plain_samples
+from tests.tiny import Sample, samples_of, tiny_text
+
+QUIET = Progress(False)
+MLPERF = ["prepare", "--recipe", "mlperf", "--out", "O"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, ...]:
+    """Three text files of different sizes."""
+    paths = tuple(tmp_path / f"part-{number:05d}-of-00003" for number in range(3))
+    for number, path in enumerate(paths):
+        path.write_text(tiny_text(Random(number), articles=5 + 4 * number))
+    return paths
+
+
+@pytest.fixture
+def vocab(tmp_path: Path) -> Path:
+    words = [
+        "the",
+        "a",
+        "model",
+        "learns",
+        "words",
+        "from",
+        "context",
+        "and",
+        "every",
+        "sentence",
+        "follows",
+        "another",
+        "one",
+        "in",
+        "plain",
+        ".",
+        "e",
+        "##n",
+    ]
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join((*SPECIAL_TOKENS, *words)) + "\n")
+    return path
+
+
+def read(folder: Path, split: str = "train") -> list[Sample]:
+    dataset = Dataset.open(folder, split)
+    return samples_of(
+        Columns.joined(
+            [
+                MappedShard(folder / split / shard.name, shard.samples).columns(np.arange(shard.samples))
+                for shard in dataset.split.shards
+            ]
+        )
+    )
+
+
+def expected(path: Path, vocab: Path, recipe: MlperfRecipe) -> list[Sample]:
+    vocabulary = Vocabulary.read(vocab)
+    documents = [list(vocabulary.encode(article)) for article in text_articles(path)]
+    ids = TokenIds(2, 3, 4, len(vocabulary))
+    return plain_samples(documents, ids, recipe.options(), recipe.seed)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_file_gives_the_reference_s_samples_in_its_order(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path, workers: int
+) -> None:
+    recipe = MlperfRecipe(dupe_factor=3, seed=5)
+    manifest, existed = prepare_mlperf(tmp_path / "out", files, vocab, recipe, workers, QUIET)
+    assert not existed
+    assert read(tmp_path / "out") == [sample for path in files for sample in expected(path, vocab, recipe)]
+    assert manifest.eval is None
+    assert manifest == Manifest.read(tmp_path / "out")
+    assert prepare_mlperf(tmp_path / "out", files, vocab, recipe, workers, QUIET) == (manifest, True)
+
+
+def test_evaluation_samples_are_every_nth(tmp_path: Path, files: tuple[Path, ...], vocab: Path) -> None:
+    whole = [sample for path in files for sample in expected(path, vocab, MlperfRecipe(dupe_factor=2))]
+    recipe = MlperfRecipe(dupe_factor=2, select_eval=7)
+    manifest, _ = prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
+    assert read(tmp_path / "out", "eval") == [whole[int(place * (len(whole) / 7))] for place in range(7)]
+    assert manifest.train is None
+    assert not (tmp_path / "out" / "train").exists()
+    with pytest.raises(DataError, match="expected at least 100,000 to select"):
+        prepare_mlperf(tmp_path / "two", files, vocab, MlperfRecipe(select_eval=100_000), 1, QUIET)
+
+
+def test_a_restart_goes_on_with_the_files_that_are_missing(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path
+) -> None:
+    recipe, text = MlperfRecipe(dupe_factor=1), files[2].read_bytes()
+    files[2].write_bytes(text + b"\n\xff\n")
+    with pytest.raises(DataError, match=r"part-00002-of-00003: byte .* is not UTF-8"):
+        prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
+    assert not (tmp_path / "out").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / ".out.unfinished" / "train").iterdir()}
+    assert len(kept) == 2
+    files[2].write_bytes(text)
+    prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
+    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "train").iterdir()}
+    assert {name: now[name] for name in kept} == kept
+    assert read(tmp_path / "out") == [sample for path in files for sample in expected(path, vocab, recipe)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train", "vocab.txt"]
+
+
+def test_a_shuffle_is_a_permutation_that_its_seed_repeats(tmp_path: Path, tiny_folder: Path) -> None:
+    first, _ = shuffle(tiny_folder, tmp_path / "a", 3, 5, QUIET)
+    shuffle(tiny_folder, tmp_path / "b", 3, 2, QUIET)
+    shuffle(tiny_folder, tmp_path / "c", 4, 5, QUIET)
+    before, a, b, c = (read(folder) for folder in (tiny_folder, tmp_path / "a", tmp_path / "b", tmp_path / "c"))
+    assert sorted(a) == sorted(before)
+    assert a != before
+    assert a == b  # how many shards hold them doesn't change the order
+    assert a != c
+    assert first.train is not None
+    sizes = [shard.samples for shard in first.train.shards]
+    assert len(sizes) == 5
+    assert max(sizes) - min(sizes) <= 1
+    # neighbours don't stay neighbours
+    place = {sample: number for number, sample in enumerate(map(str, before))}
+    steps = np.diff([place[str(sample)] for sample in a])
+    assert np.mean(np.abs(steps) == 1) < 0.1
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
+def test_an_interrupted_shuffle_goes_on_where_it_stopped(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    shuffle(tiny_folder, tmp_path / "whole", 3, 4, QUIET)
+    monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)
+    monkeypatch.setattr(shuffling, "_BLOCK_SAMPLES", 17)
+    calls = 0
+    append = shuffling._Buckets.append
+
+    def interrupted(self: shuffling._Buckets, samples: Columns, places: np.ndarray, total: int) -> None:
+        nonlocal calls
+        calls += 1
+        append(self, samples, places, total)
+        if calls == stop_after:
+            with self.path(0).open("ab") as file:
+                file.write(b"half-written")
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shuffling._Buckets, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            shuffle(tiny_folder, tmp_path / "out", 3, 4, QUIET)
+    assert not (tmp_path / "out").exists()
+    shuffle(tiny_folder, tmp_path / "out", 3, 4, QUIET)
+    assert read(tmp_path / "out") == read(tmp_path / "whole")
+    assert not (tmp_path / "out" / "buckets").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected_text"),
+    [
+        (["prepare", "--recipe", "mlperf"], "give --text FILE..., --vocab vocab.txt and --out DIR"),
+        (["prepare", "--dupe-factor", "3"], "--dupe-factor: only with --recipe mlperf"),
+        ([*MLPERF, "--text", "T", "--vocab", "V", "--workers", "0"], "--workers 0: expected at least 1"),
+        ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
+        ([*MLPERF, "--text", "T", "--vocab", "missing"], "missing: cannot be read as a vocabulary"),
+        ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
+        (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "Not a directory"),
+        (["shuffle", "D", "--seed", "1", "--shards", "0", "--out", "O"], "--shards 0: expected 1 to"),
+        (["shuffle", "missing", "--seed", "1", "--shards", "2", "--out", "O"], "found no manifest.json"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_error(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], words: list[str], expected_text: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("T").write_bytes(files[0].read_bytes())
+    Path("V").write_bytes(vocab.read_bytes())
+    Path("EMPTY").touch()
+    Path("D").symlink_to(tiny_folder)
+    assert main(["data", *words]) != 0
+    told = capsys.readouterr()
+    assert expected_text in told.err
+    assert told.out == ""
+    assert not Path("O").exists()
+
+
+def test_shuffling_into_too_few_shards_says_how_many_fit(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffling, "_SHARD_BYTES", 500)
+    with pytest.raises(DataError, match="give at least"):
+        shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
+
+
+def test_a_shuffle_of_something_else_is_not_overwritten(tmp_path: Path, tiny_folder: Path) -> None:
+    shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
+    assert shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)[1]
+    with pytest.raises(DataError, match=r"recipe\.shards: 2 there, 3 asked"):
+        shuffle(tiny_folder, tmp_path / "out", 3, 3, QUIET)
+
+
+def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_vocabulary(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny: Callable[..., System]
+) -> None:
+    prepare_mlperf(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1), 1, QUIET)
+    prepare_mlperf(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
+    paths = [f"data.path={tmp_path / 'train'}", f"data.eval_path={tmp_path / 'eval'}", "model.max_positions=512"]
+    training, held_out = open_data(tiny(*paths))
+    assert (training.name, held_out.name, len(held_out)) == ("train", "eval", 3)
+    with pytest.raises(DataError, match="holds no eval samples"):
+        open_data(tiny(paths[0], paths[2]))
+    vocab.write_text(vocab.read_text() + "more\n")
+    prepare_mlperf(tmp_path / "other", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
+    with pytest.raises(DataError, match="use different vocabularies"):
+        open_data(tiny(paths[0], f"data.eval_path={tmp_path / 'other'}", paths[2]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the worker")
+def test_a_killed_worker_is_one_error_and_finished_files_stay(
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path
+) -> None:
+    files[2].write_text(tiny_text(Random(9), articles=30_000))  # seconds of work
+    words = ["data", "prepare", "--recipe", "mlperf", "--vocab", vocab, "--out", tmp_path / "out", "--text", *files]
+    parent = subprocess.Popen([sys.executable, "-m", "bertbench", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    work = tmp_path / ".out.unfinished"
+    end = time.monotonic() + 60
+    while len(list(work.glob("part_*.json"))) < 2:
+        assert time.monotonic() < end, "the small files were never finished"
+        time.sleep(0.02)
+    for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
+        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    _, told = parent.communicate(timeout=30)
+    assert parent.returncode == 2
+    assert "a worker process was killed" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+    assert len(list(work.glob("part_*.json"))) == 2

@@ -1,0 +1,163 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.data.manifest import Manifest
+from bertbench.data.multiset import SampleMultiset
+from bertbench.data.shards import write_shard, write_split
+from bertbench.data.summary import summarize
+from tests.data.published import SAMPLES
+from tests.tiny import Sample, columns_of
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny dataset that a test may damage."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+
+
+def rewritten(folder: Path, samples: list[Sample], shard_samples: int) -> None:
+    """Another training split in a dataset, whole and listed."""
+    shutil.rmtree(folder / "train")
+    train = write_split(folder / "train", [columns_of(samples)], shard_samples)
+    Manifest(**{**vars(Manifest.read(folder)), "train": train}).write(folder)
+
+
+def change_manifest(folder: Path, *where: str | int, value: object) -> None:
+    path = folder / "manifest.json"
+    content = part = json.loads(path.read_text())
+    for name in where[:-1]:
+        part = part[name]
+    part[where[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+def change_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+
+
+def replace_shard(folder: Path, samples: list[Sample], counted: int = 1) -> None:
+    """The first shard holds these samples, and the manifest agrees."""
+    written = write_shard(folder / "train" / "part_00000.h5", columns_of(samples))
+    for name in ("bytes", "sha256"):
+        change_manifest(folder, "train", "shards", 0, name, value=getattr(written, name))
+    change_manifest(folder, "train", "shards", 0, "samples", value=counted)
+
+
+def test_the_digest_of_samples_knows_no_order_and_no_blocks() -> None:
+    one, other, fewer, changed = (SampleMultiset() for _ in range(4))
+    one.add(columns_of(SAMPLES))
+    other.add(columns_of([SAMPLES[2]]))
+    other.add(columns_of([SAMPLES[1], SAMPLES[0]]))
+    fewer.add(columns_of([SAMPLES[1], SAMPLES[0], SAMPLES[0]]))
+    changed.add(columns_of([SAMPLES[0], SAMPLES[1], SAMPLES[2]._replace(next_sentence_label=0)]))
+    assert one == other
+    assert one.samples == fewer.samples == 3
+    assert len({str(one), str(fewer), str(changed)}) == 3
+
+
+def test_samples_are_told_apart_where_their_bytes_run_on_alike() -> None:
+    # one token more and one label less: the same bytes, but for the lengths
+    one, other = SampleMultiset(), SampleMultiset()
+    one.add(columns_of([Sample([1, 2], [0, 0], [1], [3], 0)]))
+    other.add(columns_of([Sample([1, 2], [0, 0], [1], [3], 0), Sample([1], [0], [1], [3], 0)]))
+    assert str(one) != str(other)
+
+
+def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "verify", str(tiny_folder), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["ok"] is True
+    assert content["problems"] == []
+    assert content["splits"]["eval"]["samples"] == 13
+
+
+def test_shards_in_another_order_hold_the_same_samples(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = Path(shutil.copytree(copied, copied.parent / "first"))
+    rewritten(first, SAMPLES, 2)
+    rewritten(copied, SAMPLES[::-1], 3)
+    assert main(["data", "verify", str(first), "--against", str(copied)]) == 0
+    rewritten(copied, [*SAMPLES, SAMPLES[0]], 3)
+    assert main(["data", "verify", str(first), "--against", str(copied)]) == 1
+    assert "found 3 train samples," in capsys.readouterr().err
+    rewritten(copied, [SAMPLES[0], SAMPLES[0], SAMPLES[2]], 3)
+    assert main(["data", "verify", str(first), "--against", str(copied)]) == 1
+    assert "at least one sample differs" in capsys.readouterr().err
+
+
+def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = Path(shutil.copytree(copied, copied.parent / "other"))
+    change_manifest(other, "eval", value=None)
+    assert main(["data", "verify", str(other), "--against", str(copied)]) == 1
+    assert "found 0 eval samples" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda folder: change_byte(folder / "train" / "part_00001.h5"), "part_00001.h5: found sha256"),
+        (lambda folder: change_byte(folder / "train" / "index.npy"), "index.npy: found sha256"),
+        (lambda folder: change_byte(folder / "vocab.txt"), "vocab.txt: found sha256"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: found sha256 no such file"),
+        (lambda folder: (folder / "eval" / "part_00000.h5").unlink(), "part_00000.h5: cannot be read"),
+        (lambda folder: (folder / "eval" / "index.npy").write_text("x"), "index.npy: cannot be read"),
+        (lambda folder: np.save(folder / "eval" / "index.npy", np.zeros(3)), "found float64 of shape (3,)"),
+        (lambda folder: (folder / "train" / "part_x.h5").touch(), "part_x.h5: found a file that the manifest doesn't"),
+        (
+            lambda folder: change_manifest(folder, "eval", "samples", value=14),
+            "found 13 samples read, the manifest says",
+        ),
+        (lambda folder: change_manifest(folder, "eval", "tokens", value=1), "tokens, the manifest says 1"),
+        (
+            lambda folder: change_manifest(folder, "eval", "masked_tokens", value=1),
+            "masked tokens, the manifest says 1",
+        ),
+        (lambda folder: change_manifest(folder, "eval", "shards", 0, "bytes", value=7), "the manifest says 7"),
+        (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a label outside 0 to 6"),
+        (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
+        (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
+        (
+            lambda folder: replace_shard(folder, [SAMPLES[0]._replace(masked_lm_positions=[5])]),
+            "sample 0: found a masked position beyond the sample's length",
+        ),
+        (
+            lambda folder: shutil.copy(folder / "train" / "part_00000.h5", folder / "train" / "part_00001.h5"),
+            "part_00001.h5: found the content of part_00000.h5 again",
+        ),
+    ],
+)
+def test_damage_is_found_and_said_in_a_line(
+    copied: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], expected: str
+) -> None:
+    damage(copied)
+    assert main(["data", "verify", str(copied)]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(str(copied))]
+    assert any(expected in line for line in lines), lines
+
+
+def test_a_folder_without_manifest_can_t_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "verify", str(tmp_path)]) == 2
+    assert "found no manifest.json" in capsys.readouterr().err
+
+
+def test_a_summary_counts_lengths_masks_and_padding(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewritten(copied, SAMPLES, 2)
+    split = summarize(copied).splits["train"]
+    assert (split.samples, split.shards, split.tokens, split.masked_tokens) == (3, 2, 16, 4)
+    assert (split.shortest, split.longest) == (4, 7)
+    assert split.padding_fraction == pytest.approx(5 / 21)  # 3 * 7 places, 16 tokens
+    assert split.masked_share == 0.25
+    assert split.histogram == (0, 0, 0, 1, 1, 0, 1)
+    assert main(["data", "show", str(copied)]) == 0
+    out = capsys.readouterr().out
+    assert "lengths 4 to 7, mean 5.3; padded to 7, 23.8% of a batch would be padding" in out
+    assert "best constant guess on eval: " in out
+    assert main(["data", "show", str(copied), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["splits"]["train"]["tokens"] == 16
