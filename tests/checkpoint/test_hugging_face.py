@@ -21,10 +21,10 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    """Random weights, every one of them: a bias left out would show."""
+    """Random weights, every one of them, large enough that another GELU shows in the logits."""
     generator = torch.Generator().manual_seed(3)
     tensors = {
-        name: 0.1 * torch.randn(tensor.shape, generator=generator) for name, tensor in Bert(PADDED).state_dict().items()
+        name: 0.5 * torch.randn(tensor.shape, generator=generator) for name, tensor in Bert(PADDED).state_dict().items()
     }
     for name in ("embeddings.word.weight", "masked_lm.bias"):
         tensors[name][89:] = 0

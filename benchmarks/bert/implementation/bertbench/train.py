@@ -19,7 +19,7 @@ from bertbench.errors import ConfigError, DataError, RunError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
-from bertbench.paths import data_folder
+from bertbench.paths import data_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
 from bertbench.seeding import derive
@@ -43,9 +43,10 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
             log.point(constants.CACHE_CLEAR, system.launch.clear_caches and clear_caches())
             log_submission(log, system, seed)
             training, held_out = open_data(system)
-            trainer = Trainer(system, world, seed)
             if system.model.checkpoint is not None:
+                check_weights(system, weights_file(system.model.checkpoint))
                 log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
+            trainer = Trainer(system, world, seed)
             sampler = Sampler(
                 training,
                 system.global_batch_size,
