@@ -133,6 +133,17 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
 
 
+def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path) -> None:
+    path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
+    held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
+    converted(tmp_path / "out", path)
+    for left in ("unfinished-eval", "eval"):  # a split that is whole, before and after it was moved, and not listed
+        (tmp_path / "out" / left).mkdir()
+        (tmp_path / "out" / left / "part_00007.h5").touch()
+    converted(tmp_path / "out", held_out, split="eval")
+    assert main(["data", "verify", str(tmp_path / "out")]) == 0
+
+
 def test_the_manifest_is_printed_as_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
     words = [

@@ -1,15 +1,18 @@
 import json
 import shutil
+import struct
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from bertbench.cli import main
 from bertbench.data.manifest import Manifest
 from bertbench.data.multiset import SampleMultiset
-from bertbench.data.shards import write_shard, write_split
+from bertbench.data.shards import file_sha256, write_shard, write_split
 from bertbench.data.summary import summarize
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of
@@ -43,6 +46,14 @@ def change_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+def fall_back(folder: Path) -> None:
+    """Offsets that don't rise, in a shard whose checksum the manifest knows."""
+    path = folder / "train" / "part_00000.h5"
+    with h5py.File(path, "r+") as file:
+        file["masked_offsets"][1] = -1
+    change_manifest(folder, "train", "shards", 0, "sha256", value=file_sha256(path))
+
+
 def replace_shard(folder: Path, samples: list[Sample], counted: int = 1) -> None:
     """The first shard holds these samples, and the manifest agrees."""
     written = write_shard(folder / "train" / "part_00000.h5", columns_of(samples))
@@ -61,6 +72,23 @@ def test_the_digest_of_samples_knows_no_order_and_no_blocks() -> None:
     assert one == other
     assert one.samples == fewer.samples == 3
     assert len({str(one), str(fewer), str(changed)}) == 3
+
+
+def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> None:
+    def digest(
+        head: tuple[int, int, int], ids: list[int], segments: bytes, positions: list[int], labels: list[int]
+    ) -> int:
+        words = [struct.pack(f"<{len(part)}h", *part) for part in (head, ids, positions, labels)]
+        content = words[0] + words[1] + segments + words[2] + words[3]
+        return int.from_bytes(blake2b(content, digest_size=16).digest(), "little")
+
+    found = SampleMultiset()
+    for _ in range(5):  # often enough for the sum to pass 2^128
+        found.add(columns_of([SAMPLES[0], SAMPLES[2]]))
+    one = digest((5, 1, 1), [1, 9, 2, 8, 2], bytes([0, 0, 0, 1, 1]), [3], [30])
+    other = digest((4, 1, 1), [1, 2, 3, 2], bytes([0, 0, 1, 1]), [2], [20])
+    assert 5 * (one + other) > 2**128
+    assert found.digest == 5 * (one + other) % 2**128
 
 
 def test_samples_are_told_apart_where_their_bytes_run_on_alike() -> None:
@@ -121,6 +149,7 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
         ),
         (lambda folder: change_manifest(folder, "eval", "shards", 0, "bytes", value=7), "the manifest says 7"),
         (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a label outside 0 to 6"),
+        (fall_back, "masked_offsets: found values that don't rise from 0"),
         (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
         (
@@ -161,3 +190,10 @@ def test_a_summary_counts_lengths_masks_and_padding(copied: Path, capsys: pytest
     assert "best constant guess on eval: " in out
     assert main(["data", "show", str(copied), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["splits"]["train"]["tokens"] == 16
+
+
+def test_a_histogram_has_at_most_16_bars_of_equal_width(copied: Path) -> None:
+    rewritten(copied, [Sample([1] * length, [0] * length, [1], [2], 0) for length in (3, 31, 32)], 3)
+    split = summarize(copied).splits["train"]
+    assert split.bin_width == 2
+    assert split.histogram == (0, 1, *[0] * 13, 2)  # 3 to 4, and 31 to 32
