@@ -142,7 +142,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         hdf5({**published.fixed_fields(), **{
             name: np.zeros_like(published.fixed_fields()[name]) for name in ("input_ids", "input_mask")
         }}),
-        "row 0: found a masked position beyond the sample's length",
+        "row 0: found not 1 to 512 tokens",
     ),
     "a position 0 among the counted": (
         fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",

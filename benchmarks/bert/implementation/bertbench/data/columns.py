@@ -110,7 +110,7 @@ class Columns:
             ),
         )
         found = [(int(rows[np.argmax(bad)]), text) for rows, bad, text in checks if bad.any()]
-        return min(found, default=None)
+        return min(found, key=lambda problem: problem[0], default=None)  # the first check of equals
 
 
 def spans(starts: Array, lengths: Array) -> NDArray[np.int64]:
