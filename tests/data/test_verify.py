@@ -148,7 +148,7 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
             "masked tokens, the manifest says 1",
         ),
         (lambda folder: change_manifest(folder, "eval", "shards", 0, "bytes", value=7), "the manifest says 7"),
-        (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a label outside 0 to 6"),
+        (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a token id outside 0 to 6"),
         (fall_back, "masked_offsets: found values that don't rise from 0"),
         (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
