@@ -133,13 +133,40 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
 
 
+@pytest.mark.parametrize(("shard_samples", "kept"), [(2, 2), (3, 1), (4, 1), (5, 0)])
+def test_a_restart_goes_on_after_the_last_finished_shard(tmp_path: Path, shard_samples: int, kept: int) -> None:
+    files = [published.write_hdf5(tmp_path / "a.hdf5", published.fixed_fields())]
+    other = [sample._replace(next_sentence_label=1 - sample.next_sentence_label) for sample in SAMPLES]
+    files.append(published.write_hdf5(tmp_path / "b.hdf5", published.fixed_fields(other[:1])))
+    broken = published.fixed_fields(other[1:])
+    broken["input_ids"][1, 0] = -3
+    files.append(published.write_hdf5(tmp_path / "c.hdf5", broken))
+    whole = published.write_hdf5(tmp_path / "whole.hdf5", published.fixed_fields(other[1:]))
+    conversion = Conversion("hdf5", (*files[:2], whole), "train", VOCAB_SIZE, shard_samples)
+    expected, _ = convert(tmp_path / "at once", conversion, Progress(False))
+    work = tmp_path / ".out.unfinished-train"
+    stopped = Conversion("hdf5", tuple(files), "train", VOCAB_SIZE, shard_samples)
+    with pytest.raises(DataError, match=r"c\.hdf5: row 1"):
+        convert(tmp_path / "out", stopped, Progress(False))
+    assert not (tmp_path / "out").exists()
+    times = {path.name: path.stat().st_mtime_ns for path in work.glob("train/*.h5")}
+    assert len(times) == kept
+    assert work.exists() == bool(kept)
+    shutil.copyfile(whole, files[2])  # mended
+    manifest, _ = convert(tmp_path / "out", stopped, Progress(False))
+    assert manifest.train == expected.train
+    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("train/*.h5")}
+    assert {name: now[name] for name in times} == times
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train"]
+    assert not work.exists()
+
+
 def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path) -> None:
     path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
     held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
     converted(tmp_path / "out", path)
-    for left in ("unfinished-eval", "eval"):  # a split that is whole, before and after it was moved, and not listed
-        (tmp_path / "out" / left).mkdir()
-        (tmp_path / "out" / left / "part_00007.h5").touch()
+    (tmp_path / "out" / "eval").mkdir()  # moved there, but the manifest doesn't list it yet
+    (tmp_path / "out" / "eval" / "part_00007.h5").touch()
     converted(tmp_path / "out", held_out, split="eval")
     assert main(["data", "verify", str(tmp_path / "out")]) == 0
 

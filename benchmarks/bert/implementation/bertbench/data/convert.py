@@ -1,7 +1,8 @@
 """`bertbench data prepare --from-hdf5 | --from-tfrecord`: published samples in, a finished dataset folder out.
 
 Two passes over the input: checksums, which find a file given twice before hours are spent, then the samples, in
-blocks, so that memory is bounded by one shard. A second split joins a dataset that has the first one.
+blocks, so that memory is bounded by one shard. A restart goes on after the last finished shard (data/stored.py).
+A second split joins a dataset that has the first one.
 """
 
 import hashlib
@@ -15,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from bertbench import __version__
-from bertbench.data.columns import Array, Columns
-from bertbench.data.dataset import SplitName
+from bertbench.data.columns import Columns
+from bertbench.data.dataset import MappedShard, SplitName
 from bertbench.data.formats.files import READERS, Format
 from bertbench.data.formats.rows import Block
-from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Tokenizer, tokenizer_of
-from bertbench.data.prepare import unfinished
-from bertbench.data.shards import FIELDS, file_sha256, write_split
+from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Split, Tokenizer, tokenizer_of
+from bertbench.data.shards import FIELDS, file_sha256
+from bertbench.data.stored import FileBlock, StoredSoFar
 from bertbench.data.vocabulary import Vocabulary
 from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
@@ -67,24 +68,33 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             f"{out}: holds a split made as {_short(there.request.get('recipe'))}, expected {request['recipe']} and the "
             "same vocabulary, to add another one; give another --out"
         )
-    target = out / f"unfinished-{conversion.split}" if there else out
-    shutil.rmtree(target, ignore_errors=True)  # of an earlier stop; `out` itself isn't there
-    with unfinished(target) as folder:
-        counts = np.zeros(conversion.vocab_size, np.int64)
-        split = write_split(
-            folder / conversion.split, _counted(_sound(conversion, progress), counts), conversion.shard_samples
-        )
+    work = out.with_name(f".{out.name}.unfinished-{conversion.split}")
+    try:
+        files = request["source"][conversion.split]["files"]
+        stored = StoredSoFar.resume(work, conversion.split, [request["recipe"], conversion.format], files)
+        try:
+            split = stored.store(_sound(conversion, stored, progress), conversion.shard_samples)
+        finally:
+            stored.discard_if_empty()
         manifest = there or Manifest(request, __version__, None, tokenizer, None, None, None)
         if conversion.split == "train":
             manifest = replace(manifest, request=request, train=split)
         else:
-            guess = _best_guess(counts, conversion.vocabulary)
+            guess = _best_guess(work / "eval", split, conversion)
             manifest = replace(manifest, request=request, eval=split, most_frequent_token=guess)
         if conversion.vocabulary is not None:
-            (folder / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
-        manifest.write(folder)
-    if there is not None:
-        _join(target, out, conversion.split)
+            (work / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
+        manifest.write(work)
+        stored.forget_state()
+        if there is None:
+            work.replace(out)
+        else:
+            _join(work, out, conversion.split)
+    except OSError as error:
+        raise DataError(
+            f"{out}: could not be written ({system_reason(error)}); finished shards are kept beside it, "
+            "make room and run it again"
+        ) from error
     return manifest, False
 
 
@@ -126,13 +136,12 @@ def _short(content: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _sound(conversion: Conversion, progress: Progress) -> Iterator[Columns]:
-    """All samples in file order, checked, in the types that shards have."""
+def _sound(conversion: Conversion, stored: StoredSoFar, progress: Progress) -> Iterator[FileBlock]:
+    """All samples from the first file on that isn't wholly stored, in order, checked, in the types of shards."""
     began, done = time.monotonic(), 0
-    contents: dict[bytes, Path] = {}
-    for number, path in enumerate(conversion.files, start=1):
+    for number, path in enumerate(conversion.files[stored.file :], start=stored.file):
         content = hashlib.sha256()
-        before = done
+        first = 0
         for block in READERS[conversion.format](path):
             columns = _checked(block, conversion.vocab_size)
             for part in fields(columns):
@@ -140,17 +149,19 @@ def _sound(conversion: Conversion, progress: Progress) -> Iterator[Columns]:
             done += len(columns)
             rate = done / max(time.monotonic() - began, 1e-9)
             progress.update(
-                number - 1,
+                number,
                 len(conversion.files),
-                f"file {number} of {len(conversion.files)}, {done:,} samples, {rate:,.0f} samples/s",
+                f"file {number + 1} of {len(conversion.files)}, {done:,} samples, {rate:,.0f} samples/s",
             )
-            yield columns
-        if done == before:
+            yield FileBlock(number, first, columns)
+            first += len(columns)
+        if not first:
             raise DataError(f"{path}: found no samples, expected at least one; get it again, or leave it out")
-        twin = contents.setdefault(content.digest(), path)
-        if twin is not path:  # stored differently, compressed for example, or its checksum had told
+        twin = stored.contents.setdefault(content.hexdigest(), number)
+        if twin != number:  # stored differently, compressed for example, or its checksum had told
             raise DataError(
-                f"{path}: found the samples of {twin} again, expected every sample file once; leave one of them out"
+                f"{path}: found the samples of {conversion.files[twin]} again, expected every sample file once; "
+                "leave one of them out"
             )
 
 
@@ -167,16 +178,15 @@ def _checked(block: Block, vocab_size: int) -> Columns:
     )
 
 
-def _counted(blocks: Iterator[Columns], counts: Array) -> Iterator[Columns]:
-    """The same blocks; how often each token is a label is added up in `counts`."""
-    for block in blocks:
-        counts += np.bincount(block.masked_lm_ids, minlength=len(counts))
-        yield block
-
-
-def _best_guess(counts: Array, vocabulary: Vocabulary | None) -> Guess:
+def _best_guess(folder: Path, split: Split, conversion: Conversion) -> Guess:
+    """The label that comes most often in a written split, and its share."""
+    counts = np.zeros(conversion.vocab_size, np.int64)
+    for shard in split.shards:
+        labels = MappedShard(folder / shard.name, shard.samples).masked_lm_ids
+        counts += np.bincount(labels, minlength=len(counts))
     token = int(np.argmax(counts))
-    return Guess(vocabulary.tokens[token] if vocabulary else f"id {token}", float(counts[token] / counts.sum()))
+    name = conversion.vocabulary.tokens[token] if conversion.vocabulary else f"id {token}"
+    return Guess(name, float(counts[token] / counts.sum()))
 
 
 def _join(added: Path, out: Path, split: SplitName) -> None:
