@@ -240,7 +240,20 @@ def test_a_killed_worker_is_one_error_and_finished_files_stay(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path
 ) -> None:
     files[2].write_text(tiny_text(Random(9), articles=30_000))  # seconds of work
-    words = ["data", "prepare", "--recipe", "mlperf", "--vocab", vocab, "--out", tmp_path / "out", "--text", *files]
+    words = [
+        "data",
+        "prepare",
+        "--recipe",
+        "mlperf",
+        "--workers",
+        2,
+        "--vocab",
+        vocab,
+        "--out",
+        tmp_path / "out",
+        "--text",
+        *files,
+    ]
     parent = subprocess.Popen([sys.executable, "-m", "bertbench", *map(str, words)], stderr=subprocess.PIPE, text=True)
     work = tmp_path / ".out.unfinished"
     end = time.monotonic() + 60

@@ -8,6 +8,7 @@ of its own (data/shuffle.py).
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -112,12 +113,21 @@ def _make_parts(
     if len(missing) < len(texts):
         progress.say(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
-    with ProcessPoolExecutor(min(workers, max(1, len(missing))), get_context("spawn")) as pool:
-        made = [pool.submit(_make_part, work, text, vocab, recipe) for text in missing]
+    if min(workers, len(missing)) > 1:
+        made = _in_workers(work, missing, vocab, recipe, min(workers, len(missing)))
+    else:
+        made = (_make_part(work, text, vocab, recipe) for text in missing)
+    for count, samples in enumerate(made, start=1):
+        progress.say(f"file {count} of {len(missing)}: {samples:,} samples")
+
+
+def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:
+    """Make the parts in processes of their own; the numbers of their samples, as they are finished."""
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        made = [pool.submit(_make_part, work, text, vocab, recipe) for text in texts]
         try:
-            for count, part in enumerate(as_completed(made), start=1):
-                samples = part.result()
-                progress.say(f"file {count} of {len(missing)}: {samples:,} samples")
+            for part in as_completed(made):
+                yield part.result()
         except BrokenProcessPool as error:
             raise DataError(
                 "a worker process was killed, perhaps for want of memory; finished files are kept, "
