@@ -4,6 +4,7 @@ Opening reads metadata only, so it may happen before the clock starts; `map_samp
 training data. Shapes: N samples in the split.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.columns import Columns
-from bertbench.data.index import Index, lengths_of, masked_of
+from bertbench.data.index import Index, lengths_of, masked_of, pack
 from bertbench.data.manifest import Manifest, ShardFile, Split
 from bertbench.data.shards import FIELDS, INDEX_NAME
 from bertbench.errors import DataError, system_reason
@@ -49,6 +50,12 @@ class MappedShard:
             masked_lm_ids=self.masked_lm_ids,
             next_sentence_labels=self.next_sentence_labels,
         )
+
+
+def shard_entries(folder: Path, shards: Sequence[ShardFile]) -> list[Index]:
+    """Index entries of the samples of written shards, a list a shard."""
+    mapped = (MappedShard(folder / shard.name, shard.samples) for shard in shards)
+    return [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
 
 
 @dataclass(frozen=True)

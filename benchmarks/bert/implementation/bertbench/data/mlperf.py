@@ -21,12 +21,12 @@ import numpy as np
 from bertbench import __version__
 from bertbench.data.columns import Columns
 from bertbench.data.corpus import text_articles
-from bertbench.data.dataset import MappedShard
-from bertbench.data.index import pack
+from bertbench.data.dataset import MappedShard, shard_entries
 from bertbench.data.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, tokenizer_of
 from bertbench.data.prepare import best_guess, existing, tokenize
 from bertbench.data.samples import SampleOptions, TokenIds, create_samples
 from bertbench.data.shards import finish_split, regrouped, source_sha256, write_shard, write_split
+from bertbench.data.state import write_state
 from bertbench.data.vocabulary import Vocabulary
 from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
@@ -151,9 +151,7 @@ def _make_part(work: Path, text: _Text, vocab: Path, recipe: MlperfRecipe) -> in
         write_shard(work / "train" / f"part_{text.number:05d}_{place:02d}.h5", block)
         for place, block in enumerate(regrouped(samples, SHARD_SAMPLES))
     ]
-    partial = text.finished(work).with_suffix(".partial")
-    partial.write_text(json.dumps([asdict(shard) for shard in shards]))
-    partial.replace(text.finished(work))
+    write_state(text.finished(work), [asdict(shard) for shard in shards])
     return sum(shard.samples for shard in shards)
 
 
@@ -165,9 +163,7 @@ def _assemble(
     shards = [shard for text in texts for shard in text.shards(work)]
     train, evaluation, guess = None, None, None
     if recipe.select_eval is None:
-        mapped = (MappedShard(folder / shard.name, shard.samples) for shard in shards)
-        entries = [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
-        train = finish_split(folder, shards, entries)
+        train = finish_split(folder, shards, shard_entries(folder, shards))
     else:
         evaluation, guess = _selected(work, shards, recipe.select_eval, vocabulary)
         shutil.rmtree(folder)

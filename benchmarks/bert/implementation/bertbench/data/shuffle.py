@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from bertbench import __version__
 from bertbench.data.columns import Columns
-from bertbench.data.dataset import Dataset, MappedShard
-from bertbench.data.index import pack
+from bertbench.data.dataset import Dataset, shard_entries
 from bertbench.data.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile
 from bertbench.data.permutation import Permutation
 from bertbench.data.prepare import existing
 from bertbench.data.shards import file_sha256, finish_split, write_shard
+from bertbench.data.state import write_state
 from bertbench.data.stream import shard_blocks
 from bertbench.errors import DataError, system_reason
 from bertbench.progress import Progress
@@ -58,11 +58,12 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
     try:
         buckets = _Buckets(work, request, shards)
         _scatter(dataset, buckets, seed, progress)
+        finished = _gather(buckets, progress)
         shuffled = replace(
             manifest,
             request=request,
             tool_version=__version__,
-            train=finish_split(work / "train", *_gather(buckets, progress)),
+            train=finish_split(work / "train", finished, shard_entries(work / "train", finished)),
             eval=None,
             most_frequent_token=None,
         )
@@ -116,9 +117,7 @@ class _Buckets:
                     array.tofile(file)
                 self.bytes[number] = file.tell()
         self.samples += len(samples)
-        partial = self._state.with_suffix(".partial")
-        partial.write_text(json.dumps({"request": self.request, "samples": self.samples, "bytes": self.bytes}))
-        partial.replace(self._state)
+        write_state(self._state, {"request": self.request, "samples": self.samples, "bytes": self.bytes})
 
     def read(self, number: int) -> Columns:
         """All samples of a bucket in the order of their places."""
@@ -184,18 +183,14 @@ def _flush(waiting: list[Columns], buckets: _Buckets, permutation: Permutation) 
     buckets.append(samples, places, permutation.size)
 
 
-def _gather(buckets: _Buckets, progress: Progress) -> tuple[list[ShardFile], list[NDArray[np.uint16]]]:
+def _gather(buckets: _Buckets, progress: Progress) -> list[ShardFile]:
     """Pass 2: every bucket in order, as a shard; shards that are finished are kept."""
-    shards, entries = [], []
+    shards = []
     for number in range(buckets.count):
         path = buckets.work / "train" / f"part_{number:05d}.h5"
         finished = buckets.work / f"shard_{number:05d}.json"
         if not finished.exists():
-            partial = finished.with_suffix(".partial")
-            partial.write_text(json.dumps(asdict(write_shard(path, buckets.read(number)))))
-            partial.replace(finished)
+            write_state(finished, asdict(write_shard(path, buckets.read(number))))
         shards.append(ShardFile(**json.loads(finished.read_text())))
-        mapped = MappedShard(path, shards[-1].samples)
-        entries.append(pack(np.diff(mapped.offsets), np.diff(mapped.masked_offsets)))
         progress.update(number + 1, buckets.count, f"shard {number + 1:,} of {buckets.count:,} written")
-    return shards, entries
+    return shards

@@ -11,13 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from bertbench.data.columns import Columns
-from bertbench.data.dataset import MappedShard, SplitName
-from bertbench.data.index import pack
+from bertbench.data.dataset import SplitName, shard_entries
 from bertbench.data.manifest import ShardFile, Split
 from bertbench.data.shards import finish_split, write_shard
+from bertbench.data.state import write_state
 
 
 class FileBlock(NamedTuple):
@@ -74,9 +72,7 @@ class StoredSoFar:
             end = file, first + len(samples)
         if waiting:
             self._finish_shard(waiting, *end)
-        mapped = (MappedShard(self.folder / shard.name, shard.samples) for shard in self.shards)
-        entries = [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
-        return finish_split(self.folder, self.shards, entries)
+        return finish_split(self.folder, self.shards, shard_entries(self.folder, self.shards))
 
     def _finish_shard(self, samples: list[Columns], file: int, skip: int) -> None:
         path = self.folder / f"part_{len(self.shards):05d}.h5"
@@ -88,9 +84,7 @@ class StoredSoFar:
             "skip": skip,
             "contents": {digest: number for digest, number in self.contents.items() if number < file},
         }
-        partial = _state(self.work).with_suffix(".partial")
-        partial.write_text(json.dumps(state))
-        partial.replace(_state(self.work))
+        write_state(_state(self.work), state)
 
     def discard_if_empty(self) -> None:
         """Leave nothing behind where no shard was finished."""

@@ -1,0 +1,11 @@
+"""State files of work that may be stopped: whole or not there, never half-written."""
+
+import json
+from pathlib import Path
+
+
+def write_state(path: Path, content: object) -> None:
+    """Write `content` as JSON to a temporary name and rename it to `path`."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content))
+    partial.replace(path)
