@@ -14,13 +14,14 @@ from bertbench.evaluate import HeldOut
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.seeding import derive
-from bertbench.train import open_data
+from bertbench.train import make_exchange, make_sampler, open_data
 from bertbench.trainer import Trainer
 from bertbench.world import World
 from tests.ranks import run_ranks
 
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
 LOSS_TOLERANCE = 2e-5
+EQUAL = "data.equal_counts=true"
 
 
 def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
@@ -31,10 +32,10 @@ def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
 def losses_of(world: World, system: System, seed: int) -> list[float]:
     training, _ = open_data(system)
     trainer = Trainer(system, world, seed)
-    parts = system.data.gradient_accumulation_steps
-    sampler = Sampler(training, system.global_batch_size, seed, world.size, parts, system.loss.normalize)
-    steps = load_steps(sampler, training.map_samples(), range(5), world.rank, world.device)
-    answer = [world.sum(trainer.step(number, step)[0]).item() for number, step in enumerate(steps)]
+    sampler = make_sampler(system, training, seed)
+    exchange = make_exchange(system, sampler, world)
+    steps = load_steps(sampler, training.map_samples(), range(5), world.rank, world.device, exchange)
+    answer = [world.sum(trainer.step(number, step.parts)[0]).item() for number, step in enumerate(steps)]
     trainer.close()
     return answer
 
@@ -65,10 +66,10 @@ def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Callable[..., 
 
 
 def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Callable[..., System]) -> None:
-    by_rank = run_ranks(2, loss_of_uneven_step, tiny("loss.normalize=rank"))[0]
-    (means,) = run_ranks(1, means_of_uneven_step, tiny("launch.ranks_per_node=1"))
+    by_rank = run_ranks(2, loss_of_uneven_step, tiny(EQUAL, "loss.normalize=rank"))[0]
+    (means,) = run_ranks(1, means_of_uneven_step, tiny(EQUAL))
     assert by_rank == pytest.approx(sum(means) / 2, abs=LOSS_TOLERANCE)
-    globally = run_ranks(2, loss_of_uneven_step, tiny())[0]
+    globally = run_ranks(2, loss_of_uneven_step, tiny(EQUAL))[0]
     assert globally != pytest.approx(by_rank, abs=1e-4)
 
 
@@ -76,17 +77,19 @@ def uneven_step(sampler: Sampler) -> int:
     """A step in which two ranks have different numbers of masked tokens."""
     masked = sampler.dataset.masked
     return next(
-        step for step in range(99) if len({masked(sampler.share(step, rank)[0].ids).sum() for rank in (0, 1)}) == 2
+        step
+        for step in range(99)
+        if len({masked(sampler.planner.plan(step).dealt.of(rank)).sum() for rank in (0, 1)}) == 2
     )
 
 
 def loss_of_uneven_step(world: World, system: System) -> float:
     training, _ = open_data(system)
     trainer = Trainer(system, world, 11)
-    sampler = Sampler(training, 12, 11, 2, 1, system.loss.normalize)
+    sampler = make_sampler(system, training, 11)
     step = uneven_step(sampler)
     (loaded,) = load_steps(sampler, training.map_samples(), range(step, step + 1), world.rank, world.device)
-    loss = world.sum(trainer.step(0, loaded)[0]).item()
+    loss = world.sum(trainer.step(0, loaded.parts)[0]).item()
     trainer.close()
     return loss
 
@@ -95,10 +98,10 @@ def means_of_uneven_step(world: World, system: System) -> list[float]:
     """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
     training, _ = open_data(system)
     trainer = Trainer(system, world, 11)
-    sampler = Sampler(training, 12, 11, 2, 1, "global")
+    sampler = make_sampler(system, training, 11)
     step, means = uneven_step(sampler), []
     for rank in (0, 1):
-        ids = sampler.share(step, rank)[0].ids
+        ids = sampler.planner.plan(step).dealt.of(rank)
         batch = gather(training.map_samples(), ids, training.lengths(ids))
         scores = trainer.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
         masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
@@ -137,9 +140,9 @@ def clipped_norm(world: World, system: System) -> tuple[float, float]:
             seen.append(torch.nn.utils.get_total_norm([p.grad for p in trainer.model.parameters()]).item())
 
     trainer.optimizer = Recording(trainer.model.parameters(), system.optimizer.options(), trust_ratio=False)
-    sampler = Sampler(training, 12, 11, 2, 1, "global")
+    sampler = make_sampler(system, training, 11)
     step = next(load_steps(sampler, training.map_samples(), range(1), world.rank, world.device))
-    _, norm, _ = trainer.step(0, step)
+    _, norm, _ = trainer.step(0, step.parts)
     trainer.close()
     return norm.item(), seen[0]
 

@@ -24,6 +24,8 @@ from tests.tiny import TINY_SYSTEM
         ),
         ("data.gradient_accumulation_steps=4", "local batch 6 is not a multiple of data.gradient_accumulation_steps 4"),
         ("data.balance=magic", "data.balance: found 'magic'"),
+        ("data.strata_edges=[256,128]", "data.strata_edges [256, 128] must rise"),
+        ("loss.normalize=rank", "data.balance planned gives ranks different numbers of samples; set data.equal_counts"),
         ("data.recipe.vocab_size=98", "data.recipe.vocab_size 98 is larger than model.vocab_size 97"),
         ("model.attention_heads=3", "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
         ("hardware.division=closed", "optimizer.name adam is not allowed in the closed division; use lamb"),

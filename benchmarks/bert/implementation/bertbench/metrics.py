@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm and time.
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, time and load balance.
 
 Losses and norms stay on the device until `flush`, where one all-reduce brings the global losses together. On a GPU
 that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step.
@@ -15,7 +15,7 @@ import torch
 from bertbench.errors import RunError
 from bertbench.world import World
 
-_FIELDS = ("step", "samples", "loss", "lr", "grad_norm", "step_ms")
+_FIELDS = ("step", "samples", "loss", "lr", "grad_norm", "step_ms", "load_efficiency")
 
 
 class Metrics:
@@ -30,7 +30,14 @@ class Metrics:
         self.last_loss = math.nan
 
     def record(
-        self, step: int, samples: int, loss: torch.Tensor, lr: float, grad_norm: torch.Tensor, step_ms: float
+        self,
+        step: int,
+        samples: int,
+        loss: torch.Tensor,
+        lr: float,
+        grad_norm: torch.Tensor,
+        step_ms: float,
+        load_efficiency: float,
     ) -> None:
         """One step: `loss` is this rank's share, the shares of all ranks add up to the loss.
 
@@ -38,7 +45,8 @@ class Metrics:
         """
         self._losses.append(loss)
         self._norms.append(grad_norm)
-        self._rows.append({"step": step, "samples": samples, "lr": lr, "step_ms": round(step_ms, 3)})
+        row = {"step": step, "samples": samples, "lr": lr, "step_ms": round(step_ms, 3)}
+        self._rows.append({**row, "load_efficiency": round(load_efficiency, 4)})
         if self._world.device.type == "cpu":
             self.flush()
 

@@ -7,11 +7,13 @@ from types import FrameType
 
 from mlperf_logging.mllog import constants
 
+from bertbench.balance.plan import EXCHANGING, Planner
 from bertbench.caches import clear_caches
 from bertbench.checkpoint.layout import pieces
 from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
 from bertbench.data.dataset import Dataset, SplitName
+from bertbench.data.exchange import Exchange
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
@@ -47,25 +49,23 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 check_weights(system, weights_file(system.model.checkpoint))
                 log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
             trainer = Trainer(system, world, seed)
-            sampler = Sampler(
-                training,
-                system.global_batch_size,
-                derive(seed, "data"),
-                world.size,
-                system.data.gradient_accumulation_steps,
-                system.loss.normalize,
-            )
+            sampler = make_sampler(system, training, seed)
+            exchange = make_exchange(system, sampler, world)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
 
         with clock.run(evaluation_samples=len(held_out)) as run:
-            batches = load_steps(sampler, training.map_samples(), range(system.max_steps), world.rank, world.device)
+            batches = load_steps(
+                sampler, training.map_samples(), range(system.max_steps), world.rank, world.device, exchange
+            )
             for first, stop in system.blocks():
                 with run.training(first * system.global_batch_size, (stop - first) * system.global_batch_size):
                     for step in range(first, stop):
                         began = time.perf_counter()
-                        loss, norm, rate = trainer.step(step, next(batches))
+                        loaded = next(batches)
+                        loss, norm, rate = trainer.step(step, loaded.parts)
                         samples = (step + 1) * system.global_batch_size
-                        metrics.record(step + 1, samples, loss, rate, norm, 1e3 * (time.perf_counter() - began))
+                        step_ms = 1e3 * (time.perf_counter() - began)
+                        metrics.record(step + 1, samples, loss, rate, norm, step_ms, loaded.load_efficiency)
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()
                 with run.evaluation():
@@ -79,6 +79,26 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         trainer.close()
     return run
+
+
+def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
+    """What every rank trains on in every step, as the system's balance method says."""
+    planner = Planner(
+        training.entries_N,
+        system.balance,
+        system.global_batch_size,
+        derive(seed, "data"),
+        system.hardware.number_of_nodes,
+        system.launch.ranks_per_node,
+    )
+    return Sampler(training, planner, system.data.gradient_accumulation_steps, system.loss.normalize)
+
+
+def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:
+    """The exchange of drawn samples, where the balance method has one."""
+    if system.data.balance not in EXCHANGING:
+        return None
+    return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:

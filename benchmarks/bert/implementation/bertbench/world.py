@@ -70,6 +70,8 @@ class World:
     ranks: Ranks
     device: torch.device
     store: Store
+    timeout: timedelta
+    """After which a rank that hears nothing from the others gives up."""
 
     @property
     def rank(self) -> int:
@@ -96,6 +98,14 @@ class World:
         holder = torch.tensor([value], dtype=torch.int64, device=self.device)
         distributed.broadcast(holder, 0)
         return int(holder.item())
+
+    def neighbours(self, ranks: int) -> distributed.ProcessGroup:
+        """A group of its own for this rank and its neighbours, `ranks` in all, over main memory on any device.
+
+        Every rank of the world must call it.
+        """
+        group, _ = distributed.new_subgroups(ranks, backend="gloo", timeout=self.timeout)
+        return group
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
@@ -126,15 +136,15 @@ def join(device_kind: str, timeout_s: int) -> Iterator[World]:
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     _limit_threads(ranks.local_size)
     device = _device(device_kind, ranks.local_rank)
-    store = _meet(ranks, timeout_s)
+    store, timeout = _meet(ranks, timeout_s), timedelta(seconds=timeout_s)
     distributed.init_process_group(
         _BACKENDS[device_kind],
         store=PrefixStore("collectives", store),
         rank=ranks.rank,
         world_size=ranks.size,
-        timeout=timedelta(seconds=timeout_s),
+        timeout=timeout,
     )
-    world = World(ranks, device, store)
+    world = World(ranks, device, store, timeout)
     yield world
     # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
     gc.collect()

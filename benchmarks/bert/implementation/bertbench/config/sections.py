@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from bertbench.balance.deal import Deal
+from bertbench.balance.plan import Method
 from bertbench.config.section import Section
 from bertbench.data.samples import SampleOptions
 from bertbench.model.shape import BertShape
@@ -85,6 +87,13 @@ class Recipe(Section):
         )
 
 
+class Cost(Section):
+    """Cost of a sequence of n tokens, linear * n + quadratic * n^2, in any unit."""
+
+    linear: Annotated[float, Field(gt=0)]
+    quadratic: Annotated[float, Field(ge=0)]
+
+
 class Data(Section):
     """The training data and how a global batch is drawn and dealt."""
 
@@ -98,8 +107,17 @@ class Data(Section):
     """Samples of one optimizer step on one rank."""
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its samples of one step."""
-    balance: Literal["none"] = "none"
-    """How a global batch is dealt to ranks: `none` deals consecutive samples of the random order."""
+    balance: Method = "planned"
+    """How a global batch is drawn and dealt to ranks (docs/balance.md): `planned` deals it by cost and exchanges
+    nothing; `none` deals consecutive samples of the random order."""
+    equal_counts: bool = False
+    """Keep the same number of samples on every rank, as the mean of the ranks' means needs (planned, planned_local)."""
+    deal: Deal = "snake"
+    """How sorted samples go out where `balance` sorts them: a snake turns at the end of every row of ranks."""
+    strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
+    """Longest sequence of each stratum that a stratified batch draws its quota from."""
+    cost: Cost | None = None
+    """Cost of a sequence, as `bench cost` fits it to a machine; from the model's shape where it isn't given."""
     recipe: Recipe | None = None
     """How `data prepare` makes the dataset; without it the dataset must be there."""
 

@@ -6,6 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from bertbench.balance.cost import CostModel
+from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
 from bertbench.config.section import Section
 from bertbench.config.sections import Clip, Data, Evaluation, Launch, Loss, Model, Optimizer, Precision, Schedule
@@ -52,6 +54,19 @@ class System(Section):
     def local_batch(self) -> int:
         """Samples of one optimizer step on one rank."""
         return self.global_batch_size // self.world_size
+
+    @property
+    def balance(self) -> Balance:
+        """How batches are drawn and dealt, with the cost of a sequence."""
+        data, cost = self.data, self.data.cost
+        return Balance(
+            method=data.balance,
+            cost=CostModel(cost.linear, cost.quadratic) if cost else CostModel.of_shape(self.model.shape()),
+            deal=data.deal,
+            equal_counts=data.equal_counts,
+            strata_edges=data.strata_edges,
+            row_length=self.model.max_positions,
+        )
 
     @property
     def evaluation_interval(self) -> int:
@@ -105,6 +120,24 @@ class System(Section):
                 f"local batch {self.local_batch} is not a multiple of data.gradient_accumulation_steps {parts}; "
                 "choose a divisor of the local batch"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        method = self.data.balance
+        if self.data.equal_counts and method == "packed":
+            raise ValueError(
+                "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of "
+                "samples; choose planned"
+            )
+        if self.loss.normalize == "rank" and method in VARYING and not self.data.equal_counts:
+            remedy = "choose planned with data.equal_counts" if method == "packed" else "set data.equal_counts"
+            raise ValueError(
+                f"loss.normalize rank takes the mean of the ranks' means, but data.balance {method} gives ranks "
+                f"different numbers of samples; {remedy}, or loss.normalize global"
+            )
+        if list(self.data.strata_edges) != sorted(set(self.data.strata_edges)):
+            raise ValueError(f"data.strata_edges {list(self.data.strata_edges)} must rise; sort them")
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertbench.data.columns import Columns
 from bertbench.data.dataset import MappedSamples
 from bertbench.model.sequences import EqualLengths, Sequences
 
@@ -47,16 +48,19 @@ class Batch:
 
 
 def gather(samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Batch:
-    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
+    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index."""
+    return batch_of(read(samples, ids[np.argsort(-lengths, kind="stable")]))
+
+
+def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
+    """Read samples by id, in the order of the ids.
 
     A slice a sample and field is copied as one piece of memory: with MLPerf's thousands of shards nearly every
     sample of a batch is in another one, so there is nothing to vectorise over.
     """
-    order = np.argsort(-lengths, kind="stable")
-    ids, lengths_S = ids[order], lengths[order]
     shard_of = np.searchsorted(samples.first_ids, ids, side="right") - 1
     rows = ids - samples.first_ids[shard_of]
-    tokens, segments, positions, labels, pairs, masked_counts = [], [], [], [], [], []
+    tokens, segments, positions, labels, pairs = [], [], [], [], []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
         shard = samples.shards[number]
         start, stop = shard.offsets[row], shard.offsets[row + 1]
@@ -66,17 +70,32 @@ def gather(samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.i
         positions.append(shard.masked_lm_positions[masked_start:masked_stop])
         labels.append(shard.masked_lm_ids[masked_start:masked_stop])
         pairs.append(shard.next_sentence_labels[row])
-        masked_counts.append(masked_stop - masked_start)
+    return Columns(
+        lengths=np.array([len(field) for field in tokens]),
+        masked=np.array([len(field) for field in positions]),
+        input_ids=np.concatenate(tokens),
+        segment_ids=np.concatenate(segments),
+        masked_lm_positions=np.concatenate(positions),
+        masked_lm_ids=np.concatenate(labels),
+        next_sentence_labels=np.array(pairs, np.int8),
+    )
+
+
+def batch_of(content: Columns) -> Batch:
+    """A batch of samples that come longest first."""
+    lengths_S = content.lengths
     sequences = Sequences.of(lengths_S)
     starts_S = sequences.cu_seqlens_S1[:-1].numpy()
     return Batch(
-        tokens_T=torch.from_numpy(np.concatenate(tokens, dtype=np.int32)),
-        segments_T=torch.from_numpy(np.concatenate(segments, dtype=np.int32)),
+        tokens_T=torch.from_numpy(content.input_ids.astype(np.int32)),
+        segments_T=torch.from_numpy(content.segment_ids.astype(np.int32)),
         positions_T=torch.from_numpy(np.arange(lengths_S.sum(), dtype=np.int32) - np.repeat(starts_S, lengths_S)),
         sequences=sequences,
-        masked_at_M=torch.from_numpy(np.concatenate(positions, dtype=np.int64) + np.repeat(starts_S, masked_counts)),
-        masked_labels_M=torch.from_numpy(np.concatenate(labels, dtype=np.int64)),
-        next_sentence_S=torch.tensor(pairs, dtype=torch.int64),
+        masked_at_M=torch.from_numpy(
+            content.masked_lm_positions.astype(np.int64) + np.repeat(starts_S, content.masked)
+        ),
+        masked_labels_M=torch.from_numpy(content.masked_lm_ids.astype(np.int64)),
+        next_sentence_S=torch.from_numpy(content.next_sentence_labels.astype(np.int64)),
     )
 
 

@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from bertbench.data.batch import Batch, gather
+from bertbench.balance.plan import efficiency
+from bertbench.data.batch import Batch, batch_of, gather, read
 from bertbench.data.dataset import MappedSamples
+from bertbench.data.exchange import Exchange
 from bertbench.data.sampler import Part, Sampler
 
 _STEPS_AHEAD = 2
@@ -21,26 +24,47 @@ class LoadedPart(NamedTuple):
     batch: Batch
 
 
-def load_steps(
-    sampler: Sampler, samples: MappedSamples, steps: range, rank: int, device: torch.device
-) -> Iterator[list[LoadedPart]]:
-    """The parts of each of `steps` for one rank, in order; raises what reading raised."""
+class LoadedStep(NamedTuple):
+    """What one rank works through in a step."""
 
-    def load(step: int) -> list[LoadedPart]:
-        return [
-            LoadedPart(part, gather(samples, part.ids, sampler.dataset.lengths(part.ids)).to(device))
-            for part in sampler.share(step, rank)
-        ]
+    parts: list[LoadedPart]
+    load_efficiency: float
+    """Mean over largest load of all ranks, by the cost model: what share of the step the ranks don't wait."""
+
+
+def load_steps(
+    sampler: Sampler,
+    samples: MappedSamples,
+    steps: range,
+    rank: int,
+    device: torch.device,
+    exchange: Exchange | None = None,
+) -> Iterator[LoadedStep]:
+    """Each of `steps` for one rank, in order; raises what reading raised.
+
+    With an exchange all ranks of its group must iterate alike: a step that one has begun to load, all load.
+    """
+
+    def load(step: int) -> LoadedStep:
+        plan = sampler.planner.plan(step)
+        parts = sampler.share(plan, rank)
+        if exchange is None:
+            batches = [gather(samples, part.ids, sampler.dataset.lengths(part.ids)) for part in parts]
+        else:
+            ids, content = exchange.gathered(plan, read(samples, plan.drawn.of(rank)))
+            by_id = np.argsort(ids)
+            rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
+            batches = [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
+        return LoadedStep(
+            [LoadedPart(part, batch.to(device)) for part, batch in zip(parts, batches, strict=True)],
+            efficiency(sampler.planner.loads(plan)),
+        )
 
     with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
-        ahead: deque[Future[list[LoadedPart]]] = deque()
-        try:
-            for step in steps:
-                ahead.append(reader.submit(load, step))
-                if len(ahead) > _STEPS_AHEAD:
-                    yield ahead.popleft().result()
-            while ahead:
+        ahead: deque[Future[LoadedStep]] = deque()
+        for step in steps:
+            ahead.append(reader.submit(load, step))
+            if len(ahead) > _STEPS_AHEAD:
                 yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
+        while ahead:
+            yield ahead.popleft().result()

@@ -1,8 +1,6 @@
-"""Which samples a rank trains on in a step: a pure function of (seed, step), so resuming needs no state.
+"""What a rank works through in a step: its samples by the plan, in accumulation parts, and what their losses weigh.
 
-The order of an epoch is a keyed permutation; epochs follow each other without a gap, so no step is partial and
-each sample comes exactly once an epoch. Everything here is read from the index: no samples, no communication.
-Shapes: N samples in the dataset, B samples in the global batch.
+Everything here is read from the index: no samples, no communication.
 """
 
 from dataclasses import dataclass
@@ -11,9 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.balance.plan import Planner, StepPlan
 from bertbench.data.dataset import Dataset
-from bertbench.data.permutation import Permutation
-from bertbench.seeding import derive
 
 Normalize = Literal["global", "rank"]
 
@@ -34,34 +31,22 @@ class Part:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Deals the global batch of every step to ranks, and each rank's share to accumulation parts."""
+    """Splits each rank's share of a step into accumulation parts."""
 
     dataset: Dataset
-    global_batch_size: int
-    seed: int
-    ranks: int
+    planner: Planner
     parts: int
     normalize: Normalize
 
-    def global_batch(self, step: int) -> NDArray[np.int64]:
-        """Ids of the samples of step `step`, counted from 0: [B], in random order."""
-        size = len(self.dataset)
-        places = np.arange(step * self.global_batch_size, (step + 1) * self.global_batch_size)
-        epochs, within = np.divmod(places, size)
-        ids = np.empty_like(places)
-        for epoch in range(epochs[0], epochs[-1] + 1):
-            here = epochs == epoch
-            ids[here] = Permutation(size, derive(self.seed, "order", int(epoch)))(within[here])
-        return ids
-
-    def share(self, step: int, rank: int) -> list[Part]:
-        """What rank `rank` works through in step `step`."""
-        ids_B = self.global_batch(step)
-        masked_total = int(self.dataset.masked(ids_B).sum())
-        return [self._part(ids, masked_total) for ids in np.split(np.split(ids_B, self.ranks)[rank], self.parts)]
-
-    def _part(self, ids: NDArray[np.int64], masked_total: int) -> Part:
+    def share(self, plan: StepPlan, rank: int) -> list[Part]:
+        """What rank `rank` works through; fewer parts than `parts` only where it has fewer samples."""
+        ids = plan.dealt.of(rank)
+        pieces = np.array_split(ids, min(self.parts, len(ids)))
         if self.normalize == "global":
-            return Part(ids, 1 / masked_total, 1 / self.global_batch_size)
-        parts = self.ranks * self.parts
-        return Part(ids, 1 / (parts * int(self.dataset.masked(ids).sum())), 1 / (parts * len(ids)))
+            masked_total = int(self.dataset.masked(plan.dealt.ids_S).sum())
+            return [Part(piece, 1 / masked_total, 1 / len(plan.dealt.ids_S)) for piece in pieces]
+        parts = self.planner.ranks * len(pieces)
+        return [
+            Part(piece, 1 / (parts * int(self.dataset.masked(piece).sum())), 1 / (parts * len(piece)))
+            for piece in pieces
+        ]

@@ -1,0 +1,126 @@
+"""Deal samples to ranks so that no rank waits: lengths in, a rank for every sample out.
+
+Shapes: G groups that deal among themselves (nodes, or the whole world as one), S samples and R ranks in each group.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Deal = Literal["snake", "raster"]
+
+# Rounds of the cost-greedy deal. 16, 32 and 64 balance alike (0.9950 at 1,024 ranks x 8), and 32 take 1 ms at
+# 16,384 samples; a heap, one sample at a time, takes 7 ms.
+_ROUNDS = 32
+# Swapping ends when the most loaded rank is within 0.1 % of the mean or has one sample only, else after 32 passes; 8
+# where a pass is long. 0.9950 becomes 0.9966 at 1,024 ranks x 8 in 3 ms, and 0.9626 becomes 0.9637 at 1,024 x 2.
+_CLOSE_ENOUGH = 1.001
+_MOST_PASSES, _LEAST_PASSES, _SAMPLES_OF_ONE_PASS = 32, 8, 1 << 16
+_PARTNER_STEP = 7  # another partner in every pass
+
+
+def by_length(lengths_GS: NDArray[np.int64], ranks: int, deal: Deal) -> NDArray[np.int64]:
+    """Sort each group's samples, longest first, and deal them in rows of one sample a rank; S is a multiple of R.
+
+    A raster deals every row from rank 0 to R - 1, so rank 0 gets the longest of every row; a snake turns at the end
+    of every row. Returns each sample's rank within its group: [G, S].
+    """
+    _, samples = lengths_GS.shape
+    row, rank = np.divmod(np.arange(samples), ranks)
+    if deal == "snake":
+        rank = np.where(row % 2, ranks - 1 - rank, rank)
+    dealt_GS = np.empty_like(lengths_GS)
+    np.put_along_axis(dealt_GS, longest_first(lengths_GS), rank[None], axis=1)
+    return dealt_GS
+
+
+def by_cost(
+    lengths_GS: NDArray[np.int64], ranks: int, cost_of_length: NDArray[np.float64], equal_counts: bool
+) -> NDArray[np.int64]:
+    """Give the costliest samples first, each to the least loaded rank (Graham's LPT rule, 1969), then swap.
+
+    Samples go out in rounds, each round's to as many different ranks. `equal_counts` makes a round one sample for
+    every rank, so that all ranks get S / R samples. Returns each sample's rank within its group: [G, S].
+    """
+    groups, samples = lengths_GS.shape
+    order_GS = longest_first(lengths_GS)
+    costs_GS = cost_of_length[np.take_along_axis(lengths_GS, order_GS, axis=1)]
+    loads_GR = np.zeros((groups, ranks))
+    rank_GS = np.empty((groups, samples), np.int64)
+    width = ranks if equal_counts else min(ranks, -(-samples // _ROUNDS))
+    for start in range(0, samples, width):
+        costs = costs_GS[:, start : start + width]
+        least = _least_loaded(loads_GR, costs.shape[1])
+        rank_GS[:, start : start + width] = least
+        np.put_along_axis(loads_GR, least, np.take_along_axis(loads_GR, least, axis=1) + costs, axis=1)
+    _swap(rank_GS, costs_GS, loads_GR, equal_counts)
+    dealt_GS = np.empty_like(rank_GS)
+    np.put_along_axis(dealt_GS, order_GS, rank_GS, axis=1)
+    return dealt_GS
+
+
+def longest_first(lengths_GS: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order of each group's samples, longest first; equal lengths keep theirs."""
+    # of 16-bit numbers numpy's stable sort is a radix sort: 0.1 ms for 16,384
+    return np.argsort((-lengths_GS).astype(np.int16), axis=1, kind="stable")
+
+
+def _least_loaded(loads_GR: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The `count` least loaded ranks of each group, least first."""
+    if count == loads_GR.shape[1]:
+        return np.argsort(loads_GR, axis=1)
+    least = np.argpartition(loads_GR, count - 1, axis=1)[:, :count]
+    return np.take_along_axis(least, np.argsort(np.take_along_axis(loads_GR, least, axis=1), axis=1), axis=1)
+
+
+def _swap(
+    rank_GS: NDArray[np.int64], costs_GS: NDArray[np.float64], loads_GR: NDArray[np.float64], equal_counts: bool
+) -> None:
+    """Pair the most loaded ranks with the least loaded and let each pair make its best swap, or move; in place."""
+    groups, ranks = loads_GR.shape
+    first_rank = ranks * np.arange(groups)[:, None]
+    flat_rank = (rank_GS + first_rank).ravel()
+    costs, loads = costs_GS.ravel(), loads_GR.ravel()
+    pairs = -(-ranks // 4)
+    goal = np.maximum(_CLOSE_ENOUGH * loads_GR.mean(axis=1), costs_GS[:, 0])  # no rank can do less than one sample
+    for number in range(min(_MOST_PASSES, max(_LEAST_PASSES, _SAMPLES_OF_ONE_PASS // len(costs)))):
+        unequal = np.flatnonzero(loads_GR.max(axis=1) > goal)
+        if not unequal.size:
+            break
+        by_load = np.argsort(loads_GR[unequal], axis=1) + first_rank[unequal]
+        high = by_load[:, ::-1][:, :pairs].ravel()
+        low = np.roll(by_load[:, :pairs], -number * _PARTNER_STEP, axis=1).ravel()
+        order = np.argsort(flat_rank.astype(np.uint16), kind="stable")  # a radix sort; worlds end at 65,536 ranks
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(flat_rank, minlength=loads.size))))
+        of_high, high_costs = _held(order, bounds, costs, high, 0.0)
+        # a sample of cost 0 that nobody holds: to swap with it is to move
+        of_low, low_costs = _held(order, bounds, costs, low, np.inf if equal_counts else 0.0)
+        gain = high_costs[:, :, None] - low_costs[:, None, :]
+        gap = (loads[high] - loads[low])[:, None, None]
+        larger = np.where((gain > 0) & (gain < gap), np.maximum(gap - gain, gain), np.inf).reshape(len(high), -1)
+        best = larger.argmin(axis=1)
+        pair = np.flatnonzero(np.isfinite(larger[np.arange(len(high)), best]))
+        giving, taking = np.divmod(best[pair], low_costs.shape[1])
+        taken = of_low[pair, taking]
+        flat_rank[of_high[pair, giving]] = low[pair]
+        flat_rank[taken[taken >= 0]] = high[pair][taken >= 0]
+        moved = gain[pair, giving, taking]
+        loads[high[pair]] -= moved
+        loads[low[pair]] += moved
+    rank_GS[:] = flat_rank.reshape(rank_GS.shape) - first_rank
+
+
+def _held(
+    order: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    costs: NDArray[np.float64],
+    ranks: NDArray[np.int64],
+    absent: float,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Samples that each of `ranks` holds, and their costs: [ranks, most held + 1], -1 and `absent` where none is."""
+    counts = bounds[ranks + 1] - bounds[ranks]
+    place = np.arange(counts.max() + 1)
+    there = place < counts[:, None]
+    held = np.where(there, order[np.minimum(bounds[ranks][:, None] + place, len(order) - 1)], -1)
+    return held, np.where(there, costs[held], absent)

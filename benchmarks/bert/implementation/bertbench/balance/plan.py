@@ -1,0 +1,153 @@
+"""The plan of a step: which samples each rank reads, and which it trains on.
+
+A pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own line of it. So it
+can run ahead of the step, a run resumes at any step from two integers, and a thousand ranks can be simulated in one
+process. Shapes: S samples in the step, R ranks.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.balance.cost import CostModel
+from bertbench.balance.deal import Deal, by_cost, by_length
+from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
+from bertbench.balance.packing import PackedOrder
+from bertbench.data.index import Index, lengths_of
+from bertbench.errors import ConfigError
+
+Method = Literal[
+    "none", "stratified", "presort", "stratified_presort", "global_exchange", "packed", "planned", "planned_local"
+]
+METHODS: tuple[Method, ...] = get_args(Method)
+EXCHANGING: tuple[Method, ...] = ("presort", "stratified_presort", "global_exchange")
+"""Methods whose ranks send each other the samples that they have drawn."""
+VARYING: tuple[Method, ...] = ("packed", "planned", "planned_local")
+"""Methods that may give ranks different numbers of samples."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How batches are drawn and dealt."""
+
+    method: Method
+    cost: CostModel
+    deal: Deal = "snake"
+    equal_counts: bool = False
+    strata_edges: tuple[int, ...] = (128, 256, 384, 512)
+    row_length: int = 512
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The samples of a step, rank by rank."""
+
+    ids_S: NDArray[np.int64]
+    bounds_R1: NDArray[np.int64]
+
+    def of(self, rank: int) -> NDArray[np.int64]:
+        """Ids of one rank's samples."""
+        return self.ids_S[self.bounds_R1[rank] : self.bounds_R1[rank + 1]]
+
+    def sums(self, values_S: NDArray[np.number]) -> NDArray[np.float64]:
+        """Sum of a value of each sample by rank: [R]."""
+        return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Who reads what, and who trains on what; only where ranks exchange samples do these differ."""
+
+    drawn: Shares
+    dealt: Shares
+
+
+class Planner:
+    """Plans any step of a run for all ranks."""
+
+    def __init__(
+        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int
+    ) -> None:
+        self._entries_N = entries_N
+        self.balance = balance
+        self._nodes = nodes
+        self.ranks = nodes * ranks_per_node
+        self._order: RandomOrder | StratifiedOrder | NodeOrder | PackedOrder
+        match balance.method:
+            case "stratified" | "stratified_presort":
+                self._order = StratifiedOrder(entries_N, global_batch_size, seed, balance.strata_edges)
+            case "planned_local":
+                self._order = NodeOrder(entries_N, global_batch_size, seed, nodes)
+            case "packed":
+                self._order = PackedOrder(entries_N, global_batch_size, seed, self.ranks, balance.row_length)
+            case _:
+                self._order = RandomOrder(len(entries_N), global_batch_size, seed)
+
+    @property
+    def groups(self) -> int:
+        """Groups of consecutive ranks that deal samples among themselves: all ranks, a node's, or each its own."""
+        match self.balance.method:
+            case "planned" | "global_exchange":
+                return 1
+            case "presort" | "stratified_presort" | "planned_local":
+                return self._nodes
+            case _:
+                return self.ranks
+
+    def plan(self, step: int) -> StepPlan:
+        """The shares of all ranks in a step counted from 0."""
+        drawn = self._drawn(self._order.step(step))
+        if self.groups == self.ranks:
+            return StepPlan(drawn, drawn)
+        dealt = self._dealt(drawn.ids_S)
+        return StepPlan(drawn if self.balance.method in EXCHANGING else dealt, dealt)
+
+    def check_world(self, nodes: int, ranks: int) -> None:
+        """Raises ConfigError if a run that was begun on so many nodes and ranks would see its samples in another order.
+
+        The samples of a step depend on the global batch and the seed alone, but for two methods: `planned_local` deals
+        the data to nodes, `packed` counts rows by rank.
+        """
+        begun, now = {"planned_local": (nodes, self._nodes), "packed": (ranks, self.ranks)}.get(
+            self.balance.method, (0, 0)
+        )
+        if begun != now:
+            what = "nodes" if self.balance.method == "planned_local" else "ranks"
+            raise ConfigError(
+                f"the run was begun on {begun} {what}, found {now}; data.balance {self.balance.method} orders samples "
+                f"by {what}: go on with {begun}, or begin anew with data.balance planned, which goes on with any number"
+            )
+
+    def lengths(self, shares: Shares) -> NDArray[np.int64]:
+        """Tokens of the samples, in their order: [S]."""
+        return lengths_of(self._entries_N[shares.ids_S])
+
+    def loads(self, plan: StepPlan) -> NDArray[np.float64]:
+        """Cost of each rank's samples: [R]."""
+        return plan.dealt.sums(self.balance.cost.of_length[self.lengths(plan.dealt)])
+
+    def _drawn(self, ids: NDArray[np.int64]) -> Shares:
+        if ids.ndim == 1:
+            return Shares(ids, np.arange(self.ranks + 1) * (len(ids) // self.ranks))
+        there_RC = ids >= 0  # packed rows
+        return Shares(ids[there_RC], np.concatenate(([0], np.cumsum(there_RC.sum(axis=1)))))
+
+    def _dealt(self, ids_S: NDArray[np.int64]) -> Shares:
+        balance, ranks = self.balance, self.ranks // self.groups
+        lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
+        if balance.method in EXCHANGING:
+            rank_GS = by_length(lengths_GS, ranks, balance.deal)
+        else:
+            rank_GS = by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
+        rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()
+        counts = np.bincount(rank_S, minlength=self.ranks)
+        return Shares(
+            ids_S[np.argsort(rank_S.astype(np.uint16), kind="stable")], np.concatenate(([0], np.cumsum(counts)))
+        )
+
+
+def efficiency(loads_R: NDArray[np.float64]) -> float:
+    """Mean load over largest load: the share of the step in which the average rank works."""
+    return float(loads_R.mean() / loads_R.max())

@@ -1,0 +1,136 @@
+"""What every method promises, and what each one alone does."""
+
+import numpy as np
+import pytest
+
+from bertbench.balance.plan import EXCHANGING, METHODS, VARYING, Method, efficiency
+from bertbench.data.index import lengths_of
+from bertbench.errors import ConfigError
+from tests.balance.populations import planner, wikipedia_index
+
+ENTRIES = wikipedia_index(1_013)
+BATCH = 28  # 2 nodes of 2 ranks, 7 samples each; 36 steps an epoch, 5 samples over
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_depends_on_seed_and_step_alone(method: Method) -> None:
+    first, again, other = (planner(method, ENTRIES, BATCH, seed=seed) for seed in (11, 11, 12))
+    walked = [first.plan(step) for step in range(40)]
+    resumed = again.plan(39)
+    assert resumed.dealt.ids_S.tolist() == walked[39].dealt.ids_S.tolist()
+    assert resumed.dealt.bounds_R1.tolist() == walked[39].dealt.bounds_R1.tolist()
+    assert other.plan(39).dealt.ids_S.tolist() != walked[39].dealt.ids_S.tolist()
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "packed"])
+def test_an_epoch_holds_every_sample_once_over_all_ranks_up_to_its_last_partial_step(method: Method) -> None:
+    plans = [planner(method, ENTRIES, BATCH).plan(step) for step in range(1_013 // BATCH)]
+    drawn = np.concatenate([plan.dealt.of(rank) for plan in plans for rank in range(4)])
+    assert len(drawn) == len(np.unique(drawn)) == 1_013 // BATCH * BATCH
+    for plan in plans:
+        assert sorted(plan.dealt.ids_S) == sorted(plan.drawn.ids_S)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_only_some_methods_vary_the_number_of_samples_on_a_rank(method: Method) -> None:
+    counts = [np.diff(planner(method, ENTRIES, BATCH).plan(step).dealt.bounds_R1) for step in range(9)]
+    assert all(count.min() >= 1 for count in counts)
+    if method not in VARYING:
+        assert all((count == 7).all() for count in counts)
+    elif method != "planned_local":  # which may have no reason to, on two ranks a node
+        assert not all((count == 7).all() for count in counts)
+    if method in ("planned", "planned_local"):
+        equal = [planner(method, ENTRIES, BATCH, equal_counts=True).plan(step) for step in range(9)]
+        assert all((np.diff(plan.dealt.bounds_R1) == 7).all() for plan in equal)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_samples_stay_with_the_rank_that_reads_them_unless_ranks_exchange(method: Method) -> None:
+    plan = planner(method, ENTRIES, BATCH).plan(5)
+    assert (plan.drawn is not plan.dealt) == (method in EXCHANGING)
+    if method in ("presort", "stratified_presort"):  # and then they stay in the node
+        for node in (0, 14):
+            assert sorted(plan.drawn.ids_S[node : node + 14]) == sorted(plan.dealt.ids_S[node : node + 14])
+
+
+def test_the_global_batch_doesn_t_depend_on_ranks() -> None:
+    for method in METHODS:
+        if method in ("packed", "planned_local"):
+            continue
+        batches = [
+            sorted(planner(method, ENTRIES, BATCH, nodes, ranks).plan(40).dealt.ids_S)
+            for nodes, ranks in ((1, 1), (2, 7), (4, 1))
+        ]
+        assert batches[0] == batches[1] == batches[2]
+
+
+def test_a_method_whose_order_depends_on_the_world_refuses_another_one() -> None:
+    planner("planned", ENTRIES, BATCH, nodes=2).check_world(nodes=7, ranks=28)
+    planner("planned_local", ENTRIES, BATCH, nodes=2, ranks=7).check_world(nodes=2, ranks=4)
+    with pytest.raises(ConfigError, match=r"begun on 4 nodes, found 2.*go on with 4"):
+        planner("planned_local", ENTRIES, BATCH, nodes=2).check_world(nodes=4, ranks=4)
+    with pytest.raises(ConfigError, match="begun on 7 ranks, found 4"):
+        planner("packed", ENTRIES, BATCH).check_world(nodes=2, ranks=7)
+
+
+def test_a_batch_larger_than_the_data_can_t_be_stratified() -> None:
+    with pytest.raises(ConfigError, match=r"2,026.*1,013 training samples.*data.balance"):
+        planner("stratified", ENTRIES, 2_026)
+
+
+def test_quotas_are_the_dataset_s_shares_and_their_remainders_rotate() -> None:
+    entries = wikipedia_index(9_973)
+    shares = np.bincount(np.searchsorted((128, 256, 384, 512), lengths_of(entries))) / 9_973
+    stratified = planner("stratified", entries, 64)  # 16 a rank
+    quotas = []
+    for step in range(9_973 // 64):
+        plan = stratified.plan(step)
+        quotas += [
+            np.bincount(np.searchsorted((128, 256, 384, 512), lengths_of(entries[plan.drawn.of(rank)])), minlength=4)
+            for rank in range(4)
+        ]
+    assert np.abs(np.array(quotas) - 16 * shares).max() < 1.5
+    assert np.mean(quotas, axis=0) == pytest.approx(16 * shares, abs=0.02)
+
+
+def test_nodes_get_shares_alike_in_every_step() -> None:
+    entries = wikipedia_index(40_009)
+    local = planner("planned_local", entries, 256, nodes=4)
+    for step in range(5):
+        loads = local.loads(local.plan(step)).reshape(4, 2)
+        assert efficiency(loads.sum(axis=1)) > 0.99
+        assert efficiency(loads.ravel()) > 0.985
+
+
+def test_a_node_s_share_of_the_data_holds_for_an_epoch() -> None:
+    local = planner("planned_local", ENTRIES, BATCH)
+    of_nodes = [np.concatenate([local.plan(step).dealt.ids_S[at : at + 14] for step in range(36)]) for at in (0, 14)]
+    assert not set(of_nodes[0]) & set(of_nodes[1])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "batch", "method", "least", "most"),
+    [
+        (128, 16, "none", 0.61, 0.63),
+        (128, 16, "stratified_presort", 0.95, 0.965),
+        (8, 16, "stratified_presort", 0.965, 0.98),
+        (1, 16, "stratified_presort", 0.985, 0.995),
+        (128, 16, "planned", 0.998, 1.0),
+        (128, 8, "planned", 0.995, 1.0),
+        (128, 2, "planned", 0.962, 0.97),
+        (128, 16, "planned_local", 0.995, 1.0),
+        (128, 8, "planned_local", 0.99, 1.0),
+    ],
+)
+def test_efficiencies_are_the_promised_ones(nodes: int, batch: int, method: Method, least: float, most: float) -> None:
+    entries = wikipedia_index(600_000)
+    planned = planner(method, entries, nodes * 8 * batch, nodes, 8)
+    assert least <= np.mean([efficiency(planned.loads(planned.plan(step))) for step in range(30)]) <= most
+
+
+def test_a_snake_balances_better_than_a_raster() -> None:
+    entries = wikipedia_index(100_000)
+    for method in ("presort", "stratified_presort"):
+        snake, raster = (planner(method, entries, 512, 4, 8, deal=deal) for deal in ("snake", "raster"))
+        for step in range(20):
+            assert efficiency(snake.loads(snake.plan(step))) > efficiency(raster.loads(raster.plan(step)))
