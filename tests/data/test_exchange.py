@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bertbench.balance.wire import BYTES_OF_WORD, bytes_received, words
+import numpy as np
+
+from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.plan import Balance, Planner, Shares, StepPlan
+from bertbench.balance.wire import bytes_received, words
 from bertbench.config import System
 from bertbench.data.batch import read
 from bertbench.data.dataset import Dataset
+from bertbench.data.index import pack
 from bertbench.train import make_exchange, make_sampler
 from bertbench.world import World
 from tests.ranks import run_ranks
@@ -41,15 +46,16 @@ def test_all_ranks_hand_each_other_their_samples(tiny: Callable[..., System], ti
     assert answers[0] == answers[1] == answers[2] == answers[3]
 
 
-def test_bytes_on_the_wire_are_counted_by_hand(tiny: Callable[..., System], tiny_folder: Path) -> None:
-    assert words(tokens=7, masked=2, samples=2) == 7 + 2 * 2 + 5  # 9 half words: 7 segments, 2 pairs
-    dataset = Dataset.open(tiny_folder, "train")
-    for method, others in (("none", 0), ("planned", 0), ("presort", 1), ("global_exchange", 3)):
-        sampler = make_sampler(tiny(f"data.balance={method}", "hardware.number_of_nodes=2"), dataset, 5)
-        plan = sampler.planner.plan(0)
-        drawn = [plan.drawn.of(rank) for rank in range(4)]
-        sent = [words(int(dataset.lengths(ids).sum()), int(dataset.masked(ids).sum()), 3) for ids in drawn]
-        largest = [max(sent)] if others == 3 else [max(sent[:2]), max(sent[2:])]
-        lengths, masked = dataset.lengths(plan.drawn.ids_S), dataset.masked(plan.drawn.ids_S)
-        expected = BYTES_OF_WORD * others * sum(largest) / len(largest)
-        assert bytes_received(sampler.planner, plan.drawn, lengths, masked) == expected
+def test_bytes_on_the_wire_are_counted_by_hand() -> None:
+    # tokens 5 6 7 8, masked 1 2 1 2, one sample a rank: n + 2 m + (n + 1) / 2 rounded up = 10, 14, 13, 17 words
+    entries = pack(np.array([5, 6, 7, 8]), np.array([1, 2, 1, 2]))
+    drawn = Shares(np.arange(4), np.arange(5))
+    assert words(entries, drawn).tolist() == [10, 14, 13, 17]
+    for method, expected in (
+        ("none", 0),
+        ("planned", 0),
+        ("presort", 2 * 1 * (14 + 17) / 2),  # all ranks of a node send as many as its largest
+        ("global_exchange", 2 * 3 * 17),
+    ):
+        made = Planner(entries, Balance(method, BERT_LARGE), 4, 5, nodes=2, ranks_per_node=2)
+        assert bytes_received(entries, made, StepPlan(drawn, drawn)) == expected

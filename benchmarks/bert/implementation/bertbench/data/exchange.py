@@ -27,7 +27,7 @@ class Exchange:
         """All samples that the group has drawn, with their ids; `mine` are those that this rank has."""
         ids = [plan.drawn.of(rank) for rank in self._ranks]
         lengths, masked = [self._dataset.lengths(of) for of in ids], [self._dataset.masked(of) for of in ids]
-        most = max(words(int(n.sum()), int(m.sum()), len(n)) for n, m in zip(lengths, masked, strict=True))
+        most = int(words(self._dataset.entries_N, plan.drawn)[self._ranks].max())
         sent = np.zeros(most, np.int16)
         packed = _packed(mine)
         sent[: len(packed)] = packed

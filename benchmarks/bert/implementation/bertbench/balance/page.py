@@ -1,0 +1,99 @@
+"""The simulation as a page: efficiency against GPUs by method, and what a step looks like before and after."""
+
+import math
+from collections.abc import Sequence
+
+from bertbench.balance.simulate import Outcome, planner
+from bertbench.data.index import Index
+from compliance.charts import Axis, Series, lines, scatter
+from compliance.page import page, panels, paragraph, section, table
+
+_BEFORE, _AFTER = "none", "planned"
+_STEP_SHOWN = 0
+
+
+def page_of(
+    outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, steps: int, seed: int, source: str
+) -> str:
+    """One self-contained HTML file."""
+    batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
+    return page(
+        "Load balance",
+        paragraph(
+            f"Simulated: {steps} steps of every method, lengths from {source}, seed {seed}. Efficiency is the mean "
+            "load of a step over its largest load: the share of the step in which the average GPU works."
+        ),
+        section(
+            "Efficiency by method",
+            panels(*(_efficiencies([outcome for outcome in outcomes if outcome.batch == batch]) for batch in batches)),
+        ),
+        section("One step", panels(*_one_step(outcomes, entries_N, gpus_per_node, seed))),
+        section("Numbers", _numbers(outcomes)),
+    )
+
+
+def _efficiencies(outcomes: Sequence[Outcome]) -> str:
+    series = [
+        Series(
+            method,
+            [(math.log2(outcome.gpus), outcome.efficiency) for outcome in outcomes if outcome.method == method],
+            [f"{outcome.gpus:,} GPUs: {outcome.efficiency:.4f}" for outcome in outcomes if outcome.method == method],
+        )
+        for method in dict.fromkeys(outcome.method for outcome in outcomes)
+    ]
+    return lines(
+        f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs, as a power of 2"), Axis("efficiency", high=1.0)
+    )
+
+
+def _one_step(outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int) -> list[str]:
+    """Load of every GPU, dealt as drawn and dealt by cost, on the smallest world and the largest."""
+    worlds, batches = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("gpus", "batch"))
+    batch = batches[len(batches) // 2]
+    figures = []
+    for gpus in dict.fromkeys((worlds[0], worlds[-1])):
+        series = []
+        for method in (_BEFORE, _AFTER):
+            made = planner(entries_N, method, gpus, batch, gpus_per_node, seed)
+            loads = made.loads(made.plan(_STEP_SHOWN))
+            series.append(Series(method, list(enumerate((loads / loads.mean()).tolist()))))
+        figures.append(
+            scatter(
+                f"Load of each of {gpus:,} GPUs x {batch} in a step",
+                series,
+                Axis("GPU"),
+                Axis("load / mean load", low=0.0),
+                levels=[("mean", 1.0)],
+            )
+        )
+    return figures
+
+
+def _numbers(outcomes: Sequence[Outcome]) -> str:
+    return table(
+        (
+            "method",
+            "GPUs",
+            "batch",
+            "efficiency",
+            "by tokens",
+            "samples a step",
+            "tokens a step",
+            "KB a rank and step",
+            "planning ms",
+        ),
+        [
+            (
+                outcome.method,
+                f"{outcome.gpus:,}",
+                str(outcome.batch),
+                f"{outcome.efficiency:.4f}",
+                f"{outcome.token_efficiency:.4f}",
+                f"{outcome.samples_per_step:,.0f}",
+                f"{outcome.tokens_per_step:,.0f}",
+                f"{outcome.bytes_per_rank_per_step / 1e3:,.1f}",
+                f"{outcome.plan_ms_per_step:.2f}",
+            )
+            for outcome in outcomes
+        ],
+    )

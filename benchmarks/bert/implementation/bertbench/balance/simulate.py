@@ -1,0 +1,116 @@
+"""Balance without GPUs: plan steps of any world with the code that training uses, and measure what the plans say."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
+from bertbench.balance.wire import bytes_received
+from bertbench.data.dataset import Dataset
+from bertbench.data.index import MAX_LENGTH, Index, pack
+from bertbench.data.lengths import draw_lengths, length_shares, predictions
+from bertbench.errors import DataError
+
+# A histogram stands for a dataset of as many sequences as it counts, within these bounds: enough for 200 steps of
+# 1,024 GPUs x 48, and no more memory than 64 MB.
+_FEWEST, _MOST = 1 << 24, 1 << 25
+
+VARIANTS: dict[str, Balance] = {
+    **{method: Balance(method, BERT_LARGE) for method in METHODS},
+    "presort_raster": Balance("presort", BERT_LARGE, deal="raster"),
+    "stratified_presort_raster": Balance("stratified_presort", BERT_LARGE, deal="raster"),
+    "planned_equal_counts": Balance("planned", BERT_LARGE, equal_counts=True),
+    "planned_local_equal_counts": Balance("planned_local", BERT_LARGE, equal_counts=True),
+}
+"""What can be simulated, by name: every method, and the options that change how it balances."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Means over the simulated steps of one method on one world."""
+
+    method: str
+    gpus: int
+    batch: int
+    efficiency: float
+    """Mean load over largest load, by cost."""
+    token_efficiency: float
+    """The same by tokens."""
+    samples_per_step: float
+    tokens_per_step: float
+    cost_per_step: float
+    """Sum of all ranks' loads, in operations."""
+    bytes_per_rank_per_step: float
+    plan_ms_per_step: float
+
+
+def population(path: Path, seed: int) -> Index:
+    """The index that a file stands for: a data folder's, or that of random samples of a histogram's lengths.
+
+    Raises DataError if the file is neither.
+    """
+    if path.is_dir():
+        return Dataset.open(path.parent if path.name == "train" else path, "train").entries_N
+    if path.suffix == ".npy":
+        return Dataset.open(path.parent.parent, "train").entries_N
+    shares = length_shares(path)
+    if len(shares) > MAX_LENGTH:
+        raise DataError(f"{path}: counts lengths up to {len(shares)}, expected at most {MAX_LENGTH}")
+    total = sum(json.loads(path.read_text(encoding="utf-8"))["counts"])
+    lengths = draw_lengths(int(np.clip(total, _FEWEST, _MOST)), seed, shares)
+    return pack(lengths, np.minimum(predictions(lengths), lengths))
+
+
+def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int) -> Outcome:
+    """Plan `steps` steps; raises ConfigError where the dataset is smaller than a global batch."""
+    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed)
+    rows, planning_s = [], 0.0
+    for step in range(steps):
+        began = time.perf_counter()
+        plan = made.plan(step)
+        planning_s += time.perf_counter() - began
+        tokens, loads = plan.dealt.sums(made.lengths(plan.dealt)), made.loads(plan)
+        rows.append(
+            (
+                efficiency(loads),
+                efficiency(tokens),
+                len(plan.dealt.ids_S),
+                tokens.sum(),
+                loads.sum(),
+                bytes_received(entries_N, made, plan),
+            )
+        )
+    balanced, tokens_balanced, samples, tokens_sum, cost, received = np.mean(rows, axis=0).tolist()
+    return Outcome(
+        name, gpus, batch, balanced, tokens_balanced, samples, tokens_sum, cost, received, 1e3 * planning_s / steps
+    )
+
+
+def planner(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:
+    """The planner of one variant on one world; GPUs fill nodes, or are one node where they are fewer."""
+    in_node = min(gpus, gpus_per_node)
+    return Planner(entries_N, VARIANTS[name], gpus * batch, seed, gpus // in_node, in_node)
+
+
+def simulate_all(
+    entries_N: Index,
+    names: Sequence[str],
+    gpus: Sequence[int],
+    batches: Sequence[int],
+    gpus_per_node: int,
+    steps: int,
+    seed: int,
+    tell: Callable[[int, int, Outcome], None],
+) -> list[Outcome]:
+    """Every variant on every world; `tell` hears of each outcome, its number and how many there will be."""
+    worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
+    outcomes = []
+    for name, gpu, batch in worlds:
+        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed))
+        tell(len(outcomes), len(worlds), outcomes[-1])
+    return outcomes

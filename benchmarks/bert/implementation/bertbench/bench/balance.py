@@ -1,0 +1,102 @@
+"""`bench balance`: real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost, in one run.
+
+Both methods work through the same global batches, in turns; a step lasts until its slowest rank is done. Beside the
+ratio of the times stands what the cost model says it should be.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertbench.balance.plan import Balance, Method, Planner, efficiency
+from bertbench.bench.data import wikipedia_like
+from bertbench.bench.ranks import on_ranks
+from bertbench.bench.shapes import SHAPES
+from bertbench.config import System
+from bertbench.data.batch import batch_of
+from bertbench.data.index import pack
+from bertbench.data.loader import LoadedPart
+from bertbench.data.sampler import Part
+from bertbench.trainer import Trainer
+from bertbench.world import World
+
+METHODS: tuple[Method, Method] = ("none", "planned")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians over the measured steps."""
+
+    ranks: int
+    batch: int
+    step_ms: dict[Method, float]
+    ratio: float
+    """Time of `none` over time of `planned`."""
+    simulated_ratio: float
+
+
+def measure(size: str, batch: int, steps: int, seed: int, ranks: int = 2) -> Measured:
+    """Train `steps` steps with each method on CPU ranks, `batch` samples a rank."""
+    measured: Measured = on_ranks(ranks, _on_rank, size, batch, steps, seed)
+    return measured
+
+
+def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Measured:
+    system = _system(size, batch * world.size, world.size)
+    content = wikipedia_like((steps + 1) * batch * world.size, seed)
+    entries = pack(content.lengths, content.masked)
+    planners = [
+        Planner(entries, Balance(method, system.balance.cost), system.global_batch_size, seed, 1, world.size)
+        for method in METHODS
+    ]
+    trainer = Trainer(system, world, seed)
+    times: dict[Method, list[float]] = {method: [] for method in METHODS}
+    ratios = []
+    for step in range(steps + 1):
+        plans = [planner.plan(step) for planner in planners]
+        for method, plan in zip(METHODS, plans, strict=True):
+            ids = plan.dealt.of(world.rank)
+            masked = int(content.masked[plan.dealt.ids_S].sum())
+            longest_first = ids[np.argsort(-content.lengths[ids], kind="stable")]
+            part = Part(ids, 1 / masked, 1 / system.global_batch_size)
+            loaded = LoadedPart(part, batch_of(content.take(longest_first)).to(world.device))
+            world.barrier()
+            began = time.perf_counter()
+            trainer.step(step, [loaded])
+            if step:  # the first step warms up
+                times[method].append(1e3 * (time.perf_counter() - began))
+        if step:
+            none, planned = (efficiency(planner.loads(plan)) for planner, plan in zip(planners, plans, strict=True))
+            ratios.append(planned / none)
+    trainer.close()
+    return Measured(
+        world.size,
+        batch,
+        {method: statistics.median(taken) for method, taken in times.items()},
+        statistics.median(none / planned for none, planned in zip(*times.values(), strict=True)),
+        statistics.median(ratios),
+    )
+
+
+def _system(size: str, global_batch_size: int, ranks: int) -> System:
+    shape = vars(SHAPES[size]).copy()
+    for fixed in ("token_types", "layer_norm_eps"):
+        del shape[fixed]
+    return System.model_validate(
+        {
+            "name": f"bench_{size}",
+            "hardware": {
+                "division": "open",
+                "status": "Research, Development, or Internal (RDI)",
+                "system_name": "bench",
+                "number_of_nodes": 1,
+            },
+            "launch": {"ranks_per_node": ranks, "device": "cpu"},
+            "model": shape,
+            "data": {"path": "none", "global_batch_size": global_batch_size},
+            "optimizer": {"name": "lamb", "learning_rate": 1e-4},
+            "schedule": {"max_steps": 1000},
+        }
+    )

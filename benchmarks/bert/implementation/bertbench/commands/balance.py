@@ -1,0 +1,94 @@
+"""`bertbench balance`: how evenly every method loads the GPUs of a machine that isn't there."""
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.balance.page import page_of
+from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
+from bertbench.data.lengths import WIKIPEDIA
+from bertbench.errors import ConfigError
+from bertbench.progress import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to simulate."""
+    parser.add_argument(
+        "--lengths", type=Path, default=WIKIPEDIA, metavar="FILE",
+        help="a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
+    )  # fmt: skip
+    parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="how many (default %(default)s)")
+    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs of a node (default 8)")
+    parser.add_argument(
+        "--batch", default="2,4,8,16,48", metavar="N,...", help="samples a GPU and step (default %(default)s)"
+    )
+    parser.add_argument(
+        "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
+    )
+    parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of samples (default 1)")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with plots, too")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate, print a table."""
+    gpus, batches = _numbers("--gpus", arguments.gpus), _numbers("--batch", arguments.batch)
+    names = _names(arguments.methods)
+    if arguments.steps < 1 or arguments.gpus_per_node < 1:
+        raise ConfigError("--steps and --gpus-per-node must be at least 1")
+    for number in gpus:
+        if number > arguments.gpus_per_node and number % arguments.gpus_per_node:
+            raise ConfigError(
+                f"--gpus {number} is not a multiple of --gpus-per-node {arguments.gpus_per_node}; choose whole nodes"
+            )
+    if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
+        raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a folder that you may write to")
+    entries = population(arguments.lengths, arguments.seed)
+    per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
+    with Progress() as progress:
+
+        def tell(done: int, total: int, last: Outcome) -> None:
+            progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
+
+        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, tell)
+    if arguments.html:
+        page = page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name)
+        arguments.html.write_text(page, encoding="utf-8")
+        progress.say(f"wrote {arguments.html}")
+    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if arguments.json else _table(outcomes))
+    return 0
+
+
+def _names(text: str) -> list[str]:
+    names = list(VARIANTS) if text == "all" else text.split(",")
+    unknown = [name for name in names if name not in VARIANTS]
+    if unknown:
+        raise ConfigError(f"--methods: found {', '.join(unknown)}; choose all, or some of {', '.join(VARIANTS)}")
+    return names
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
+    return numbers
+
+
+def _table(outcomes: list[Outcome]) -> str:
+    """Efficiency by method and number of GPUs, a block a batch; bytes and time are those of the most GPUs."""
+    gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
+    lines = []
+    for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
+        worlds = "".join(f"{number:>8,}" for number in gpus)
+        lines.append(f"{f'{batch} samples a GPU; GPUs:':<28}{worlds}  KB/step  plan ms")
+        for method in dict.fromkeys(outcome.method for outcome in outcomes):
+            row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
+            told = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
+            lines.append(f"  {method:<26}{told}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
+    return "\n".join([*lines, "efficiency = mean load / largest load of a step, mean over steps"])

@@ -1,0 +1,35 @@
+"""`bertbench bench balance`: what dealing by cost is worth in real steps."""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from bertbench.bench.balance import measure
+from bertbench.bench.shapes import SHAPES
+from bertbench.errors import ConfigError
+from bertbench.results import processor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, how much of it."""
+    parser.add_argument("--size", choices=SHAPES, default="small", help="of the model (default small)")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples a rank and step (default 8)")
+    parser.add_argument("--steps", type=int, default=15, metavar="N", help="steps with each method (default 15)")
+    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and order (default 1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print both ratios."""
+    if arguments.batch < 1 or arguments.steps < 1:
+        raise ConfigError("--batch and --steps must be at least 1")
+    measured = measure(arguments.size, arguments.batch, arguments.steps, arguments.seed)
+    if arguments.json:
+        print(json.dumps({"machine": processor(), "size": arguments.size, **asdict(measured)}, indent=2))
+        return 0
+    times = ", ".join(f"{method} {taken:,.0f} ms" for method, taken in measured.step_ms.items())
+    print(
+        f"{arguments.size}, {measured.ranks} ranks x {measured.batch} samples on {processor()}: {times} a step\n"
+        f"none takes {measured.ratio:.3f} times planned's time (median of {arguments.steps} pairs); "
+        f"the cost model says {measured.simulated_ratio:.3f}"
+    )
+    return 0

@@ -1,0 +1,56 @@
+"""`bertbench bench cost`: the cost of a sequence on this machine, as `data.cost` takes it."""
+
+import argparse
+import json
+import math
+from dataclasses import asdict
+
+import torch
+
+from bertbench.bench.cost import measure
+from bertbench.bench.shapes import SHAPES
+from bertbench.commands import add_system_arguments
+from bertbench.config import load_system
+from bertbench.errors import RunError
+from bertbench.progress import Progress
+from bertbench.results import processor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model."""
+    parser.add_argument(
+        "system", nargs="?", metavar="SYSTEM", help="fit the model and the device of this system (default: --size)"
+    )
+    parser.add_argument("--size", choices=SHAPES, default="small", help="of the model where no system is given")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (default 1)")
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print the fit and the line for the system file."""
+    system = load_system(arguments.system, arguments.overrides) if arguments.system else None
+    shape = system.model.shape() if system else SHAPES[arguments.size]
+    device = torch.device(system.launch.device if system else "cpu")
+    name = system.name if system else arguments.size
+    with Progress() as progress:
+        fit = measure(shape, device, arguments.seed, progress)
+    if fit.linear <= 0:
+        raise RunError(
+            f"{name}: the measured times fall with the number of tokens, so they say nothing of its cost; "
+            "measure on a quiet machine, or a larger model (--size medium)"
+        )
+    told = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    if arguments.json:
+        print(json.dumps({"machine": told, "model": name, **asdict(fit)}, indent=2))
+        return 0
+    attention = f"as much as all else at {fit.crossover_tokens:,.0f} tokens"
+    if math.isinf(fit.crossover_tokens):
+        attention = "too little to be seen at these lengths"
+    cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
+    print(
+        f"{name} on {told}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
+        f"+ {1e6 * fit.quadratic:.3f} ns a token squared (R2 {fit.r_squared:.3f})\n"
+        f"attention costs {attention}; by the model's shape {fit.crossover_by_shape:,.0f}\n"
+        f"for the system file: {json.dumps({'data': {'cost': cost}})}"
+    )
+    return 0

@@ -1,0 +1,117 @@
+"""`bertbench balance` and the benchmarks beside it, as a user calls them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.simulate import VARIANTS, population
+from bertbench.bench.cost import fit
+from bertbench.cli import main
+from bertbench.config import load_system
+from bertbench.data.dataset import Dataset
+from bertbench.data.index import lengths_of
+
+SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
+
+
+@pytest.fixture
+def histogram(tmp_path: Path) -> str:
+    """Sequences of 2 and 5 tokens, three to one."""
+    path = tmp_path / "lengths.json"
+    path.write_text(json.dumps({"counts": [0, 3, 0, 0, 1]}))
+    return str(path)
+
+
+def test_every_variant_is_simulated_on_every_world(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["balance", "--lengths", histogram, *SMALL, "--json"]) == 0
+    outcomes = json.loads(capsys.readouterr().out)
+    assert [(row["gpus"], row["method"]) for row in outcomes] == [(n, name) for n in (2, 16) for name in VARIANTS]
+    for row in outcomes:
+        assert {"method", "gpus", "batch", "efficiency", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
+        assert 0 < row["efficiency"] <= 1
+        assert row["batch"] == 3
+        exchanges = row["method"].split("_raster")[0] in ("presort", "stratified_presort", "global_exchange")
+        assert (row["bytes_per_rank_per_step"] > 0) == exchanges
+    by_method = {row["method"]: row["efficiency"] for row in outcomes if row["gpus"] == 16}
+    assert by_method["planned"] > by_method["none"]
+
+
+def test_the_same_seed_gives_the_same_table_and_another_one_another(
+    histogram: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = []
+    for seed in ("1", "1", "2"):
+        main(["balance", "--lengths", histogram, *SMALL, "--methods", "none", "--seed", seed, "--json"])
+        answers.append([row["efficiency"] for row in json.loads(capsys.readouterr().out)])
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_the_page_shows_every_batch_and_a_step_before_and_after(
+    histogram: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "balance.html"
+    assert main(["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--html", str(out)]) == 0
+    page = out.read_text()
+    assert "3 samples a GPU" in page
+    assert "Load of each of 16 GPUs x 3 in a step" in page
+    assert page.count("<svg") == 3
+    assert "planned" in capsys.readouterr().out
+
+
+def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:
+    for path in (tiny_folder, tiny_folder / "train", tiny_folder / "train" / "index.npy"):
+        assert np.array_equal(population(path, 1), Dataset.open(tiny_folder, "train").entries_N)
+
+
+def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) -> None:
+    lengths = lengths_of(population(Path(histogram), 1)[:10_000])
+    assert set(lengths) == {2, 5}
+    assert np.mean(lengths == 2) == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 10_000))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--methods", "magic"], "--methods: found magic; choose all, or some of none"),
+        (["--gpus", "8,x"], "--gpus 8,x: expected positive whole numbers"),
+        (["--batch", "0"], "--batch 0: expected positive whole numbers"),
+        (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
+        (["--steps", "0"], "--steps and --gpus-per-node must be at least 1"),
+        (["--lengths", "nowhere.json"], "nowhere.json: is no length histogram"),
+        (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
+    ],
+)
+def test_a_mistake_is_one_message(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["balance", *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
+    lengths = np.array([32.0, 64.0, 256.0, 512.0, 64.0])
+    tokens = np.array([512.0, 512.0, 512.0, 512.0, 1024.0])
+    found = fit(lengths, tokens, 3 + 0.2 * tokens + 0.001 * tokens * lengths, BERT_LARGE)
+    assert (found.constant, found.linear, found.quadratic) == pytest.approx((3, 0.2, 0.001))
+    assert (found.crossover_tokens, found.r_squared) == pytest.approx((200, 1))
+
+
+@pytest.mark.slow
+def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "cost", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["model"] == "small"
+    assert told["r_squared"] > 0.9
+    main(["bench", "cost"])
+    line = capsys.readouterr().out.splitlines()[-1].removeprefix("for the system file: ")
+    load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
+
+
+@pytest.mark.slow
+def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "balance", "--batch", "1", "--steps", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["step_ms"]) == {"none", "planned"}
+    assert told["ratio"] > 0
+    assert told["simulated_ratio"] >= 1
