@@ -1,19 +1,28 @@
-"""`python -m compliance PATH...`: a verdict per log. Exit code 0 all pass, 1 some fail, 2 some cannot be judged."""
+"""`python -m compliance PATH...`: a verdict per log; `python -m compliance package DIR`: one on a submission.
+
+Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
+"""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from compliance import official
+from compliance import official, package
 from compliance.judge import Judgement, judge_path
 
 _EXIT_CODES = {"pass": 0, "fail": 1, "cannot-judge": 2}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge the logs at the paths given; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m compliance", description="Judge MLPerf Training logs of BERT.")
+    """Judge the logs at the paths given, or a package; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["package"]:
+        return package.main(words[1:])
+    parser = argparse.ArgumentParser(
+        prog="python -m compliance",
+        description="Judge MLPerf Training logs of BERT. `python -m compliance package DIR` judges a whole submission.",
+    )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a log, or a folder with result_*.txt at any level"
     )
@@ -23,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"rules to judge by: {', '.join(rulesets)} (default {official.DEFAULT_RULESET})",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON array, an object a log")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     judgements = [judgement for path in options.paths for judgement in judge_path(path, options.ruleset)]
     if options.json:
         print(json.dumps([judgement.as_json() for judgement in judgements], indent=2))
