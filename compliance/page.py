@@ -1,7 +1,7 @@
 """The page that reports stand on: one file, no script, nothing loaded; light or dark as the reader's system is.
 
 A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `table`, `panels` of charts from
-`compliance.charts`. Every function escapes the text it is given; only `section`, `panels` and `page` take HTML.
+`compliance.charts`. Every function escapes the text it is given; only those that say so take HTML.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,13 @@ _STYLE = """
 body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
 a { color: var(--series-0); }
 code { font: .85rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
 figure { margin: 0; padding: .8rem; background: var(--panel); border: 1px solid var(--rule); border-radius: .4rem; }
 figcaption { font-weight: 600; margin-bottom: .4rem; }
 svg { display: block; width: 100%; height: auto; }
@@ -68,6 +69,11 @@ def section(heading: str, *parts: str) -> str:
     return f"<section><h2>{escape(heading)}</h2>\n{''.join(parts)}</section>\n"
 
 
+def heading(text: str) -> str:
+    """A heading within a section."""
+    return f"<h3>{escape(text)}</h3>\n"
+
+
 def paragraph(text: str, tone: str = "") -> str:
     """A paragraph; `tone` is "soft", "good" or "bad"."""
     return f'<p class="{escape(tone)}">{escape(text)}</p>\n' if tone else f"<p>{escape(text)}</p>\n"
@@ -87,6 +93,31 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
         f"<table>{told}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
     )
+
+
+def toned(text: str, tone: str = "") -> str:
+    """Text within a line; `tone` as in `paragraph`."""
+    return f'<span class="{escape(tone)}">{escape(text)}</span>' if tone else escape(text)
+
+
+def link(text: str, anchor: str) -> str:
+    """A link to what `quoted` put on the page."""
+    return f'<a href="#{escape(anchor)}">{escape(text)}</a>'
+
+
+def quoted(text: str, anchor: str) -> str:
+    """A line of some file, where links to `anchor` lead."""
+    return f'<p id="{escape(anchor)}"><code>{escape(text)}</code></p>\n'
+
+
+def listing(items: Sequence[str]) -> str:
+    """A list; `items` are HTML."""
+    return "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
+
+
+def folded(summary: str, *parts: str) -> str:
+    """What is shown when the reader opens it; `parts` are HTML."""
+    return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}</details>\n"
 
 
 def _style() -> str:
