@@ -4,21 +4,25 @@ Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
 """
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
 
-from compliance import official, package
+from compliance import official
 from compliance.judge import Judgement, judge_path
 
+# Each has `main(arguments) -> exit code`. A log of such a name is given as ./NAME.
+_SUBCOMMANDS = {"package": "compliance.package"}
 _EXIT_CODES = {"pass": 0, "fail": 1, "cannot-judge": 2}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Judge the logs at the paths given, or a package; returns the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["package"]:
-        return package.main(words[1:])
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in _SUBCOMMANDS:
+        command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
+        return int(command.main(arguments[1:]))
     parser = argparse.ArgumentParser(
         prog="python -m compliance",
         description="Judge MLPerf Training logs of BERT. `python -m compliance package DIR` judges a whole submission.",
@@ -32,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"rules to judge by: {', '.join(rulesets)} (default {official.DEFAULT_RULESET})",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON array, an object a log")
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     judgements = [judgement for path in options.paths for judgement in judge_path(path, options.ruleset)]
     if options.json:
         print(json.dumps([judgement.as_json() for judgement in judgements], indent=2))

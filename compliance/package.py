@@ -85,7 +85,8 @@ def told(judgement: PackageJudgement) -> str:
     for result in judgement.results:
         for log in result.logs:
             lines += [f"  {log.path.name}: {_line(finding).strip()}" for finding in log.findings]
-    return "\n".join(lines)
+    # names of files and values of logs are other people's: none of them may steer a terminal
+    return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
 
 
 def main(arguments: list[str]) -> int:

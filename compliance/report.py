@@ -100,7 +100,7 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         [
             Path(row["log"]).stem,
             *("-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS),
-            row["status"] or "unfinished",
+            str(row["status"] or "unfinished"),
         ]
         for row in content["runs"]
     ]

@@ -27,7 +27,7 @@ def html(paths: Sequence[Path], ruleset: str) -> str:
     groups = [_System(name, runs, ruleset, number) for number, (name, runs) in enumerate(systems(paths).items())]
     overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []
     sections = [_section(group) for group in groups]  # quotes the log lines that findings name
-    quoted = "".join(line for group in groups for line in group.quoted.values())
+    quoted = "".join(line for group in groups for _, line in group.quoted.values())
     cited = [page.section("Log lines", quoted)] if quoted else []
     names = ", ".join(group.name for group in groups[:3]) + (" and others" if len(groups) > 3 else "")
     return page.page(f"BERT results: {names}", *overview, *sections, *cited)
@@ -41,8 +41,9 @@ class _System:
         self.summary: dict[str, Any] = summarized(name, runs)
         self.judgements = [judge(log, ruleset) for log, _ in runs]
         self.ruleset = ruleset
-        self.fields = _fields(runs[0][0])
-        self.quoted: dict[str, str] = {}  # anchor -> a log line that a finding names
+        self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read
+        self.fields = _fields(self.first[0])
+        self.quoted: dict[tuple[Path, int], tuple[str, str]] = {}  # log lines that findings name: anchor, HTML
         self._number = number
 
     @property
@@ -57,10 +58,10 @@ class _System:
 
     def quote(self, log: Path, line: int) -> str:
         """Put a line of a log on the page; returns its anchor."""
-        anchor = f"system{self._number}-{log.stem}-line{line}"
-        if anchor not in self.quoted:
-            self.quoted[anchor] = page.quoted(f"{log.name}:{line}: {_line(log, line)}", anchor)
-        return anchor
+        if (log, line) not in self.quoted:
+            anchor = f"line-{self._number}-{len(self.quoted)}"
+            self.quoted[log, line] = anchor, page.quoted(f"{log.name}:{line}: {_line(log, line)}", anchor)
+        return self.quoted[log, line][0]
 
 
 def _section(group: _System) -> str:
@@ -168,11 +169,11 @@ def _finding(group: _System, judgement: Judgement, finding: Finding) -> str:
 
 def _comparable_minutes(group: _System) -> float | None:
     """The time to train, if the runs that took it reached MLPerf's target."""
+    mean: float | None = group.summary["mean_time_to_train_s"]
     reached = [row for row in group.summary["runs"] if row["status"] == "success"]
-    if not reached or any((row["best_accuracy"] or 0.0) < MLPERF_TARGET for row in reached):
+    if mean is None or any((row["best_accuracy"] or 0.0) < MLPERF_TARGET for row in reached):
         return None
-    minutes: float = group.summary["mean_time_to_train_s"] / 60
-    return minutes
+    return mean / 60
 
 
 def _overview(groups: Sequence[_System]) -> str:
@@ -185,7 +186,7 @@ def _overview(groups: Sequence[_System]) -> str:
 
 def _machine(group: _System) -> str:
     """What log and description tell of the machine, in a line."""
-    fields, facts = group.fields, group.runs[0][1]
+    fields, facts = group.fields, group.first[1]
     told = [f"{facts.division} division", f"global batch size {facts.global_batch_size}"]
     if group.accelerators is not None:
         model = fields.get("accelerator_model_name") or "accelerator"
@@ -195,7 +196,7 @@ def _machine(group: _System) -> str:
 
 def _target(group: _System) -> float | None:
     """The accuracy that runs stop at: MLPerf's in the closed division, else the one of bertbench's configuration."""
-    log, facts = group.runs[0]
+    log, facts = group.first
     if facts.division == "closed":
         return MLPERF_TARGET
     try:

@@ -63,8 +63,8 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
         *_settings(name, events),
     ]
     convergence = None
-    readable = bool(logs) and all(log.facts for log in logs)
-    if division == "closed" and ruleset >= official_tools.OLDEST_RCP_RULESET and readable:
+    whole = len(logs) == official_tools.runs_per_result(folder.name) and all(log.facts for log in logs)
+    if division == "closed" and ruleset >= official_tools.OLDEST_RCP_RULESET and whole:
         convergence = official_tools.convergence(paths, ruleset)
         findings += _convergence(folder, name, convergence)
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
@@ -135,7 +135,7 @@ def _seeds(name: str, required: bool, paths: Sequence[Path], runs: Sequence[Sequ
         for event in seeds:
             place = (str(event.metadata.get("file")), str(event.metadata.get("lineno")), str(event.value))
             if place in first and first[place] != path.name:
-                found = f"{name}: {path.name} logs seed {event.value!r}, as {first[place]} does"
+                found = f"{name}: {path.name} logs seed {place[2][:40]}, as {first[place]} does"
                 yield Finding("seed", "error", event.line, found, asked, _MEND_RUNS)
             first.setdefault(place, path.name)
 
@@ -143,12 +143,12 @@ def _seeds(name: str, required: bool, paths: Sequence[Path], runs: Sequence[Sequ
 def _settings(name: str, runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
     values: dict[str, dict[str, None]] = {}  # a dict keeps the order, a set doesn't
     for event in (event for events in runs for event in events):
-        if event.key in _SETTINGS or event.key.startswith("opt_"):
-            values.setdefault(event.key, {})[repr(event.value)] = None
+        if event.key in _SETTINGS or str(event.key).startswith("opt_"):
+            values.setdefault(str(event.key), {})[repr(event.value)] = None
     for key, different in values.items():
         if len(different) > 1:
             severity: Severity = "error" if key == "global_batch_size" else "warning"
-            found = f"{name}: {key} is {' and '.join(list(different)[:5])}"
+            found = f"{name}: {key} is {' and '.join(value[:40] for value in list(different)[:5])}"
             yield Finding("settings", severity, None, found, "one value in all runs of a result", _MEND_RUNS)
 
 
