@@ -4,6 +4,7 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 `compliance.charts`. Every function escapes the text it is given; only those that say so take HTML.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -12,6 +13,8 @@ _DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8
 
 # Browsers refuse whatever isn't in the file itself: what a log says can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+_NUMBER = re.compile(r"[-\d,.]*")
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;
@@ -47,8 +50,8 @@ figure i.again { clip-path: polygon(0 0, 45% 0, 45% 100%, 0 100%, 0 0, 65% 0, 10
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 caption { text-align: left; color: var(--soft); padding: .3rem 0; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+.number { text-align: right; }
 :target { background: var(--rule); }
 """
 
@@ -85,9 +88,14 @@ def panels(*charts: str) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """A table whose first column names its rows; it scrolls by itself where it is wider than the page."""
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
+    """A table whose columns of numbers stand to the right; it scrolls by itself where it is wider than the page."""
+    numeric = [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(len(header))]
+    kinds = [' class="number"' if column else "" for column in numeric]
+    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
+        for row in rows
+    )
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'

@@ -98,7 +98,7 @@ def test_a_finding_leads_to_the_line_of_the_log(
 ) -> None:
     evil = '<img src=x onerror="document.title=1">'
     log = tmp_path / "result_0.txt"
-    log.write_text("first\n" + f":::MLLOG {evil}\n" + run_log())
+    log.write_text("first\n" + f":::MLLOG {evil}\n" + run_log(evaluations=2))
 
     def judged(path: Path, ruleset: str) -> Judgement:
         return replace(judge(path, ruleset), findings=(Finding("rule", "error", 2, evil, "nothing", "remove it"),))
@@ -114,7 +114,7 @@ def test_a_finding_leads_to_the_line_of_the_log(
 
 
 def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+    logs = write_package(tmp_path, evaluations=2)
     (logs / "result_9.txt").write_text("cut off")
     text = report_page.html([tmp_path], "5.0.0")
     assert "nodes: 1, in each 8 x toy accelerator" in text
@@ -151,7 +151,7 @@ def test_curves_are_means_of_equal_numbers_of_steps(tmp_path: Path) -> None:
 
 
 def test_load_efficiency_is_drawn_where_runs_measured_it(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+    logs = write_package(tmp_path, evaluations=2)
     assert "Load balance" not in report_page.html([tmp_path], "5.0.0")
     (logs / "result_0").mkdir()
     (logs / "result_0" / "metrics.jsonl").write_text('{"step": 1, "loss": 7.0, "load_efficiency": 0.93}\n')
@@ -160,13 +160,13 @@ def test_load_efficiency_is_drawn_where_runs_measured_it(tmp_path: Path) -> None
 
 def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_package(tmp_path / name)
+        write_package(tmp_path / name, evaluations=2)
     names = list(systems([tmp_path]))
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
 
 
 def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+    logs = write_package(tmp_path, evaluations=2)
     (logs / "result_0.txt").write_text(run_log(seconds=1, status="aborted"))
     (system,) = summary([tmp_path])
     assert [row["counted"] for row in system["runs"]] == [False, False] + [True] * 8
