@@ -45,8 +45,11 @@ def description_problems(path: Path, ruleset: str) -> list[str]:
     return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
-def convergence(logs: Sequence[Path], ruleset: str) -> Convergence:
-    """Samples to converge of the runs of one closed result against the reference convergence points."""
+def convergence(logs: Sequence[Path], ruleset: str, by_train_samples: bool) -> Convergence:
+    """Samples to converge of the runs of one closed result against the reference convergence points.
+
+    They are the last evaluation's epoch_num or, where logs count epochs there, the value of train_samples.
+    """
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
@@ -54,7 +57,7 @@ def convergence(logs: Sequence[Path], ruleset: str) -> Convergence:
             Path(folder, f"result_{number}.txt").symlink_to(log.resolve())
         try:
             passed, message, scaling = rcp_checker.check_directory(
-                folder, "training", ruleset, verbose=False, bert_train_samples=False,
+                folder, "training", ruleset, verbose=False, bert_train_samples=by_train_samples,
                 rcp_pass="pruned_rcps", set_scaling=True,
             )  # fmt: skip
         except Exception as error:  # it raises anything on logs it didn't expect  # noqa: BLE001

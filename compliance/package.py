@@ -26,9 +26,13 @@ class PackageJudgement:
 
     path: Path
     ruleset: str
-    verdict: Literal["pass", "fail"]
     findings: tuple[Finding, ...]
     results: tuple[Result, ...]
+
+    @property
+    def verdict(self) -> Literal["pass", "fail"]:
+        """Fail if anything found is an error."""
+        return "fail" if any(finding.severity == "error" for finding in self.all_findings()) else "pass"
 
     def all_findings(self) -> list[Finding]:
         """Findings of the package and of its results; those of single logs stand in the results' logs."""
@@ -65,9 +69,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
         findings.append(Finding("layout", "error", None, found, "at least one result", "add results"))
     else:
         findings += tree.sources(root, _BENCHMARK)
-    judgement = PackageJudgement(root, ruleset, "pass", tuple(findings), tuple(results))
-    failed = any(finding.severity == "error" for finding in judgement.all_findings())
-    return PackageJudgement(root, ruleset, "fail" if failed else "pass", tuple(findings), tuple(results))
+    return PackageJudgement(root, ruleset, tuple(findings), tuple(results))
 
 
 def told(judgement: PackageJudgement) -> str:

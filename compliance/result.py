@@ -65,7 +65,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and all(log.facts for log in logs)
     if division == "closed" and ruleset >= official_tools.OLDEST_RCP_RULESET and whole:
-        convergence = official_tools.convergence(paths, ruleset)
+        convergence = official_tools.convergence(paths, ruleset, by_train_samples=any(map(_counts_epochs, logs)))
         findings += _convergence(folder, name, convergence)
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
     return Result(
@@ -89,6 +89,13 @@ def _events(path: Path) -> list[Event]:
 
 def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
+
+
+def _counts_epochs(log: Judgement) -> bool:
+    """Whether epoch_num can't be samples: some published logs hold epochs there, fewer than one batch has samples."""
+    facts = log.facts
+    batch = facts.global_batch_size if facts else None
+    return facts is not None and facts.samples is not None and isinstance(batch, int | float) and facts.samples < batch
 
 
 def _number_of_runs(folder: Path, name: str, runs: int) -> Iterator[Finding]:

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,15 @@ def test_convergence_is_judged_and_scaled_as_the_official_package_checker_does(
     if evaluations < 17:
         (finding,) = (finding for finding in judgement.all_findings() if finding.rule == "convergence")
         assert f"{evaluated_after(evaluations):,}" in finding.found
+
+
+def test_logs_that_count_epochs_are_judged_by_their_train_samples(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=16)
+    for log in logs.iterdir():
+        log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', log.read_text()))
+    convergence = judged(tmp_path).results[0].convergence
+    assert convergence is not None
+    assert convergence.mean == pytest.approx(evaluated_after(16))
 
 
 def test_one_failed_run_is_dropped_as_the_slowest(tmp_path: Path) -> None:

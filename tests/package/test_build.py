@@ -53,7 +53,9 @@ def test_the_submitter_is_who_was_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["package", "--out", str(tmp_path / "org"), "--submitter", "Some Org", "--json", "cpu_demo"]) == 0
     assert json.loads((tmp_path / "org/systems/cpu_demo.json").read_text())["submitter"] == "Some Org"
     printed = capsys.readouterr()
-    assert [finding["rule"] for finding in json.loads(printed.out)["findings"]] == ["system-submitter"]
+    judgement = json.loads(printed.out)
+    assert [finding["rule"] for finding in judgement["findings"]] == ["system-submitter"]
+    assert Path(judgement["results"][0]["logs"][9]["path"]).is_file()
     assert "10 runs of commit 85804e9" in printed.err
 
 
@@ -104,6 +106,12 @@ def test_runs_without_one_description_are_refused(
     message = refused(tmp_path, results, capsys)
     assert "result_4/system.json" in message
     assert expected in message
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["package", "--out", str(tmp_path / "no" / "org"), "--submitter", "org", "cpu_demo"]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,10 +50,12 @@ def build(out: Path, submitter: str, systems: Sequence[str], results: Path, rule
             )
         unfinished.replace(out)
     except OSError as error:
-        raise PackageError(f"{out}: cannot be written ({system_reason(error)}); name another with --out") from error
+        raise PackageError(
+            f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); mend that, or name another --out"
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return PackageJudgement(out, judgement.ruleset, judgement.verdict, judgement.findings, judgement.results)
+    return judge_package(out, ruleset)
 
 
 def origins(results: Path, system: str) -> str:
@@ -99,6 +101,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _copy_sources(folder: Path) -> None:
+    if not (REPOSITORY / "run_and_time.sh").is_file():
+        raise PackageError(f"found no sources in {REPOSITORY}; call the bertbench of a clone of the repository")
     folder.mkdir(parents=True)
     for name in _SOURCES:
         source = REPOSITORY / name

@@ -28,10 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build it and print the judge's verdict."""
-    judgement = build(
-        arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset
-    )  # fmt: skip
-    for system in dict.fromkeys(arguments.systems):
-        print(origins(arguments.results, system), file=sys.stderr)
+    measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
+    judgement = build(arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset)
+    print("\n".join(measured), file=sys.stderr)
     print(json.dumps(judgement.as_json(), indent=2) if arguments.json else told(judgement))
     return 0
