@@ -58,7 +58,7 @@ def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]
         "system": system,
         "runs": rows,
         "reached": len(reached),
-        "mean_time_to_train_s": olympic_mean(times),
+        "mean_time_to_train_s": olympic_mean(times) if reached else None,
         "mean_samples_to_converge": mean([row["samples"] or 0 for row in reached]) if reached else None,
     }
 

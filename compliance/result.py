@@ -74,7 +74,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
         division=division,
         logs=logs,
         events=events,
-        time_to_train_s=olympic_mean(times),
+        time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),
     )

@@ -23,7 +23,6 @@ def counted(times: Sequence[float | None]) -> list[bool]:
     return [index in places for index in range(len(times))]
 
 
-def olympic_mean(times: Sequence[float | None]) -> float | None:
-    """Mean of the times that count; None where no run succeeded."""
-    kept = [time for time, counts in zip(times, counted(times), strict=True) if counts and time is not None]
-    return mean(kept) if kept else None
+def olympic_mean(times: Sequence[float | None]) -> float:
+    """Mean of the times that count. Raises StatisticsError where all runs failed."""
+    return mean(time for time, counts in zip(times, counted(times), strict=True) if counts and time is not None)
