@@ -1,6 +1,10 @@
-"""`python -m compliance PATH...`: a verdict per log. Exit code 0 all pass, 1 some fail, 2 some cannot be judged."""
+"""`python -m compliance PATH...`: a verdict per log; `python -m compliance package DIR`: one on a submission.
+
+Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
+"""
 
 import argparse
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -8,12 +12,21 @@ from pathlib import Path
 from compliance import official
 from compliance.judge import Judgement, judge_path
 
+# Each has `main(arguments) -> exit code`. A log of such a name is given as ./NAME.
+_SUBCOMMANDS = {"package": "compliance.package"}
 _EXIT_CODES = {"pass": 0, "fail": 1, "cannot-judge": 2}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge the logs at the paths given; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m compliance", description="Judge MLPerf Training logs of BERT.")
+    """Judge the logs at the paths given, or a package; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in _SUBCOMMANDS:
+        command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
+        return int(command.main(arguments[1:]))
+    parser = argparse.ArgumentParser(
+        prog="python -m compliance",
+        description="Judge MLPerf Training logs of BERT. `python -m compliance package DIR` judges a whole submission.",
+    )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a log, or a folder with result_*.txt at any level"
     )

@@ -14,6 +14,7 @@ from html import escape
 _WIDTH, _HEIGHT = 420.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 20.0, 10.0, 44.0
 _BAR_LABEL_CHARACTERS = 44
+_CHARACTER = 7.6  # width of a digit at 13 units, a little more than it is in common fonts
 _COLOURS = 8
 _LARGEST = 1e15  # beyond it, and where not finite, a value is left out: logs may hold anything
 _MOST_MARKERS = 60  # a line with more points is a curve: its points aren't marked
@@ -63,7 +64,8 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
         return _nothing(title)
     rows = [replace(row, parts={name: _length(value) for name, value in row.parts.items()}) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row.parts))
-    scale = _Scale([0.0, *(sum(row.parts.values()) for row in rows)], x, 6.0, _WIDTH - _RIGHT - 40)
+    note_room = _CHARACTER * max(len(row.note) for row in rows)
+    scale = _Scale([0.0, *(sum(row.parts.values()) for row in rows)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
     step, top = 34.0, 4.0
     bottom = top + step * len(rows)
     drawn = _verticals(scale, x, top, bottom)
@@ -72,6 +74,8 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
         weight = ' class="strong"' if row.strong else ""
         drawn.append(f'<text x="6" y="{_n(y + 12)}"{weight}>{escape(_cut(row.label))}</text>')
         for name, value in row.parts.items():
+            if not value:
+                continue
             width = scale.at(value) - scale.at(0.0)
             hue = names.index(name) % _COLOURS
             drawn.append(
@@ -80,7 +84,8 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
             )
             left += width
         drawn.append(f'<text x="{_n(left + 4)}" y="{_n(y + 26)}"{weight}>{escape(row.note)}</text>')
-    return _figure(title, drawn, names, bottom + _BOTTOM)
+    used = {name for row in rows for name, value in row.parts.items() if value}
+    return _figure(title, drawn, [name if name in used else "" for name in names], bottom + _BOTTOM)
 
 
 def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis, bins: int = 30) -> str:
@@ -206,9 +211,10 @@ def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str
 def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
     legend = ""
     if len(names) > 1:
-        entries = (
+        entries = (  # a part that is nowhere keeps its colour and has no entry
             f'<li><i class="swatch-{index % _COLOURS}{" again" if index >= _COLOURS else ""}"></i>{escape(name)}</li>'
             for index, name in enumerate(names)
+            if name
         )
         legend = f"<ul>{''.join(entries)}</ul>"
     return (

@@ -1,53 +1,64 @@
 """Runs as a table: time to train per run, the mean that counts, samples to converge, and where the time went."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from compliance.judge import find_logs
-from compliance.log import read_events
+from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
-
-_FEWEST_FOR_OLYMPIC = 3  # below it nothing would be left
-
-
-def olympic_mean(times: Sequence[float]) -> float:
-    """Mean without the fastest and the slowest (MLPerf Training rules); of all where fewer than 3 are given."""
-    if len(times) < _FEWEST_FOR_OLYMPIC:
-        return mean(times)
-    return mean(sorted(times)[1:-1])
+from compliance.score import counted, olympic_mean
 
 
 def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
-    """Runs by system (the logs' submission_platform), in the order of the logs. Raises CannotJudge."""
-    found: dict[str, list[tuple[Path, RunFacts]]] = defaultdict(list)
-    for path in paths:
-        for log in find_logs(path):
-            facts = RunFacts(read_events(log))
-            found[facts.platform or log.parent.parent.name].append((log, facts))
-    return found
+    """Runs by system, in the order of the logs; a log that can't be read is a run of which nothing is known.
+
+    A system is a folder's logs of one submission_platform; where folders share a platform, the folder names it too.
+    Raises CannotJudge where there is no log, or none can be read.
+    """
+    found: list[tuple[Path, RunFacts]] = []
+    problems: list[CannotJudge] = []
+    for log in (log for path in paths for log in find_logs(path)):
+        try:
+            found.append((log, RunFacts(read_events(log))))
+        except CannotJudge as problem:
+            problems.append(problem)
+            found.append((log, RunFacts([])))
+    if len(problems) == len(found):
+        raise problems[0]
+    platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
+    groups: dict[tuple[Path, str], list[tuple[Path, RunFacts]]] = defaultdict(list)
+    for log, facts in found:
+        name = facts.platform or platforms.get(log.parent) or log.parent.parent.name
+        groups[log.parent, name].append((log, facts))
+    folders = Counter(name for _, name in groups)
+    return {name if folders[name] == 1 else f"{name}, {folder}": runs for (folder, name), runs in groups.items()}
 
 
 def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """What `report --json` prints: an object a system."""
-    return [_summary(system, runs) for system, runs in systems(paths).items()]
+    return [summarized(system, runs) for system, runs in systems(paths).items()]
 
 
 def table(paths: Sequence[Path]) -> str:
     """What `report` prints: a table a system."""
-    return "\n\n".join(_table(_summary(system, runs)) for system, runs in systems(paths).items())
+    return "\n\n".join(_table(summarized(system, runs)) for system, runs in systems(paths).items())
 
 
-def _summary(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
+def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
+    """One object of `summary`."""
     rows = [_row(log, facts) for log, facts in runs]
-    reached = [row for row in rows if row["status"] == "success" and row["time_to_train_s"] is not None]
+    times = [row["time_to_train_s"] if row["status"] == "success" else None for row in rows]
+    for row, counts in zip(rows, counted(times), strict=True):
+        row["counted"] = counts
+    reached = [row for row, time in zip(rows, times, strict=True) if time is not None]
     return {
         "system": system,
         "runs": rows,
         "reached": len(reached),
-        "mean_time_to_train_s": olympic_mean([row["time_to_train_s"] for row in reached]) if reached else None,
+        "mean_time_to_train_s": olympic_mean(times) if reached else None,
         "mean_samples_to_converge": mean([row["samples"] or 0 for row in reached]) if reached else None,
     }
 
@@ -82,27 +93,35 @@ _COLUMNS = (
 )
 
 
-def _table(content: dict[str, Any]) -> str:
+def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a run, of an object of `summary`."""
     header = ["run", *(title for _, title, _ in _COLUMNS), "status"]
     rows = [
         [
             Path(row["log"]).stem,
             *("-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS),
-            row["status"] or "unfinished",
+            str(row["status"] or "unfinished"),
         ]
         for row in content["runs"]
     ]
-    widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]
-    return "\n".join([content["system"], *lines, _conclusion(content)])
+    return header, rows
 
 
-def _conclusion(content: dict[str, Any]) -> str:
+def conclusion(content: dict[str, Any]) -> str:
+    """What the runs of an object of `summary` come to, in a sentence."""
     runs, reached = len(content["runs"]), content["reached"]
     if not reached:
         return f"{reached} of {runs} runs reached the target"
-    rule = "fastest and slowest dropped" if reached >= _FEWEST_FOR_OLYMPIC else "too few runs to drop any"
+    counting = sum(row["counted"] for row in content["runs"])
+    rule = "fastest and slowest dropped" if counting < reached else "too few runs to drop any"
     return (
         f"{reached} of {runs} runs reached the target; mean time to train {content['mean_time_to_train_s']:.1f} s "
         f"({rule}); mean samples to converge {content['mean_samples_to_converge']:,.0f}"
     )
+
+
+def _table(content: dict[str, Any]) -> str:
+    header, rows = text_rows(content)
+    widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]
+    return "\n".join([content["system"], *lines, conclusion(content)])

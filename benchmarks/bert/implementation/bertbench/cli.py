@@ -53,7 +53,7 @@ COMMANDS = (
     Command("finetune squad", "fine-tune on SQuAD"),
     Command("finetune score", "score SQuAD predictions"),
     Command("report", "print a table of runs", "report"),
-    Command("package", "build a submission package"),
+    Command("package", "build a submission package", "package"),
 )
 
 

@@ -25,6 +25,10 @@ class CheckpointError(BertbenchError):
     """A checkpoint or a weights file is missing, damaged, or not the one that is needed."""
 
 
+class PackageError(BertbenchError):
+    """Results that can't be packaged, or a place that a package can't go to."""
+
+
 class RunError(BertbenchError):
     """A run could not start or could not go on."""
 

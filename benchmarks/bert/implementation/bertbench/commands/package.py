@@ -1,0 +1,35 @@
+"""`bertbench package`: results and sources as a submission package that the judge passes."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.package import build, origins
+from bertbench.paths import REPOSITORY
+from compliance.official import DEFAULT_RULESET, rulesets
+from compliance.package import told
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to package, for whom, and where to."""
+    parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="systems with ten runs in the folder of results")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the package: an empty or a new folder")
+    parser.add_argument("--submitter", required=True, metavar="ORG", help="who submits, in the system descriptions")
+    parser.add_argument(
+        "--results", type=Path, default=REPOSITORY / "results", metavar="FOLDER",
+        help="holds <system>/bert/result_<n>.txt (default: results/ of the repository)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
+        help=f"rules to judge by (default {DEFAULT_RULESET})",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build it and print the judge's verdict."""
+    measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
+    judgement = build(arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset)
+    print("\n".join(measured), file=sys.stderr)
+    print(json.dumps(judgement.as_json(), indent=2) if arguments.json else told(judgement))
+    return 0

@@ -1,0 +1,133 @@
+"""`python -m compliance package DIR`: the verdict on a whole submission, which it only reads.
+
+The layers: the tree's files, each system's description, and each result's runs (`tree`, `description`, `result`).
+Exit code 0 pass, 1 fail, 2 no package to judge.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from compliance import description, official, tree
+from compliance.judge import Finding
+from compliance.log import CannotJudge
+from compliance.result import Result, judge_result
+
+_BENCHMARK = "bert"
+
+
+@dataclass(frozen=True)
+class PackageJudgement:
+    """The verdict on a package; `findings` are of the tree and the descriptions, the rest is in `results`."""
+
+    path: Path
+    ruleset: str
+    findings: tuple[Finding, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def verdict(self) -> Literal["pass", "fail"]:
+        """Fail if anything found is an error."""
+        return "fail" if any(finding.severity == "error" for finding in self.all_findings()) else "pass"
+
+    def all_findings(self) -> list[Finding]:
+        """Findings of the package and of its results; those of single logs stand in the results' logs."""
+        return [*self.findings, *(finding for result in self.results for finding in result.findings)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that `--json` prints."""
+        return {
+            "path": str(self.path),
+            "ruleset": self.ruleset,
+            "verdict": self.verdict,
+            "findings": [vars(finding) for finding in self.findings],
+            "results": [result.as_json() for result in self.results],
+        }
+
+
+def judge_package(root: Path, ruleset: str) -> PackageJudgement:
+    """The verdict on the package in a folder. Raises CannotJudge if there is no results/ in it."""
+    if not (root / "results").is_dir():
+        raise CannotJudge(
+            f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
+        )
+    results: list[Result] = []
+    findings = [*tree.layout(root), *tree.files(root)]
+    for system in tree.folders(root / "results"):
+        here = list(_results(root, system, ruleset))
+        results += here
+        runs = [events for result in here for events in result.events]
+        name = f"systems/{system.name}.json"
+        findings += description.judge(root / name, name, runs, ruleset)
+        findings += _other_benchmarks(system)
+    if not results:
+        found = f"no results/<system>/{_BENCHMARK}/"
+        findings.append(Finding("layout", "error", None, found, "at least one result", "add results"))
+    else:
+        findings += tree.sources(root, _BENCHMARK)
+    return PackageJudgement(root, ruleset, tuple(findings), tuple(results))
+
+
+def told(judgement: PackageJudgement) -> str:
+    """The verdict as text for people."""
+    lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
+    for result in judgement.results:
+        passed = sum(log.verdict == "pass" for log in result.logs)
+        time = "unknown" if result.time_to_train_s is None else f"{result.time_to_train_s:.1f} s"
+        scaled = f", scaled by {result.convergence.scaling:.4f}" if result.convergence else ""
+        lines.append(
+            f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {judgement.ruleset}: "
+            f"{passed} of {len(result.logs)} logs pass, time to train {time}{scaled}"
+        )
+    lines += [_line(finding) for finding in judgement.all_findings()]
+    for result in judgement.results:
+        for log in result.logs:
+            lines += [f"  {log.path.name}: {_line(finding).strip()}" for finding in log.findings]
+    # names of files and values of logs are other people's: none of them may steer a terminal
+    return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Judge the package given; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m compliance package", description="Judge a submission package of BERT."
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="holds systems/, benchmarks/ and results/")
+    parser.add_argument(
+        "--ruleset", default=official.DEFAULT_RULESET, choices=official.rulesets(), metavar="R",
+        help=f"rules to judge by (default {official.DEFAULT_RULESET})",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    try:
+        judgement = judge_package(options.folder, options.ruleset)
+    except CannotJudge as problem:
+        print(f"cannot judge: {problem}", file=sys.stderr)
+        return 2
+    print(json.dumps(judgement.as_json(), indent=2) if options.json else told(judgement))
+    return 0 if judgement.verdict == "pass" else 1
+
+
+def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
+    folder = system / _BENCHMARK
+    if folder.is_dir():
+        try:
+            division = description.read(root / "systems" / f"{system.name}.json").get("division")
+        except description.UnreadableDescription:
+            division = None  # told when the description itself is judged
+        yield judge_result(folder, str(folder.relative_to(root)), division, ruleset)
+
+
+def _other_benchmarks(system: Path) -> Iterator[Finding]:
+    others = [folder.name for folder in tree.folders(system) if folder.name != _BENCHMARK]
+    if others:
+        found = f"results/{system.name}: {', '.join(others)}"
+        yield Finding("benchmark", "warning", None, found, _BENCHMARK, "judge other benchmarks with the official tools")
+
+
+def _line(finding: Finding) -> str:
+    return f"  {finding.severity} {finding.rule}: {finding.found}; expected {finding.expected}; {finding.remedy}"

@@ -1,0 +1,28 @@
+"""Which runs of a result count (MLPerf Training rules): all but the fastest and slowest; the score is their mean."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+_FEWEST_TO_DROP_FROM = 3  # below it nothing would be left
+
+
+def counted(times: Sequence[float | None]) -> list[bool]:
+    """For each run, whether its time counts; None is a run that failed.
+
+    One failure is the dropped slowest. With more there is no result by the rules; then the runs that succeeded are
+    treated as if they were all.
+    """
+    reached = sorted((time, index) for index, time in enumerate(times) if time is not None)
+    if len(times) >= _FEWEST_TO_DROP_FROM and len(times) - len(reached) == 1:
+        kept = reached[1:]
+    elif len(reached) >= _FEWEST_TO_DROP_FROM:
+        kept = reached[1:-1]
+    else:
+        kept = reached
+    places = {index for _, index in kept}
+    return [index in places for index in range(len(times))]
+
+
+def olympic_mean(times: Sequence[float | None]) -> float:
+    """Mean of the times that count. Raises StatisticsError where all runs failed."""
+    return mean(time for time, counts in zip(times, counted(times), strict=True) if counts and time is not None)

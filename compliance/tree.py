@@ -1,0 +1,75 @@
+"""The files of a submission package: MLPerf's layout, and what a public repository can hold.
+
+systems/<system>.json, benchmarks/<benchmark>/implementations/<name>/... and
+results/<system>/<benchmark>/result_<n>.txt (mlcommons/policies, submission_rules). Names, sizes and links are judged as
+the official repo_checker does, except that links are followed from where they stand.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from compliance.judge import Finding
+
+_LARGEST_MB = 50
+_SHOWN = 5
+
+
+def layout(root: Path) -> Iterator[Finding]:
+    """The three folders, and that each holds what belongs to the others."""
+    for folder in ("systems", "benchmarks", "results"):
+        if not (root / folder).is_dir():
+            found = f"no folder {folder}/"
+            yield Finding("layout", "error", None, found, "systems/, benchmarks/ and results/", f"add {folder}/")
+    described = {path.stem for path in (root / "systems").glob("*.json")}
+    measured = {path.name for path in folders(root / "results")}
+    for name in sorted(described - measured):
+        found, expected = f"systems/{name}.json without results/{name}/", "a folder of results a description"
+        yield Finding("layout", "warning", None, found, expected, "remove the description, or add its results")
+
+
+def sources(root: Path, benchmark: str) -> Iterator[Finding]:
+    """The implementation's sources: somewhere under benchmarks/<benchmark>/implementations/."""
+    place = f"benchmarks/{benchmark}/implementations"
+    if not any(files for _, _, files in os.walk(root / place)):
+        found = f"{place}/ holds no file" if (root / place).is_dir() else f"no {place}/"
+        expected = f"the sources that ran, in {place}/<name>/"
+        yield Finding("sources", "error", None, found, expected, "add the implementation's sources")
+
+
+def files(root: Path) -> Iterator[Finding]:
+    """Names with spaces or a leading dot, files above 50 MB, links that lead nowhere or out of the package."""
+    names, large, broken, outside = [], [], [], []
+    inside = root.resolve()
+    for folder, folder_names, file_names in os.walk(root):
+        for name in (*folder_names, *file_names):
+            path = Path(folder, name)
+            told = str(path.relative_to(root))
+            if name.startswith(".") or " " in name:
+                names.append(told)
+            if path.is_symlink():
+                if not path.exists():
+                    broken.append(told)
+                elif not path.resolve().is_relative_to(inside):
+                    outside.append(told)
+            elif path.is_file() and path.stat().st_size > _LARGEST_MB << 20:
+                large.append(told)
+    for rule, paths, found, expected in (
+        ("file-name", names, "names", "no space and no leading dot in a name"),
+        ("file-size", large, f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file"),
+        ("broken-link", broken, "links that lead nowhere", "links to files of the package"),
+        ("outside-link", outside, "links out of the package", "links to files of the package"),
+    ):
+        if paths:
+            more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+            told = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
+            # the official tool passes links that leave the package, though they break wherever it is unpacked
+            yield Finding(
+                rule, "warning" if rule == "outside-link" else "error", None, told, expected,
+                "rename, shrink, replace or remove them",
+            )  # fmt: skip
+
+
+def folders(parent: Path) -> list[Path]:
+    """Folders in a folder, in order of their names; none where there is no such folder."""
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
