@@ -1,4 +1,4 @@
-"""Sound logs in the manner of published ones, with the oddities that those have: no findings, and the official verdict."""
+"""Sound logs in the manner of published ones, with their oddities: no findings, and the official verdict."""
 
 import json
 import random
