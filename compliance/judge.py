@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from compliance import official
 from compliance.finding import Case, Finding, Rule
-from compliance.log import CannotJudge, Log, open_log
+from compliance.log import CannotJudge, Log
 from compliance.rules import OFFICIAL, READABLE, RULES, RULESET
 from compliance.run import RunFacts
-from compliance.source import STDIN
+from compliance.source import STDIN, open_plain
 
-__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_path"]
+__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_path", "judge_stream"]
 
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
@@ -78,8 +78,18 @@ def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bo
 def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> Judgement:
     """The verdict on one log under one ruleset; `strict` lets warnings fail it."""
     try:
-        with open_log(path) as log:
-            return _judged(path, log, ruleset, division, strict)
+        with open_plain(path) as stream:
+            return judge_stream(path, stream, ruleset, division, strict)
+    except CannotJudge as problem:
+        return _cannot_judge(path, ruleset, problem)
+
+
+def judge_stream(
+    path: Path, stream: BinaryIO, ruleset: str, division: str | None = None, strict: bool = False
+) -> Judgement:
+    """The verdict on the log in a stream that can be read again; `path` is where its system's description is sought."""
+    try:
+        return _judged(path, Log(stream, str(path)), ruleset, division, strict)
     except CannotJudge as problem:
         return _cannot_judge(path, ruleset, problem)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from compliance import official
 from compliance.finding import Breach, Case, Rule
@@ -40,8 +41,8 @@ def _required_division(case: Case) -> Iterator[Breach]:
 def _described_division(case: Case) -> Iterator[Breach]:
     found = case.facts.first("submission_division")
     for path in described_at(case.path):
-        described = _division_of(path)
-        if found is not None and found.value in _DIVISIONS and described not in (None, found.value):
+        described = read_description(path).get("division")
+        if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
             yield Breach(found.line, f"division {found.value}, but {described} in {path.name}", f"division {described}")
 
 
@@ -51,15 +52,18 @@ def described_at(log: Path) -> list[Path]:
     return [log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"]
 
 
-def _division_of(path: Path) -> str | None:
+def read_description(path: Path) -> dict[str, Any]:
+    """The fields of a system's description, which system files keep under `hardware`; none if it is not sound."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_DESCRIPTION:
-            return None
+            return {}
         content = json.loads(path.read_text(encoding="utf-8"))
-        division = content.get("division", content.get("hardware", {}).get("division"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None  # the package's judge reports what a description lacks
-    return division if division in _DIVISIONS else None
+    except (OSError, ValueError, RecursionError):
+        return {}  # the package's judge reports what is wrong with a description
+    if not isinstance(content, dict):
+        return {}
+    hardware = content.get("hardware", content)
+    return hardware if isinstance(hardware, dict) else {}
 
 
 def _benchmark(case: Case) -> Iterator[Breach]:
