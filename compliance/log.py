@@ -82,7 +82,7 @@ class Log:
             return
         for line, text in record_lines(self._stream):
             try:
-                yield parse_record(line, text)[0]
+                yield parse_record(line, text)
             except NoRecord:
                 continue
 
@@ -90,8 +90,9 @@ class Log:
         seen, kept_text = False, 0
         for line, text in record_lines(self._stream, self._watch):
             seen = True
+            repeated: list[str] = []
             try:
-                record, repeated = parse_record(line, text)
+                record = parse_record(line, text, repeated)
             except NoRecord as problem:
                 _note(self.broken, line, str(problem))
                 if problem.crash:

@@ -75,7 +75,7 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
     if log.broken:
         checker.put_message("Log lines had parsing errors.")
     try:
-        checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")
+        checker.check_loglines(_Lines(log, ruleset), f"training_{ruleset}/common.yaml")
     except CannotJudge:
         raise
     except Exception as error:  # the checker raises anything on logs it didn't expect  # noqa: BLE001
@@ -91,10 +91,14 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
 
 
 class _Lines:
-    """The log's records as the checker wants them: something that it can walk over again for each rule file."""
+    """The log's records as the checker wants them: something that it can walk over again for each rule file.
 
-    def __init__(self, log: Log) -> None:
+    Of a log too large to be kept, it gets those of keys that some rule is about; it passes over others anyway.
+    """
+
+    def __init__(self, log: Log, ruleset: str) -> None:
         self._log = log
+        self._ruleset = ruleset
 
     def __bool__(self) -> bool:
         return any(True for _ in self._log.records())
@@ -105,13 +109,15 @@ class _Lines:
         return self._bounded()
 
     def _bounded(self) -> Any:
-        long_text = 0
+        long_text, ruled = 0, _ruled_keys(self._ruleset)
         for record in self._log.records():
+            if not isinstance(record.key, str) or record.key not in ruled:
+                continue
             if isinstance(record.value["value"], str | list | dict):
                 size = len(repr(record.value["value"]))
                 long_text += size if size > _LONG_RECORD else 0
                 if long_text > _MOST_LONG_TEXT:
-                    raise CannotJudge(f"more than {_MOST_LONG_TEXT:,} characters in long values", record.lineno)
+                    raise CannotJudge(f"found more than {_MOST_LONG_TEXT:,} characters in long values", record.lineno)
             yield record
 
 
@@ -156,6 +162,12 @@ def _folder() -> Path:
     spec = importlib.util.find_spec(_CHECKER)
     assert spec is not None and spec.origin is not None, "mlperf-logging is a dependency of this project"
     return Path(spec.origin).parent
+
+
+@lru_cache(maxsize=16)
+def _ruled_keys(ruleset: str) -> frozenset[str]:
+    files = (_folder() / f"training_{ruleset}").glob("*.yaml")
+    return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
 
 
 @lru_cache(maxsize=1)

@@ -73,23 +73,22 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] | None = No
         text.detach()
 
 
-def parse_record(line: int, text: str) -> tuple[Record, list[str]]:
-    """The record of a line, and the names of the fields that it gives more than once.
+def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Record:
+    """The record of a line; `repeated` gets the names of fields that it gives more than once.
 
     Raises NoRecord, and CannotJudge if it is nested too deep to be looked at.
     """
     if text.count("[") + text.count("{") > DEEPEST_RECORD and _depth(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
-    repeated: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(items)
-        if len(content) != len(items):
+        if repeated is not None and len(content) != len(items):
             repeated.extend(name for name, count in Counter(name for name, _ in items).items() if count > 1)
         return content
 
     try:
-        content = json.loads(text[len(RECORD_TOKEN) :], object_pairs_hook=pairs)
+        content = json.loads(text[len(RECORD_TOKEN) :], object_pairs_hook=None if repeated is None else pairs)
     except ValueError as error:
         raise NoRecord(f"no JSON: {error}") from error
     if not isinstance(content, dict):
@@ -100,7 +99,7 @@ def parse_record(line: int, text: str) -> tuple[Record, list[str]]:
     if missing:
         raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
     value = {"value": content["value"], "metadata": content["metadata"]}
-    return Record(f"line {line}", time_ms, content["key"], value, line), repeated
+    return Record(f"line {line}", time_ms, content["key"], value, line)
 
 
 def shown(value: Any, length: int = 60) -> str:
