@@ -80,15 +80,17 @@ def _init_before_run(case: Case) -> Iterator[Breach]:
 
 
 def _on_clock(case: Case) -> Iterator[Breach]:
-    start, stop = case.facts.started_ms, case.facts.stopped_ms
-    if start is None or stop is None or stop <= start:
+    first, last = case.facts.first("run_start"), case.facts.first("run_stop")
+    if first is None or last is None or last.time_ms <= first.time_ms:
         return
+    start, stop = first.time_ms, last.time_ms
     for key in ("block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy"):
         for event in case.facts.all(key):
-            if event.time_ms < start - SKEW_MS:
-                yield Breach(event.line, f"{key} {(start - event.time_ms) / 1e3:.1f} s before run_start")
-            elif event.time_ms > stop + SKEW_MS:
-                yield Breach(event.line, f"{key} {(event.time_ms - stop) / 1e3:.1f} s after run_stop")
+            # By line and time; by time alone, only where it is more than the skew of two clocks.
+            if event.time_ms < start - (0 if event.line < first.line else SKEW_MS):
+                yield Breach(event.line, f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start")
+            elif event.time_ms > stop + (0 if event.line > last.line else SKEW_MS):
+                yield Breach(event.line, f"{key} {(event.time_ms - stop) / 1e3:.3f} s after run_stop")
 
 
 def _times(case: Case) -> Iterator[Breach]:
@@ -111,6 +113,11 @@ def _intervals(case: Case) -> Iterator[Breach]:
         for event in stops:
             if _name(event) not in names:
                 yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a start")
+        began = {_name(event): event.time_ms for event in starts}
+        for event in stops:
+            early = began.get(_name(event), event.time_ms) - event.time_ms
+            if early > SKEW_MS:
+                yield Breach(event.line, f"{event.key} {early / 1e3:.1f} s before its start")
         yield from _without_accuracy(case, names) if kind == "eval" else ()
 
 

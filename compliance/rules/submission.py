@@ -73,7 +73,8 @@ def _benchmark(case: Case) -> Iterator[Breach]:
     for event in events:
         if event.value == "bert":
             continue
-        known = any(event.value in official.benchmarks(case.ruleset, division) for division in _DIVISIONS)
+        names = {name for division in _DIVISIONS for name in official.benchmarks(case.ruleset, division)}
+        known = isinstance(event.value, str) and event.value in names
         yield Breach(event.line, f"submission_benchmark {shown(event.value)}", None, "warning" if known else "error")
 
 

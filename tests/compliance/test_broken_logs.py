@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from compliance.judge import judge
-from tests.compliance.logs import Mutation, Record, at, closed, line, official_verdict, text, write
+from tests.compliance.logs import Mutation, Record, at, closed, demo, line, official_verdict, text, write
 
 TEN_MINUTES = 600_000
 
@@ -193,6 +193,7 @@ TABLE = [
            setting("submission_benchmark", "common")),
     Broken("benchmark a path", "fail", "benchmark", "submission_benchmark",
            setting("submission_benchmark", "bert/../../training_5.0.0/closed_bert")),
+    Broken("benchmark a list", "fail", "benchmark", "submission_benchmark", setting("submission_benchmark", ["bert"])),
     Broken("another benchmark", "fail", "official", None, setting("submission_benchmark", "retinanet")),
     Broken("no submitter's name", "warning", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
@@ -223,6 +224,8 @@ TABLE = [
     Broken("a block without a start", "warning", "intervals", "block_stop", without("block_start", 3), 3),
     Broken("an evaluation without a stop", "warning", "intervals", "eval_start", without("eval_stop", 3), 3),
     Broken("an evaluation without a result", "warning", "intervals", "eval_stop", without("eval_accuracy", 3), 3),
+    Broken("an evaluation that stops before it starts", "warning", "intervals", "eval_stop",
+           later("eval_stop", -5_000, 3), 3),
     Broken("a block lost", "warning", "blocks-contiguous", "block_start",
            lambda records: without("block_stop", 3)(without("block_start", 3)(records)), 3),
     Broken("block without a count", "fail", "official", "block_start", forgetting("block_start", "epoch_count")),
@@ -358,6 +361,16 @@ def test_damaged_text_is_found_with_its_line(tmp_path: Path, damaged: Damaged) -
     blamed = content.count("\n") if damaged.line == -1 else damaged.line
     assert (damaged.rule, blamed) in {(finding.rule, finding.line) for finding in judgement.findings}
     assert judgement.verdict == ("pass" if damaged.verdict == "warning" else damaged.verdict)
+
+
+def test_an_open_run_is_evaluated_on_the_clock_too(tmp_path: Path) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", reaching_after_run_stop(demo())), "5.0.0")
+    assert ("on-clock", len(demo())) in {(finding.rule, finding.line) for finding in judgement.findings}
+
+
+def test_an_open_run_says_its_batch(tmp_path: Path) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", without("global_batch_size")(demo())), "5.0.0")
+    assert [(finding.rule, finding.severity) for finding in judgement.findings] == [("batch-size", "warning")]
 
 
 def test_a_miss_of_the_target_says_how_far_it_is_off_and_where(tmp_path: Path) -> None:
