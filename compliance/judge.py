@@ -99,17 +99,17 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
     case = Case(path, log, facts, ruleset, division)
     verdict = official.check(log, ruleset)
     ours = [found for rule in RULES for found in islice(_broken(rule, case), _MOST_OF_A_RULE)]
+    failed = any(finding.severity == "error" for _, finding in ours)
     findings = [
         *_official_findings(verdict, facts),
-        *_fitting_rulesets(verdict, log),
+        *(() if failed else _fitting_rulesets(verdict, log)),
         *(finding for _, finding in ours),
     ]
     doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
-    failed = any(finding.severity == "error" for _, finding in ours) or verdict.verdict == "fail"
     overall: Overall = "pass"
     if doubt or (verdict.verdict == "error" and not failed):
         overall = "cannot-judge"
-    elif failed or (strict and findings):
+    elif failed or verdict.verdict == "fail" or (strict and findings):
         overall = "fail"
     return Judgement(path, overall, verdict, facts, tuple(findings))
 
@@ -137,13 +137,12 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
         line = message.line
         if line is None and message.text.startswith("Failed checks for eval_accuracy") and facts.best:
             line = facts.best.line
-        yield Finding(
-            OFFICIAL.id, "error", line, message.text, f"what ruleset {verdict.ruleset} asks for", OFFICIAL.remedy
-        )
+        expected = message.test or f"what ruleset {verdict.ruleset} asks for"
+        yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
 
 
 def _fitting_rulesets(verdict: official.OfficialVerdict, log: Log) -> Iterator[Finding]:
-    """Other rounds under which a log passes that fails under this one."""
+    """Other rounds under which a log passes that fails under this one and breaks no rule of ours."""
     if verdict.verdict != "fail" or log.broken or not log.in_memory:
         return
     others = (ruleset for ruleset in official.rulesets() if ruleset != verdict.ruleset)

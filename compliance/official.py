@@ -27,6 +27,8 @@ _CHECKER = "mlperf_logging.compliance_checker"
 _LONG_RECORD = 1 << 10
 _MOST_LONG_TEXT = 16 << 20
 
+_LONGEST_TEXT = 160  # of a message: one rule lists 398 tensors
+
 _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
 _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
@@ -38,6 +40,7 @@ class Message(NamedTuple):
     text: str
     line: int | None = None
     key: str | None = None
+    test: str | None = None  # the expression that is not true
 
 
 class OfficialVerdict(NamedTuple):
@@ -141,8 +144,13 @@ def _message(text: str, key: str | None) -> Message:
     line = _AT_LINE.search(text)
     test = _FAILED_TEST.search(text) or _CODE.search(text)
     if key is not None and test is not None:
-        text = f"{key} breaks {test.group(1).strip()}"
-    return Message(" ".join(text.split())[:300], int(line.group(1)) if line else None, key)
+        text = f"{key} against a rule"
+    return Message(_short(text), int(line.group(1)) if line else None, key, _short(test.group(1)) if test else None)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 3] + "..."
 
 
 def _culprit(log: Log) -> int | None:

@@ -16,7 +16,7 @@ OFFICIAL = Rule(
     "The official checker passes the log under the ruleset",
     "mlcommons/logging, compliance_checker",
     "error",
-    "see the rule files of that ruleset",
+    "see the key in the ruleset's files of mlperf-logging; log what it asks for",
 )
 RULESET = Rule(
     "ruleset",

@@ -24,8 +24,6 @@ def _once(case: Case) -> Iterator[Breach]:
     order = [event.key for event in sorted([*starts, *stops], key=lambda event: event.line)]
     two_runs = order == ["run_start", "run_stop"] * (len(order) // 2) and len(order) > 2
     for key, events in (("run_start", starts), ("run_stop", stops)):
-        if not events:
-            yield Breach(None, f"no {key}")
         for event in events[1:]:
             moved = abs(event.time_ms - events[0].time_ms)
             found = f"a further {key}, {moved / 1e3:.3f} s from the one on line {events[0].line}"
@@ -33,6 +31,12 @@ def _once(case: Case) -> Iterator[Breach]:
                 found += ": more than one run in the file"
             harmless = moved <= SKEW_MS and not two_runs
             yield Breach(event.line, found, None, "warning" if harmless else "error")
+
+
+def _whole(case: Case) -> Iterator[Breach]:
+    for key in ("run_start", "run_stop"):
+        if case.facts.first(key) is None:
+            yield Breach(None, f"no {key}")
 
 
 def _success(case: Case) -> Iterator[Breach]:
@@ -160,6 +164,10 @@ RULES = (
     Rule(
         "run-once", "A log holds one run: one run_start and one run_stop", _CLOCK, "error",
         "give each run a file of its own, with its own lines only", _once,
+    ),
+    Rule(
+        "run-whole", "A log reaches from run_start to run_stop", _CLOCK, "error",
+        "look whether the run was stopped, or the file cut", _whole,
     ),
     Rule(
         "run-success", "The run ends with status success", _CLOCK, "error",

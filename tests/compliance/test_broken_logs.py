@@ -324,7 +324,7 @@ def instead(record: str) -> Callable[[str], str]:
 
 TEXTS = [
     Damaged("last line cut", "fail", "record", -1, lambda content: content[:-40]),
-    Damaged("cut between lines", "fail", "run-once", None, lambda content: content[: content.rindex(":::")]),
+    Damaged("cut between lines", "fail", "run-whole", None, lambda content: content[: content.rindex(":::")]),
     Damaged("two records in a line", "warning", "record-read", 8,
             lambda content: "\n".join(content.split("\n")[:7]) + "\n" + " ".join(content.split("\n")[7:9]) + "\n"
             + "\n".join(content.split("\n")[9:])),
