@@ -1,4 +1,4 @@
-"""Judge MLPerf Training logs, whoever wrote them: log -> run -> official -> judge -> report.
+"""Judge MLPerf Training logs, whoever wrote them: source -> record -> log -> run -> rules, official -> judge.
 
 Reads files only: needs neither torch nor bertbench. `python -m compliance --help` says how to use it.
 """

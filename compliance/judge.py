@@ -1,26 +1,25 @@
-"""Find logs, judge each, keep a verdict per log."""
+"""Find logs, judge each by the official checker and by our rules, keep a verdict per log."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from compliance import official
-from compliance.log import CannotJudge, read_events
+from compliance.finding import Case, Finding, Rule
+from compliance.log import CannotJudge, Log
+from compliance.rules import OFFICIAL, READABLE, RULES, RULESET
 from compliance.run import RunFacts
+from compliance.source import STDIN, open_plain
+
+__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_path", "judge_stream"]
 
 LOG_PATTERN = "result_*.txt"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong in a log; `line` counts from 1, None where no line is to blame."""
-
-    rule: str
-    severity: Literal["error", "warning"]
-    line: int | None
-    found: str
-    expected: str
-    remedy: str
+Overall = Literal["pass", "fail", "cannot-judge"]
+_MOST_OF_A_RULE = 5  # findings shown; a broken writer breaks one rule on every line
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Judgement:
     """The verdict on one log; `facts` is None where it could not be judged."""
 
     path: Path
-    verdict: Literal["pass", "fail", "cannot-judge"]
+    verdict: Overall
     official: official.OfficialVerdict
     facts: RunFacts | None
     findings: tuple[Finding, ...]
@@ -48,45 +47,111 @@ class Judgement:
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The path itself, or all logs in a folder: files named result_*.txt, at any level.
+    """The path itself, or all logs in a folder: files named result_*.txt, at any level; links to folders are left out.
 
     Raises CannotJudge if there is nothing at the path, or no log in the folder.
     """
-    if not path.exists():
-        raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs")
-    if not path.is_dir():
+    if path == STDIN:
         return [path]
-    logs = sorted(path.rglob(LOG_PATTERN), key=lambda log: (log.parent, len(log.name), log.name))
+    try:
+        is_folder = path.is_dir()
+        if not is_folder:
+            path.lstat()
+            return [path]
+    except (OSError, ValueError) as error:
+        raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
+    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if fnmatch(name, LOG_PATTERN))
+    logs = sorted(found, key=lambda log: (log.parent, len(log.name), log.name))
     if not logs:
         raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
     return logs
 
 
-def judge_path(path: Path, ruleset: str) -> list[Judgement]:
+def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> list[Judgement]:
     """Verdicts on the log at the path, or on all logs in the folder there."""
     try:
-        return [judge(log, ruleset) for log in find_logs(path)]
+        return [judge(log, ruleset, division, strict) for log in find_logs(path)]
     except CannotJudge as problem:
         return [_cannot_judge(path, ruleset, problem)]
 
 
-def judge(path: Path, ruleset: str) -> Judgement:
-    """The verdict on one log under one ruleset."""
+def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> Judgement:
+    """The verdict on one log under one ruleset; `strict` lets warnings fail it."""
     try:
-        facts = RunFacts(read_events(path))
+        with open_plain(path) as stream:
+            return judge_stream(path, stream, ruleset, division, strict)
     except CannotJudge as problem:
         return _cannot_judge(path, ruleset, problem)
-    verdict = official.check(path, facts, ruleset)
-    findings = tuple(
-        Finding("official", "error", None, message, f"what ruleset {ruleset} asks", "see the ruleset's text")
-        for message in verdict.messages
-    )
-    overall: dict[official.Verdict, Literal["pass", "fail", "cannot-judge"]] = {
-        "pass": "pass", "fail": "fail", "error": "cannot-judge",
-    }  # fmt: skip
-    return Judgement(path, overall[verdict.verdict], verdict, facts, findings)
+
+
+def judge_stream(
+    path: Path, stream: BinaryIO, ruleset: str, division: str | None = None, strict: bool = False
+) -> Judgement:
+    """The verdict on the log in a stream that can be read again; `path` is where its system's description is sought."""
+    try:
+        return _judged(path, Log(stream, str(path)), ruleset, division, strict)
+    except CannotJudge as problem:
+        return _cannot_judge(path, ruleset, problem)
+
+
+def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
+    facts = RunFacts(log.events)
+    case = Case(path, log, facts, ruleset, division)
+    verdict = official.check(log, ruleset)
+    ours = [found for rule in RULES for found in islice(_broken(rule, case), _MOST_OF_A_RULE)]
+    failed = any(finding.severity == "error" for _, finding in ours)
+    findings = [
+        *_official_findings(verdict, facts),
+        *(() if failed else _fitting_rulesets(verdict, log)),
+        *(finding for _, finding in ours),
+    ]
+    doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
+    overall: Overall = "pass"
+    if doubt or (verdict.verdict == "error" and not failed):
+        overall = "cannot-judge"
+    elif failed or verdict.verdict == "fail" or (strict and findings):
+        overall = "fail"
+    return Judgement(path, overall, verdict, facts, tuple(findings))
+
+
+def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:
+    if rule.check is None:
+        return
+    severity: Literal["error", "warning"] = "warning" if rule.severity == "warning" else "error"
+    for breach in rule.check(case):
+        yield (
+            rule,
+            Finding(
+                rule.id,
+                breach.severity or severity,
+                breach.line,
+                breach.found,
+                breach.expected or rule.sentence,
+                rule.remedy,
+            ),
+        )
+
+
+def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Iterator[Finding]:
+    for message in verdict.messages:
+        line = message.line
+        if line is None and message.text.startswith("Failed checks for eval_accuracy") and facts.best:
+            line = facts.best.line
+        expected = message.test or f"what ruleset {verdict.ruleset} asks for"
+        yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
+
+
+def _fitting_rulesets(verdict: official.OfficialVerdict, log: Log) -> Iterator[Finding]:
+    """Other rounds under which a log passes that fails under this one and breaks no rule of ours."""
+    if verdict.verdict != "fail" or log.broken or not log.in_memory:
+        return
+    others = (ruleset for ruleset in official.rulesets() if ruleset != verdict.ruleset)
+    fitting = [ruleset for ruleset in others if official.check(log, ruleset).verdict == "pass"]
+    if fitting:
+        found = f"a log that fails ruleset {verdict.ruleset} and passes {', '.join(fitting)}"
+        yield Finding(RULESET.id, "error", None, found, RULESET.sentence, RULESET.remedy)
 
 
 def _cannot_judge(path: Path, ruleset: str, problem: CannotJudge) -> Judgement:
-    finding = Finding("readable", "error", None, str(problem), "an MLPerf log", "give the log as it was written")
+    finding = Finding(READABLE.id, "error", problem.line, str(problem), READABLE.sentence, READABLE.remedy)
     return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (finding,))

@@ -1,19 +1,19 @@
 """What one log says of its run: times, samples, accuracies. Derived numbers only; judging is elsewhere."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 from compliance.log import Event
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """One measured accuracy: after how many training samples (MLPerf's epoch_num for BERT), and when."""
+class Evaluation(NamedTuple):
+    """One measured accuracy: after how many training samples (MLPerf's epoch_num for BERT), when, and on which line."""
 
     samples: float | None
     accuracy: float
     time_ms: float
+    line: int = 0
 
 
 class RunFacts:
@@ -21,20 +21,40 @@ class RunFacts:
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
+        self._by_key: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            self._by_key[event.key].append(event)
         self.benchmark = self._text("submission_benchmark")
         self.division = self._text("submission_division")
         self.platform = self._text("submission_platform")
-        self.global_batch_size = self._value("global_batch_size")
-        self.seed = self._value("seed")
+        self.global_batch_size = self.value("global_batch_size")
+        self.seed = self.value("seed")
         self.started_ms = self._time("run_start")
         self.stopped_ms = self._time("run_stop")
-        stop = next((event for event in events if event.key == "run_stop"), None)
+        stop = self.first("run_stop")
         self.status = stop.metadata.get("status") if stop else None
         self.evaluations = [
-            Evaluation(_number(event.metadata.get("epoch_num")), accuracy, event.time_ms)
-            for event in events
-            if event.key == "eval_accuracy" and (accuracy := _number(event.value)) is not None
+            Evaluation(number(event.metadata.get("epoch_num")), accuracy, event.time_ms, event.line)
+            for event in self.all("eval_accuracy")
+            if (accuracy := number(event.value)) is not None
         ]
+
+    def all(self, key: str) -> list[Event]:
+        """All events of a key, in file order."""
+        return self._by_key.get(key, [])
+
+    def first(self, key: str) -> Event | None:
+        """The first event of a key."""
+        return next(iter(self.all(key)), None)
+
+    def value(self, key: str) -> Any:
+        """The value of the first event of a key."""
+        first = self.first(key)
+        return first.value if first else None
+
+    def keys(self) -> set[str]:
+        """The keys that occur."""
+        return set(self._by_key)
 
     @property
     def time_to_train_s(self) -> float | None:
@@ -44,9 +64,14 @@ class RunFacts:
         return (self.stopped_ms - self.started_ms) / 1e3
 
     @property
+    def best(self) -> Evaluation | None:
+        """The evaluation with the highest accuracy, the first of equals."""
+        return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
+
+    @property
     def best_accuracy(self) -> float | None:
         """Highest accuracy that was measured."""
-        return max((evaluation.accuracy for evaluation in self.evaluations), default=None)
+        return self.best.accuracy if self.best else None
 
     @property
     def samples(self) -> float | None:
@@ -62,7 +87,7 @@ class RunFacts:
     def startup_s(self) -> float | None:
         """Seconds from run_start to the first block or epoch of training."""
         first = next((event for event in self._events if event.key in ("block_start", "epoch_start")), None)
-        if first is None or self.started_ms is None:
+        if first is None or self.started_ms is None or not math.isfinite(first.time_ms):
             return None
         return (first.time_ms - self.started_ms) / 1e3
 
@@ -77,19 +102,19 @@ class RunFacts:
                 total, started = total + (event.time_ms - started) / 1e3, None
         return total
 
-    def _value(self, key: str) -> Any:
-        return next((event.value for event in self._events if event.key == key), None)
-
     def _text(self, key: str) -> str | None:
-        value = self._value(key)
+        value = self.value(key)
         return value if isinstance(value, str) else None
 
     def _time(self, key: str) -> float | None:
-        return next((event.time_ms for event in self._events if event.key == key), None)
+        return next((event.time_ms for event in self.all(key) if math.isfinite(event.time_ms)), None)
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
     """A finite number, or None; true and false are no numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond the largest float
+        return None

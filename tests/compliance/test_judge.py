@@ -77,15 +77,18 @@ def test_an_unknown_division_never_reaches_the_official_checker(
     lines = [
         line("submission_division", division) if "submission_division" in entry else entry for entry in sound_log()
     ]
-    monkeypatch.setattr("compliance.official.mlp_compliance.main", lambda *_: pytest.fail("it saw the log"))
-    assert judge(write(tmp_path / "result_0.txt", lines), "5.0.0").verdict == "fail"
+    monkeypatch.setattr("compliance.official._module", lambda: pytest.fail("it saw the log"))
+    judgement = judge(write(tmp_path / "result_0.txt", lines), "5.0.0")
+    assert (judgement.verdict, judgement.official.verdict) == ("fail", "error")
+    assert {(finding.rule, finding.line) for finding in judgement.findings} == {("official", 2), ("division", 2)}
 
 
-def test_a_log_that_breaks_the_official_checker_cannot_be_judged_and_spoils_no_other(tmp_path: Path) -> None:
+def test_a_log_that_breaks_the_official_checker_fails_and_spoils_no_other(tmp_path: Path) -> None:
     lines = [
         line("eval_accuracy", "high", epoch_num=1) if '"eval_accuracy"' in entry else entry for entry in sound_log()
     ]
-    assert judge(write(tmp_path / "result_0.txt", lines), "5.0.0").verdict == "cannot-judge"
+    judgement = judge(write(tmp_path / "result_0.txt", lines), "5.0.0")
+    assert (judgement.verdict, judgement.official.verdict) == ("fail", "error")
     assert judge(write(tmp_path / "result_1.txt", sound_log()), "5.0.0").verdict == "pass"
 
 
@@ -100,7 +103,11 @@ def test_logs_are_found_at_any_level_in_the_order_of_their_numbers(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(b"no mlperf here\n", "found no :::MLLOG"), (b"\xff\xfe\x00", "is not UTF-8"), (b"", "found no")],
+    [
+        (b"no mlperf here\n", "found text without"),
+        (b"\xff\xfe\x00", "found UTF-16"),
+        (b"", "found an empty file"),
+    ],
 )
 def test_what_is_no_log_cannot_be_judged(tmp_path: Path, content: bytes, expected: str) -> None:
     (tmp_path / "result_0.txt").write_bytes(content)

@@ -1,0 +1,116 @@
+"""Rules about hyper-parameters: numbers that a run can have been trained with, and what closed runs may not change."""
+
+from collections.abc import Callable, Iterator
+
+from compliance.finding import Breach, Case, Rule, Severity
+from compliance.record import shown
+from compliance.run import number
+
+_HYPERPARAMETERS = "training_rules.adoc, section on hyper-parameters and optimizers"
+_Range = tuple[str, Callable[[float], bool]]
+_POSITIVE: _Range = ("positive", lambda value: value > 0)
+_NOT_NEGATIVE: _Range = ("not negative", lambda value: value >= 0)
+_BETA: _Range = ("between 0 and 1", lambda value: 0 < value < 1)
+_ANY: _Range = ("finite", lambda value: True)
+
+_NUMBERS = {
+    "opt_base_learning_rate": _POSITIVE,
+    "opt_lamb_epsilon": _POSITIVE,
+    "opt_epsilon": _POSITIVE,
+    "opt_learning_rate_training_steps": _POSITIVE,
+    "opt_learning_rate_warmup_steps": _NOT_NEGATIVE,
+    "num_warmup_steps": _NOT_NEGATIVE,
+    "start_warmup_step": _ANY,  # published values go down to -200,000
+    "opt_lamb_beta_1": _BETA,
+    "opt_lamb_beta_2": _BETA,
+    "opt_lamb_weight_decay_rate": _NOT_NEGATIVE,  # round 2.0 logged 0 for what was 0.01
+    "gradient_accumulation_steps": _POSITIVE,
+    "max_sequence_length": _POSITIVE,
+    "max_predictions_per_seq": _POSITIVE,
+    "opt_end_learning_rate": _NOT_NEGATIVE,
+    "opt_lamb_learning_rate_decay_poly_power": _POSITIVE,
+    "opt_gradient_clip_norm": _POSITIVE,
+}
+# Published closed logs of round 2.0 give 0 training steps where the schedule was built elsewhere.
+_ZERO_IS_PUBLISHED = ("opt_learning_rate_training_steps",)
+_WHOLE = (
+    "opt_learning_rate_training_steps", "opt_learning_rate_warmup_steps", "num_warmup_steps", "start_warmup_step",
+    "gradient_accumulation_steps", "max_sequence_length", "max_predictions_per_seq",
+)  # fmt: skip
+_REFERENCE = {
+    "max_sequence_length": 512,
+    "max_predictions_per_seq": 76,
+    "opt_end_learning_rate": 0,
+    "opt_lamb_learning_rate_decay_poly_power": 1,
+    "opt_gradient_clip_norm": 1,
+}
+_SINGLE = ("global_batch_size", *_NUMBERS, "train_samples", "eval_samples", "init_stop")
+
+
+def _batch(case: Case) -> Iterator[Breach]:
+    if not case.facts.all("global_batch_size"):
+        yield Breach(None, "no global_batch_size", None, "warning")  # closed, the official checker asks for it
+    for event in case.facts.all("global_batch_size"):
+        value = number(event.value)
+        if value is None or value <= 0 or value != int(value):
+            yield Breach(event.line, f"global_batch_size {shown(event.value)}")
+
+
+def _numbers(case: Case) -> Iterator[Breach]:
+    for key, (expected, sound) in _NUMBERS.items():
+        for event in case.facts.all(key):
+            value = number(event.value)
+            whole = key not in _WHOLE or value is None or value == int(value)
+            if value is not None and sound(value) and whole:
+                continue
+            mild = not case.closed or (key in _ZERO_IS_PUBLISHED and value == 0)
+            severity: Severity = "warning" if mild else "error"
+            kind = "whole number" if key in _WHOLE else "number"
+            yield Breach(event.line, f"{key} {shown(event.value)}", f"a {kind}, {expected}", severity)
+
+
+def _optimizer(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("opt_name"):
+        if case.closed and (not isinstance(event.value, str) or "lamb" not in event.value.lower()):
+            yield Breach(event.line, f"opt_name {shown(event.value)}")
+
+
+def _reference(case: Case) -> Iterator[Breach]:
+    for key, reference in _REFERENCE.items():
+        for event in case.facts.all(key):
+            value = number(event.value)
+            if case.closed and value is not None and value != reference:
+                yield Breach(event.line, f"{key} {shown(event.value)}", f"{key} {reference}, as the reference has it")
+
+
+def _repeated(case: Case) -> Iterator[Breach]:
+    for key in _SINGLE:
+        events = case.facts.all(key)
+        for event in events[1:]:
+            differs = shown(event.value, 10_000) != shown(events[0].value, 10_000)
+            found = f"{key} {shown(event.value)} again, {'not as' if differs else 'as'} on line {events[0].line}"
+            yield Breach(event.line, found, None, "error" if differs and case.closed else "warning")
+
+
+RULES = (
+    Rule(
+        "batch-size", "The global batch size is a positive whole number", _HYPERPARAMETERS, "error",
+        "log the samples of one optimizer step over all accelerators", _batch,
+    ),
+    Rule(
+        "hyperparameter", "Hyper-parameters are finite numbers in their range", _HYPERPARAMETERS, "error",
+        "log the number that the optimizer or the schedule was given", _numbers,
+    ),
+    Rule(
+        "optimizer", "The closed division trains with LAMB", _HYPERPARAMETERS, "error",
+        "train with LAMB, or submit to the open division", _optimizer,
+    ),
+    Rule(
+        "reference-value", "What the closed division doesn't free is as in the reference", _HYPERPARAMETERS, "warning",
+        "set the reference's value, or submit to the open division", _reference,
+    ),
+    Rule(
+        "repeated", "What a run has one of is logged once", "mlcommons/logging, compliance_checker", "warning",
+        "let one rank log it, once", _repeated,
+    ),
+)  # fmt: skip

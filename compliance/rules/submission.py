@@ -1,0 +1,157 @@
+"""Rules about who ran what: division, benchmark, names, seeds."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compliance import official
+from compliance.finding import Breach, Case, Rule
+from compliance.record import shown
+from compliance.run import number
+
+_TRAINING_RULES = "training_rules.adoc"
+_DIVISIONS = ("closed", "open")
+_NAMES = ("submission_org", "submission_platform")
+_LARGEST_DESCRIPTION = 1 << 20
+
+
+def _division(case: Case) -> Iterator[Breach]:
+    events = case.facts.all("submission_division")
+    if not events:
+        yield Breach(None, "no submission_division")
+    for event in events:
+        if event.value not in _DIVISIONS:
+            yield Breach(event.line, f"submission_division {shown(event.value)}")
+
+
+def _one_division(case: Case) -> Iterator[Breach]:
+    events = case.facts.all("submission_division")
+    for event in events[1:]:
+        if event.value != events[0].value:
+            yield Breach(event.line, f"{shown(event.value)} after {shown(events[0].value)} on line {events[0].line}")
+
+
+def _required_division(case: Case) -> Iterator[Breach]:
+    required, found = case.required_division, case.facts.first("submission_division")
+    if required is not None and (found is None or found.value != required):
+        yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {required}")
+
+
+def _described_division(case: Case) -> Iterator[Breach]:
+    found = case.facts.first("submission_division")
+    for path in described_at(case.path):
+        described = read_description(path).get("division")
+        if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
+            yield Breach(found.line, f"division {found.value}, but {described} in {path.name}", f"division {described}")
+
+
+def described_at(log: Path) -> list[Path]:
+    """Where the system of a log is described: beside our own runs, or in a submission's systems folder."""
+    folder = log.absolute().parent.parent
+    return [log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"]
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The fields of a system's description, which system files keep under `hardware`; none if it is not sound."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_DESCRIPTION:
+            return {}
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # the package's judge reports what is wrong with a description
+    if not isinstance(content, dict):
+        return {}
+    hardware = content.get("hardware", content)
+    return hardware if isinstance(hardware, dict) else {}
+
+
+def _benchmark(case: Case) -> Iterator[Breach]:
+    events = case.facts.all("submission_benchmark")
+    if not events:
+        yield Breach(None, "no submission_benchmark")
+    for event in events:
+        if event.value == "bert":
+            continue
+        names = {name for division in _DIVISIONS for name in official.benchmarks(case.ruleset, division)}
+        known = isinstance(event.value, str) and event.value in names
+        yield Breach(event.line, f"submission_benchmark {shown(event.value)}", None, "warning" if known else "error")
+
+
+def _names(case: Case) -> Iterator[Breach]:
+    for key in _NAMES:
+        for event in case.facts.all(key)[:1]:
+            if not isinstance(event.value, str) or not event.value.strip() or "PLACEHOLDER" in event.value.upper():
+                yield Breach(event.line, f"{key} {shown(event.value)}")
+
+
+def _seed(case: Case) -> Iterator[Breach]:
+    if case.facts.first("seed") is None:
+        yield Breach(None, "no seed")
+
+
+def _seed_value(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("seed"):
+        try:
+            sound = not isinstance(event.value, bool | float) and int(event.value) >= 0
+        except (TypeError, ValueError):
+            sound = False
+        if not sound and not _whole(event.value):
+            yield Breach(event.line, f"seed {shown(event.value)}")
+
+
+def _whole(value: object) -> bool:
+    found = number(value)
+    return found is not None and found >= 0 and found == int(found)
+
+
+def _cache_clear(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("cache_clear"):
+        if case.closed and event.value is False:
+            yield Breach(event.line, "cache_clear false")
+        started = case.facts.first("run_start")
+        if started is not None and event.line > started.line and event.time_ms > started.time_ms:
+            yield Breach(event.line, "caches cleared while the clock ran")
+
+
+RULES = (
+    Rule(
+        "division", "The log names its division: closed or open", f"{_TRAINING_RULES}, section on divisions", "error",
+        "log submission_division as closed or open", _division,
+    ),
+    Rule(
+        "division-once", "A log names one division only", f"{_TRAINING_RULES}, section on divisions", "error",
+        "keep the log of one run, with its own division", _one_division,
+    ),
+    Rule(
+        "division-required", "The log is of the division that --division asks for", "the command line", "error",
+        "leave --division out, or give logs of that division", _required_division,
+    ),
+    Rule(
+        "division-system", "The log's division is that of its system's description",
+        "submission_rules.adoc, section on system descriptions", "error",
+        "correct the system's description, or run again in its division", _described_division,
+    ),
+    Rule(
+        "benchmark", "The log is of BERT, the benchmark that these rules are about",
+        f"{_TRAINING_RULES}, section on benchmarks", "error", "log submission_benchmark as bert", _benchmark,
+    ),
+    Rule(
+        "names", "Submitter and platform have names", "submission_rules.adoc, section on submission", "warning",
+        "set the names before the run", _names,
+    ),
+    Rule(
+        "seed", "Every run logs its seed", f"{_TRAINING_RULES}, section on random numbers", "warning",
+        "log the key seed before training", _seed,
+    ),
+    Rule(
+        "seed-value", "A seed is a whole number that is not negative",
+        f"{_TRAINING_RULES}, section on random numbers; mlcommons/logging, seed_checker", "warning",
+        "log the number that the generators were given", _seed_value,
+    ),
+    Rule(
+        "cache-clear", "Caches are cleared before each run, off the clock",
+        f"{_TRAINING_RULES}, section on data state at start of run", "warning",
+        "clear the caches before run_start and log cache_clear true", _cache_clear,
+    ),
+)  # fmt: skip

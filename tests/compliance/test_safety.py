@@ -1,0 +1,205 @@
+"""Paths and logs that nobody vouches for: no hang, no crash, no execution, bounded memory."""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance import official
+from compliance.judge import judge, judge_path
+from compliance.log import open_log
+from tests.compliance.fuzz import fuzz
+from tests.compliance.logs import at, closed, compliance, demo, line, text, write
+
+
+def _fifo(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _socket(path: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+    return path
+
+
+def _loop(path: Path) -> Path:
+    path.symlink_to(path)
+    return path
+
+
+def _broken_link(path: Path) -> Path:
+    path.symlink_to("nowhere")
+    return path
+
+
+def _unnamable(_: Path) -> Path:
+    return Path("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (_fifo, "is a FIFO"),
+        (_socket, "is a socket"),
+        (lambda _: Path("/dev/zero"), "is a device"),
+        (_loop, "cannot be read"),
+        (_broken_link, "found nothing there"),
+        (_unnamable, "found nothing there"),
+        (lambda path: path / "none", "found nothing there"),
+        (lambda path: path.parent, "found no result_*.txt"),
+    ],
+    ids=["FIFO", "socket", "device", "link loop", "broken link", "NUL in a name", "nothing", "empty folder"],
+)
+def test_what_is_no_file_cannot_be_judged(tmp_path: Path, make: Any, found: str) -> None:
+    (judgement,) = judge_path(make(tmp_path / "log.txt"), "5.0.0")
+    assert judgement.verdict == "cannot-judge"
+    assert found in judgement.findings[0].found
+
+
+def test_a_folder_with_specials_and_loops_is_judged_to_its_end(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "result_0.txt", closed())
+    _fifo(tmp_path / "a" / "result_1.txt")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    _loop(tmp_path / "result_2.txt")
+    done = compliance("--json", str(tmp_path))
+    assert done.returncode == 2
+    assert [(Path(one["path"]).name, one["verdict"]) for one in json.loads(done.stdout)] == [
+        ("result_2.txt", "cannot-judge"),
+        ("result_0.txt", "pass"),
+        ("result_1.txt", "cannot-judge"),
+    ]
+
+
+def test_a_log_comes_from_standard_input() -> None:
+    done = compliance("--json", "-", stdin=text(closed()).encode())
+    (told,) = json.loads(done.stdout)
+    assert (done.returncode, told["path"], told["verdict"], told["findings"]) == (0, "-", "pass", [])
+    assert compliance("-", stdin=b"\x1f\x8b\x08").returncode == 2
+
+
+@pytest.mark.parametrize("key", ["submission_division", "submission_benchmark"])
+def test_a_value_of_a_log_never_becomes_a_path_of_a_rule_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A rule file outside the package, which a log names: the official checker would run it."""
+    ran = tmp_path / "ran"
+    rules = f"- BEGIN:\n    CODE: \"open({str(ran)!r}, 'w')\"\n"
+    for name in ("evil_common.yaml", "closed_evil.yaml"):
+        write(tmp_path / "x" / name, rules)
+    records = closed()
+    up = "../" * 30 + str(tmp_path / "x")[1:]
+    records[at(records, key)]["value"] = f"{up}/evil" if key == "submission_division" else f"x/../{up}/closed_evil"
+    opened: list[str] = []
+    monkeypatch.setattr(official, "_load", lambda stream, Loader: opened.append(stream.name))
+    # Many other keys first: what is remembered of a log is bounded, what is checked of it is not.
+    flood = [{**records[0], "key": f"key {number}"} for number in range(12_000)]
+    judgement = judge(write(tmp_path / "result_0.txt", [*flood, *records]), "5.0.0")
+    assert (judgement.official.verdict, opened, ran.exists()) == ("error", [], False)
+
+
+def test_text_output_can_not_steer_a_terminal(tmp_path: Path) -> None:
+    records = closed()
+    records[at(records, "submission_division")]["value"] = "\x1b[2J\r\nPASS"
+    done = compliance(str(write(tmp_path / "\x1b[31mresult_0.txt", records)))
+    assert done.returncode == 1
+    assert b"\x1b" not in done.stdout
+    assert b"\r" not in done.stdout
+
+
+def test_findings_name_file_and_line(tmp_path: Path) -> None:
+    records = closed()
+    path = write(tmp_path / "result_0.txt", records)
+    records[at(records, "global_batch_size")]["value"] = 0
+    done = compliance(str(write(path, records)))
+    found = (
+        f"  {path}:{at(records, 'global_batch_size') + 1}: error batch-size: found global_batch_size 0\n    expected: "
+    )
+    assert found in done.stdout.decode()
+
+
+def test_warnings_fail_a_log_only_if_asked_to(tmp_path: Path) -> None:
+    path = write(tmp_path / "result_0.txt", [record for record in closed() if record["key"] != "seed"])
+    assert compliance(str(path)).returncode == 0
+    assert compliance("--strict", str(path)).returncode == 1
+
+
+def test_the_division_can_be_required(tmp_path: Path) -> None:
+    path = write(tmp_path / "result_0.txt", demo())
+    assert compliance("--division", "open", str(path)).returncode == 0
+    done = compliance("--division", "closed", "--json", str(path))
+    (finding,) = json.loads(done.stdout)[0]["findings"]
+    assert (done.returncode, finding["rule"], finding["line"]) == (1, "division-required", 4)
+
+
+@pytest.mark.parametrize("where", ["result_0/system.json", "../../../systems/toy.json"])
+@pytest.mark.parametrize(("described", "verdict"), [("closed", "pass"), ("open", "fail"), (None, "pass")])
+def test_a_log_agrees_with_its_systems_division(
+    tmp_path: Path, where: str, described: str | None, verdict: str
+) -> None:
+    path = write(tmp_path / "org" / "results" / "toy" / "bert" / "result_0.txt", closed())
+    write(path.parent / where, json.dumps({"division": described}))
+    judgement = judge(path, "5.0.0")
+    assert judgement.verdict == verdict
+    assert [finding.rule for finding in judgement.findings] == ["division-system"] * (verdict == "fail")
+
+
+def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> None:
+    for number in range(120):
+        records = closed() if number % 7 else closed()[:-1]
+        write(tmp_path / f"result_{number}.txt", records)
+    done = compliance("--json", str(tmp_path))
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [Path(one["path"]).name for one in told] == [f"result_{number}.txt" for number in range(120)]
+    assert [one["verdict"] for one in told] == ["pass" if number % 7 else "fail" for number in range(120)]
+
+
+def test_ten_thousand_of_a_key_are_looked_at_and_the_official_checker_sees_all(tmp_path: Path) -> None:
+    records = closed()
+    last = at(records, "eval_accuracy", -1)
+    many = [{**records[last], "value": 0.5}] * 25_000
+    path = write(tmp_path / "result_0.txt", [*records[:last], *many, *records[last:]])
+    judgement = judge(path, "5.0.0")
+    assert judgement.official.verdict == "pass"  # only the very last of them reaches the target
+    assert "flood" in {finding.rule for finding in judgement.findings}
+    with open_log(path) as log:
+        assert not log.in_memory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["step", "tracked_stats", "eval_accuracy"])
+def test_200_mb_are_judged_in_300_mb_of_memory(tmp_path: Path, key: str) -> None:
+    records = closed()
+    stop = at(records, "run_stop")
+    filler = line({**records[at(records, "eval_accuracy", -1)], "key": key}) + "\n"
+    if key == "step":
+        filler = "step 7 of 2,100: loss 1.5, learning rate 0.001, 3041.5 samples/s\n"
+    with (tmp_path / "result_0.txt").open("w") as file:
+        file.write(text(records[:stop]))
+        for _ in range((200 << 20) // (1000 * len(filler))):
+            file.write(1000 * filler)
+        file.write(text(records[stop:]))
+    code = (
+        "import resource, sys; from compliance.__main__ import main; code = main(sys.argv[1:])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "result_0.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stderr) < 300 * 1024
+
+
+def test_mutated_logs_are_judged_without_a_crash() -> None:
+    assert sum(fuzz(random.Random(11), 400).values()) == 400
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_mutated_logs_are_judged_without_a_crash() -> None:
+    assert sum(fuzz(random.Random(13), 100_000).values()) == 100_000

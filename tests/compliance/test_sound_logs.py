@@ -1,0 +1,217 @@
+"""Sound logs in the manner of published ones, with their oddities: no findings, and the official verdict."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.judge import judge, judge_path
+from tests.compliance.logs import (
+    RESULTS,
+    RULESETS,
+    Record,
+    at,
+    closed,
+    demo,
+    line,
+    official_verdict,
+    tensors,
+    text,
+    write,
+)
+
+Manner = Callable[[list[Record]], str]
+
+
+def prefixed(records: list[Record]) -> str:
+    return "".join(f"{number % 8:>2}: {line(record)}\n" for number, record in enumerate(records))
+
+
+def time_stamped(records: list[Record]) -> str:
+    lines = (f"[1,{number % 8}]<stdout>:07:08:09 {line(record)}\n" for number, record in enumerate(records))
+    return "".join(lines)
+
+
+def crlf(records: list[Record]) -> str:
+    return text(records).replace("\n", "\r\n")
+
+
+def unfinished_last_line(records: list[Record]) -> str:
+    return text(records).rstrip("\n")
+
+
+def among_other_output(records: list[Record]) -> str:
+    before = 'STARTING TIMING RUN AT 2023-05-06\n:::DLPAL image 4242 16 node[001-016]\n:::SYSJSON {"a": "\u00e9"}\n'
+    lines = (f"{line(record)}\nstep 7 loss 1.5\r step 8 loss 1.4\r\n" for record in records)
+    return before + "".join(lines) + "RESULT,bert,1\n"
+
+
+def late_writers(records: list[Record]) -> str:
+    """Lines of two hosts, some seconds out of order: the cache clearing and the weights of the second come late."""
+    late = [records.pop(at(records, "cache_clear")), records.pop(at(records, "seed"))]
+    index = at(records, "init_stop")
+    return text([*records[:index], *late, *records[index:]])
+
+
+def times_out_of_order(records: list[Record]) -> str:
+    for record in records:
+        if record["key"] in ("seed", "global_batch_size", "weights_initialization"):
+            record["time_ms"] += 4_000
+    return text(records)
+
+
+def keys_after_run_stop(records: list[Record]) -> str:
+    last = records[-1]
+    stats = {**last, "key": "tracked_stats", "value": {"throughput": 3041.5}, "metadata": {"step": 2100}}
+    name = {**records[at(records, "submission_benchmark")], "time_ms": last["time_ms"]}
+    return text([*records, stats, {**stats, "key": "throughput", "value": 3041.5}, name])
+
+
+def one_block(records: list[Record]) -> str:
+    """As many logs have it: one epoch, one block, evaluations as accuracies only."""
+    kept, first = [], True
+    for record in records:
+        key = record["key"]
+        if key == "block_start" and first:
+            start = {**record, "metadata": {"file": "a.py", "lineno": 1, "epoch_num": 0}}
+            kept += [{**start, "key": "epoch_start"}, record]
+            first = False
+        elif key == "train_samples":
+            stop = {**start, "time_ms": record["time_ms"]}
+            kept += [{**stop, "key": "block_stop", "metadata": {"first_epoch_num": 0}}, {**stop, "key": "epoch_stop"}]
+            kept.append(record)
+        elif key not in ("block_start", "block_stop", "eval_start", "eval_stop"):
+            kept.append(record)
+    return text(kept)
+
+
+def bare_fields(records: list[Record]) -> str:
+    return "".join(
+        ":::MLLOG " + json.dumps({field: record[field] for field in ("key", "value", "time_ms", "metadata")}) + "\n"
+        for record in records
+    )
+
+
+def every_rank(records: list[Record]) -> str:
+    """Once per rank, or per node: init_start, cache_clear, seeds."""
+    many = []
+    for record in records:
+        many += [record] * (16 if record["key"] in ("init_start", "cache_clear") else 1)
+        if record["key"] == "seed":
+            many += [{**record, "value": record["value"] + rank} for rank in range(1, 16)]
+    return text(many)
+
+
+def samples_as_floats_and_lists(records: list[Record]) -> str:
+    for record in records:
+        if record["key"] == "train_samples":
+            record["value"] = [float(record["value"])]
+        if record["key"] == "eval_samples":
+            record["value"] = [10_000]
+        if record["key"] == "global_batch_size":
+            record["value"] = 448.0
+        if "epoch_num" in record["metadata"]:
+            record["metadata"]["epoch_num"] = float(record["metadata"]["epoch_num"])
+    return text(records)
+
+
+def small_epoch_nums(records: list[Record]) -> str:
+    for record in records:
+        if "epoch_num" in record["metadata"]:
+            record["metadata"]["epoch_num"] = record["metadata"]["epoch_num"] // 150_080
+    return text(records)
+
+
+def nominal_samples(records: list[Record]) -> str:
+    for record in records:
+        for field in ("epoch_num", "first_epoch_num", "epoch_count"):
+            if field in record["metadata"]:
+                record["metadata"][field] = record["metadata"][field] // 150_080 * 150_000
+    return text(records)
+
+
+def packed_samples(records: list[Record]) -> str:
+    """Packed batches hold about two samples a row: the count varies, the blocks' numbers don't follow."""
+    for number, index in enumerate(index for index, record in enumerate(records) if record["key"] == "eval_accuracy"):
+        records[index]["metadata"]["epoch_num"] += number * 37 % 401 - 200
+    return text([record for record in records if record["key"] not in ("eval_start", "eval_stop")])
+
+
+def batches_rounded_down(records: list[Record]) -> str:
+    for record in records:
+        for field in ("epoch_num", "first_epoch_num", "epoch_count"):
+            if field in record["metadata"]:
+                record["metadata"][field] = record["metadata"][field] // 150_080 * 334 * 448
+    return text(records)
+
+
+def evaluated_beyond_the_target(records: list[Record]) -> str:
+    index = at(records, "eval_accuracy", -2)
+    records[index]["value"] = 0.7206
+    return text(records)
+
+
+def dataset_as_train_samples(records: list[Record]) -> str:
+    records[at(records, "train_samples")]["value"] = 156_725_653
+    return text(records)
+
+
+MANNERS = (
+    text, prefixed, time_stamped, crlf, unfinished_last_line, among_other_output, late_writers, times_out_of_order,
+    keys_after_run_stop, one_block, bare_fields, every_rank, samples_as_floats_and_lists, small_epoch_nums,
+    nominal_samples, packed_samples, batches_rounded_down, evaluated_beyond_the_target, dataset_as_train_samples,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ruleset", "manner"),
+    [*((ruleset, text) for ruleset in RULESETS), *zip(RULESETS * 2, MANNERS, strict=False)],
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner: Manner) -> None:
+    path = write(tmp_path / "result_0.txt", manner(closed(ruleset)))
+    judgement = judge(path, ruleset, division="closed", strict=True)
+    assert official_verdict(path, ruleset) == "pass"
+    assert (judgement.verdict, judgement.official.verdict, judgement.findings) == ("pass", "pass", ())
+
+
+def test_our_own_results_pass_without_a_word() -> None:
+    judgements = judge_path(RESULTS, "5.0.0", strict=True)
+    assert [(one.verdict, one.findings) for one in judgements] == [("pass", ())] * 10
+
+
+def test_a_log_of_another_round_is_told_which_rounds_fit(tmp_path: Path) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", closed("2.0.0")), "5.1.0")
+    (fits,) = [finding for finding in judgement.findings if finding.rule == "ruleset"]
+    assert fits.found == (
+        "a log that fails ruleset 5.1.0 and passes 0.7.0, 1.0.0, 1.1.0, 2.0.0, 2.1.0, 3.0.0, 3.1.0, 4.0.0, 4.1.0, 5.0.0"
+    )
+    assert judgement.verdict == "fail"
+
+
+def test_every_other_verdict_of_the_official_checker_is_the_judges(tmp_path: Path) -> None:
+    """Logs of every round under every ruleset, most of which they fail."""
+    for told in RULESETS[::3]:
+        path = write(tmp_path / "result_0.txt", closed(told))
+        for ruleset in (*RULESETS, "5.1.0"):
+            assert judge(path, ruleset).official.verdict == official_verdict(path, ruleset), (told, ruleset)
+
+
+def test_random_losses_of_lines_get_the_official_verdict(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for number in range(60):
+        records = chance.choice((closed, demo))()
+        for _ in range(chance.randrange(1, 4)):
+            index = chance.randrange(len(records))
+            if chance.random() < 0.5:
+                del records[index]
+            else:
+                records.insert(chance.randrange(len(records)), records[index])
+        path = write(tmp_path / f"result_{number}.txt", records)
+        assert judge(path, "5.0.0").official.verdict == official_verdict(path, "5.0.0")
+
+
+def test_tensors_come_from_the_rule_file() -> None:
+    assert len(tensors("2.0.0")) == 398
