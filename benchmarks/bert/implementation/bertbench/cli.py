@@ -38,7 +38,7 @@ COMMANDS = (
     Command("evaluate", "score a checkpoint", "evaluate"),
     Command("plan", "rehearse a run without its machine"),
     Command("preflight", "check an allocation before a run"),
-    Command("predict", "forecast the time to train"),
+    Command("predict", "forecast the time to train", "predict"),
     Command("launch", "start runs of a system", "launch"),
     Command("balance", "compare ways to deal batches to ranks"),
     Command("bench step", "measure the training step"),
