@@ -31,6 +31,10 @@ class RunError(BertbenchError):
     exit_code = 1
 
 
+class StoppedError(RunError):
+    """A run was told to stop from outside."""
+
+
 def system_reason(error: OSError) -> str:
     """Why the system refused, in its own few words; HDF5 packs them into paragraphs."""
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]

@@ -16,7 +16,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.config import System
 from bertbench.paths import REPOSITORY
-from bertbench.world import World, lost_contact
+from bertbench.world import World
 
 # Frames between mllog and the line of ours that an event is about.
 _STACK_OFFSET = 2
@@ -156,8 +156,7 @@ class Clock:
         try:
             yield run
         except BaseException as error:
-            cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
-            run.aborted(self._world.failure() or f"rank {self._world.rank}: {cause}")
+            run.aborted(self._world.account_for_failure(error))
             raise
         finally:
             self._log.point(constants.TRAIN_SAMPLES, run.samples)

@@ -7,7 +7,7 @@ from types import FrameType
 
 from mlperf_logging.mllog import constants
 
-from bertbench.caches import clear_caches
+from bertbench.caches import clear_caches, cleared_by_launcher
 from bertbench.checkpoint.layout import pieces
 from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
@@ -15,7 +15,7 @@ from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
-from bertbench.errors import ConfigError, DataError, RunError
+from bertbench.errors import ConfigError, DataError, StoppedError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
@@ -40,7 +40,8 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
     ):
         clock = Clock(log, world)
         with clock.init():
-            log.point(constants.CACHE_CLEAR, system.launch.clear_caches and clear_caches())
+            for cleared in caches_cleared(system, world):
+                log.point(constants.CACHE_CLEAR, cleared)
             log_submission(log, system, seed)
             training, held_out = open_data(system)
             if system.model.checkpoint is not None:
@@ -79,6 +80,14 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         trainer.close()
     return run
+
+
+def caches_cleared(system: System, world: World) -> list[bool]:
+    """Whether each node's page cache was dropped: by its launcher, or now by its first rank."""
+    mine = ""
+    if world.ranks.local_rank == 0:
+        mine = "yes" if system.launch.clear_caches and (cleared_by_launcher() or clear_caches()) else "no"
+    return [answer == "yes" for answer in world.from_all(mine) if answer]
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:
@@ -137,6 +146,6 @@ def _stop_on_termination() -> None:
     """Let SIGTERM end the run in order: the log is closed and says why."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise RunError(f"stopped by {signal.Signals(number).name}")
+        raise StoppedError(f"stopped by {signal.Signals(number).name}")
 
     signal.signal(signal.SIGTERM, stop)

@@ -9,7 +9,7 @@ from bertbench.commands import train
 from bertbench.config import load_system
 from bertbench.errors import ConfigError
 from bertbench.launch import TARGET_MISSED
-from bertbench.world import launched_ranks
+from bertbench.rendezvous import launched_ranks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

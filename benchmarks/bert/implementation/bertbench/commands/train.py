@@ -18,9 +18,10 @@ from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
+from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
 from bertbench.train import check_weights, open_data, train
-from bertbench.world import World, join, launched_ranks, lost_contact
+from bertbench.world import World, join, lost_contact
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -48,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0: target reached; 3: ended in order without it; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
-    if launched_ranks(os.environ) is not None:
-        return _as_rank(system, arguments)
+    ranks = launched_ranks(os.environ)
+    if ranks is not None:
+        return _as_rank(system, ranks, arguments)
     files, code = train_once(system, arguments)
     if arguments.json:
         print(json.dumps(outcome(files), indent=2))
@@ -92,16 +94,16 @@ def _rank_arguments(arguments: argparse.Namespace) -> list[str]:
     return [arguments.system, *overrides, *seed]
 
 
-def _as_rank(system: System, arguments: argparse.Namespace) -> int:
+def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """This process is one rank. A failure leaves word for the others and ends the process at once."""
     world: World | None = None
     try:
-        with join(system.launch.device, system.launch.timeout_s) as world:
-            if world.size != system.world_size:
-                raise RunError(
-                    f"{world.size} ranks were started, {system.name} describes {system.world_size}; "
-                    "start as many, or set launch.ranks_per_node"
-                )
+        if ranks.size != system.world_size:
+            raise RunError(
+                f"{ranks.size} ranks were started, {system.name} describes {system.world_size}; "
+                "start as many, or set hardware.number_of_nodes and launch.ranks_per_node"
+            )
+        with join(system.launch.device, system.launch.timeout_s, system.launch.bind_cores) as world:
             seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
             files = _reserved(system, arguments) if world.leads else None
             if files:
