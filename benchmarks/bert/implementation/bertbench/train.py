@@ -86,7 +86,8 @@ def caches_cleared(system: System, world: World) -> list[bool]:
     """Whether each node's page cache was dropped: by its launcher, or now by its first rank."""
     mine = ""
     if world.ranks.local_rank == 0:
-        mine = "yes" if system.launch.clear_caches and (cleared_by_launcher() or clear_caches()) else "no"
+        cleared = cleared_by_launcher() or (system.launch.clear_caches and clear_caches())
+        mine = "yes" if cleared else "no"
     return [answer == "yes" for answer in world.from_all(mine) if answer]
 
 

@@ -65,7 +65,7 @@ def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFil
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
     files = _reserved(system, arguments)
-    return files, run_ranks(system, _rank_arguments(arguments), files)
+    return files, run_ranks(system, [arguments.system, *rank_options(arguments)], files)
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
@@ -88,10 +88,11 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
     return ResultFiles(arguments.result) if arguments.result else reserve(runs_folder(), system.name)
 
 
-def _rank_arguments(arguments: argparse.Namespace) -> list[str]:
+def rank_options(arguments: argparse.Namespace) -> list[str]:
+    """The options that every rank of a run is started with."""
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return [arguments.system, *overrides, *seed]
+    return [*overrides, *seed]
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
