@@ -15,6 +15,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, system_reason
 from bertbench.events import MlperfLog
+from bertbench.machine import differences
 from bertbench.results import ResultFiles
 from bertbench.world import available_cores
 
@@ -68,13 +69,14 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
 
 
 def check_startable(system: System) -> None:
-    """Raises RunError if the system can't start on this machine: too many nodes, or a port that is taken."""
+    """Raises RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken."""
     nodes, port = system.hardware.number_of_nodes, system.launch.port
     if nodes > 1:
         raise RunError(
             f"{system.name} has {nodes} nodes and this is one; start it with --on slurm or --on kubernetes, or by hand "
             "with the lines that --dry-run prints"
         )
+    differences(system.hardware)  # for its error; of the rest each node warns when it runs
     if port:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

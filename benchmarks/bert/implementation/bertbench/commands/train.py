@@ -16,6 +16,7 @@ from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
 from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
+from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.rendezvous import Ranks, launched_ranks
@@ -109,6 +110,9 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 files.describe(system, seed)
+            if ranks.local_rank == 0:
+                for difference in differences(system.hardware):
+                    print(f"warning: {difference}", file=sys.stderr)
             with RunProgress(system, enabled=world.leads) as progress:
                 progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
                 ended = train(system, world, seed, files, progress)
