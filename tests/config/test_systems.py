@@ -11,7 +11,7 @@ from mlperf_logging.system_desc_checker.system_desc_checker import check_system_
 
 from bertbench.config import System, load_system, system_names
 from bertbench.config.scaling import scaled
-from bertbench.errors import ConfigError
+from bertbench.errors import ConfigError, RunError
 from bertbench.events import Clock, MlperfLog, Run, log_submission
 from bertbench.forecast.convergence import reference_points
 from bertbench.forecast.published import RESULTS
@@ -145,11 +145,22 @@ def test_a_log_with_a_files_values_passes_the_official_checker(tmp_path: Path) -
     assert {name: v.findings for name, v in verdicts.items() if v.verdict != "pass"} == {}
 
 
+def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
+    (refused,) = run_ranks(1, _initialise_too_long, str(tmp_path / "log.txt"))
+    assert "the division allows 0" in refused
+
+
+def _initialise_too_long(world: World, path: str) -> str:
+    with MlperfLog(Path(path)) as log, pytest.raises(RunError) as caught, Clock(log, world, 0).init():
+        pass
+    return str(caught.value)
+
+
 def _log_all(world: World, folder: str) -> None:
     for name in GPU_SYSTEMS:
         system = load_system(name)
         with MlperfLog(Path(folder) / f"{name}.txt") as log:
-            clock = Clock(log, world)
+            clock = Clock(log, world, system.init_limit_minutes)
             with clock.init():
                 log.point(constants.CACHE_CLEAR, True)
                 log_submission(log, system, seed=1)

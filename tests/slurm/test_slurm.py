@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
 ]
+ENDLESS = ("--set", "schedule.max_steps=1000000", "--set", "evaluation.interval_samples=6000000")
 RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
 
 
@@ -81,14 +82,8 @@ def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(
 def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
     cluster: slurm.Cluster, tmp_path: Path, system: Path
 ) -> None:
-    endless = ("--set", "schedule.max_steps=1000000", "--set", "evaluation.interval_samples=6000000")
-    job = submit(cluster, tmp_path, system, *endless)
-    folder = tmp_path / "runs" / "two_nodes" / "bert"
-    metrics = folder / "result_0" / "metrics.jsonl"
-    end = time.monotonic() + 90
-    while not (metrics.exists() and metrics.stat().st_size > 0):
-        assert time.monotonic() < end, (tmp_path / "job.out").read_text()
-        time.sleep(0.2)
+    job = submit(cluster, tmp_path, system, *ENDLESS)
+    folder = training(tmp_path)
     killed = time.monotonic()
     os.kill(process_of_rank(3, job), signal.SIGKILL)
     state = cluster.wait(job, 60)
@@ -100,6 +95,33 @@ def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
     (stop,) = [line for line in log.splitlines() if '"run_stop"' in line]
     assert '"status": "aborted"' in stop
     assert "task 3: Killed" in log
+
+
+def training(folder: Path) -> Path:
+    """The results' folder, once rank 0 has trained some steps."""
+    results = folder / "runs" / "two_nodes" / "bert"
+    metrics = results / "result_0" / "metrics.jsonl"
+    end = time.monotonic() + 90
+    while not (metrics.exists() and metrics.stat().st_size > 0):
+        assert time.monotonic() < end, (folder / "job.out").read_text()
+        time.sleep(0.2)
+    return results
+
+
+def test_near_the_end_of_its_wall_time_a_job_closes_its_log_and_is_queued_again(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    job = submit(cluster, tmp_path, system, *ENDLESS, REQUEUE="1")
+    folder = training(tmp_path)
+    cluster.call("scancel", "--batch", "--signal=USR1", job)
+    end = time.monotonic() + 60
+    while cluster.state(job)["Restarts"] != "1":
+        assert time.monotonic() < end, (tmp_path / "job.out").read_text()
+        time.sleep(0.3)
+    cluster.call("scancel", job)
+    (stop,) = [line for line in (folder / "result_0.txt").read_text().splitlines() if '"run_stop"' in line]
+    assert '"status": "aborted"' in stop
+    assert "was queued again" in (folder / "result_0.txt").read_text()
 
 
 def process_of_rank(rank: int, job: str) -> int:

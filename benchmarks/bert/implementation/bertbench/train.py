@@ -38,7 +38,7 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
         MlperfLog(files.log if files else None) as log,
         Metrics(files.metrics if files else None, world) as metrics,
     ):
-        clock = Clock(log, world)
+        clock = Clock(log, world, system.init_limit_minutes)
         with clock.init():
             for cleared in caches_cleared(system, world):
                 log.point(constants.CACHE_CLEAR, cleared)
