@@ -32,7 +32,9 @@ class RunError(BertbenchError):
 
 
 class StoppedError(RunError):
-    """A run was told to stop from outside."""
+    """A run was told to stop from outside; its message starts with SIGN."""
+
+    SIGN = "stopped by"
 
 
 def system_reason(error: OSError) -> str:

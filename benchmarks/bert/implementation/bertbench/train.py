@@ -147,6 +147,6 @@ def _stop_on_termination() -> None:
     """Let SIGTERM end the run in order: the log is closed and says why."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError(f"stopped by {signal.Signals(number).name}")
+        raise StoppedError(f"{StoppedError.SIGN} {signal.Signals(number).name}")
 
     signal.signal(signal.SIGTERM, stop)

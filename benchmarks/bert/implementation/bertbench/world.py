@@ -91,20 +91,28 @@ class World:
         A killed rank can't say so, and those that miss it may be told to stop before they notice: so every rank
         that can tells that it leaves, and rank 0 waits some seconds for all.
         """
-        gone = lost_contact(error)
-        cause = "lost contact with another rank" if gone else str(error) or type(error).__name__
-        silent: list[int] = []
+        outside = lost_contact(error) or isinstance(error, StoppedError)
+        cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
         try:
             self.store.set(f"{_LEFT_KEY}/{self.rank}", "")
-            if self.leads and (gone or isinstance(error, StoppedError)):
-                end = time.monotonic() + _LAST_WORD_S
-                while (silent := absent(self.store, _LEFT_KEY, self.size)) and time.monotonic() < end:
-                    time.sleep(0.05)
+            silent = self._silent_ranks() if self.leads and outside else []
         except (RuntimeError, OSError):  # the store is gone with the process that held it
             silent = []
         if silent:
             return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
         return self.failure() or f"rank {self.rank}: {cause}"
+
+    def _silent_ranks(self) -> list[int]:
+        """Ranks that say nothing for some seconds; none as soon as one has said what went wrong with it."""
+        end = time.monotonic() + _LAST_WORD_S
+        while silent := absent(self.store, _LEFT_KEY, self.size):
+            told = self.failure()
+            if told and StoppedError.SIGN not in told:  # to be stopped is nobody's cause
+                return []
+            if time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        return silent
 
     def failure(self) -> str | None:
         """Why some rank stopped, if it could leave word."""

@@ -124,7 +124,9 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
     except RuntimeError as error:
         if not lost_contact(error):
             raise
-        _leave(world, f"stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code)
+        _end(
+            f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code
+        )
 
 
 def _against_guessing(system: System, accuracy: float) -> str:
@@ -142,6 +144,10 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     if world is not None:
         world.report_failure(message)
         message = f"rank {world.rank}: {message}"
+    _end(message, code)
+
+
+def _end(message: str, code: int) -> NoReturn:
     print(f"bertbench: {message}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(code)
