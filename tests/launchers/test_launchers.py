@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from bertbench.cli import main
 from bertbench.config import load_system, system_names
 from bertbench.launchers import Job, by_hand, kubernetes, slurm
 from bertbench.paths import REPOSITORY
+from tests.tiny import TINY_SYSTEM
 
 SCRIPTS = [
     path
@@ -169,3 +171,34 @@ def test_closing_a_log_ends_it_with_the_cause_and_removes_one_that_never_started
     assert last["key"] == "run_stop"
     assert (last["metadata"]["status"], last["metadata"]["reason"]) == ("aborted", "srun: error: task 3: Killed")
     assert not empty.exists()
+
+
+@pytest.mark.slow
+def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Path) -> None:
+    hardware = {**TINY_SYSTEM["hardware"], "system_name": "by_hand", "number_of_nodes": 2}
+    launch = {**TINY_SYSTEM["launch"], "port": free_port(), "timeout_s": 60}
+    data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
+    path = tmp_path / "by_hand.json"
+    path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data}))
+    lines = by_hand.commands(Job(load_system(str(path)), str(path), [], 1))
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LOGDIR": str(tmp_path / "runs"),
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    agents = [
+        subprocess.Popen([word.replace("$MASTER_ADDR", "127.0.0.1") for word in line],
+                         env=environment, stderr=subprocess.PIPE, text=True)
+        for line in lines
+    ]  # fmt: skip
+    said = [agent.communicate(timeout=180)[1] for agent in agents]
+    (log,) = (tmp_path / "runs" / "by_hand" / "bert").glob("result_*.txt")
+    assert "target 0.9 not reached in 6 steps" in log.read_text(), said
+    assert json.loads((log.with_suffix("") / "run.json").read_text())["world_size"] == 4
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
