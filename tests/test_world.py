@@ -74,7 +74,7 @@ def test_ranks_that_do_not_come_are_named_by_all_that_did() -> None:
     port = free_port()
     began = time.monotonic()
     answers = answers_of([environment(rank, 5, port) for rank in (0, 2, 3)], try_to_join)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30  # not a hang, on a busy machine too
     for failed, text in answers:
         assert not failed, text
         assert "3 of 5 ranks came within 3 s; missing: ranks 1, 4 of 5" in text
@@ -84,7 +84,7 @@ def test_a_rank_that_comes_twice_is_named_by_all_at_once() -> None:
     port = free_port()
     began = time.monotonic()
     answers = answers_of([environment(rank, 3, port) for rank in (0, 1, 1)], try_to_join)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30  # not a hang, on a busy machine too
     assert all("rank 1 of 3 came twice" in text for _, text in answers), answers
 
 
