@@ -16,8 +16,8 @@ if [[ ! -e "$base/.whole" ]]; then
   touch "$base/.whole"
 fi
 
-export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
-storage=(--root "$work/storage" --runroot "$work/run")
+export BUILDAH_ISOLATION=chroot
+storage=(--root "$work/storage" --runroot "$work/run" --storage-driver vfs) # leaves no mounts behind
 container="$(buildah "${storage[@]}" from scratch)"
 buildah "${storage[@]}" copy "$container" "$base" /
 buildah "${storage[@]}" commit --rm "$container" localhost/base
