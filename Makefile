@@ -2,6 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test test-all setup lint format types clean
@@ -16,7 +17,8 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(VENV)/.dev-ready ## every test
+test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
+	tests/slurm/install.sh
 	$(BIN)/python -m pytest
 
 setup: $(VENV)/.dev-ready ## everything for development
@@ -24,6 +26,8 @@ setup: $(VENV)/.dev-ready ## everything for development
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck $(SCRIPTS)
+	$(BIN)/hadolint Dockerfile
 
 format: $(VENV)/.dev-ready
 	$(BIN)/ruff check --fix .

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,10 +21,25 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(count)]
+    environments = [
+        {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
+         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank in range(count)
+    ]  # fmt: skip
+    answers = answers_of(environments, _joined, function, arguments)
+    failures = [text for failed, text in answers if failed]
+    assert not failures, "\n".join(failures)
+    return [value for _, value in answers]
+
+
+def answers_of(
+    environments: Sequence[Mapping[str, str]], function: Callable[..., Any], *arguments: Any
+) -> list[tuple[bool, Any]]:
+    """Call function(*arguments) in a process for each environment: whether it raised, and what it gave or raised."""
+    pipes = [_CONTEXT.Pipe(duplex=False) for _ in environments]
     processes = [
-        _CONTEXT.Process(target=_rank, args=(rank, count, port, sender, function, arguments))
-        for rank, (_, sender) in enumerate(pipes)
+        _CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
+        for environment, (_, sender) in zip(environments, pipes, strict=True)
     ]
     for process in processes:
         process.start()
@@ -35,18 +50,13 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
     for process in processes:
         process.join(_LIMIT_S)
         process.kill()
-    failures = [text for failed, text in answers if failed]
-    assert not failures, "\n".join(failures)
-    return [value for _, value in answers]
+    return answers
 
 
-def _rank(rank: int, count: int, port: int, sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-    )  # fmt: skip
+def _process(environment: Mapping[str, str], sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
+    os.environ.update(environment)
     try:
-        sender.send((False, _joined(function, arguments)))
+        sender.send((False, function(*arguments)))
     except BaseException:  # noqa: BLE001 - whatever it was, the test must see it
         sender.send((True, traceback.format_exc()))
         os._exit(1)

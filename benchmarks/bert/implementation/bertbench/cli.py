@@ -25,7 +25,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("systems", "list the systems that come with the project", "systems"),
     Command("show", "print a system as a run sees it, resolved", "show"),
-    Command("detect", "describe the machine at hand"),
+    Command("detect", "describe the machine at hand", "detect"),
     Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
     Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
     Command("data verify", "recompute a dataset's checksums and counts", "data_verify"),
@@ -38,7 +38,7 @@ COMMANDS = (
     Command("evaluate", "score a checkpoint", "evaluate"),
     Command("plan", "rehearse a run without its machine"),
     Command("preflight", "check an allocation before a run"),
-    Command("predict", "forecast the time to train"),
+    Command("predict", "forecast the time to train", "predict"),
     Command("launch", "start runs of a system", "launch"),
     Command("balance", "compare ways to deal batches to ranks", "balance"),
     Command("bench step", "measure the training step"),

@@ -35,6 +35,12 @@ class RunError(BertbenchError):
     exit_code = 1
 
 
+class StoppedError(RunError):
+    """A run was told to stop from outside; its message starts with SIGN."""
+
+    SIGN = "stopped by"
+
+
 def system_reason(error: OSError) -> str:
     """Why the system refused, in its own few words; HDF5 packs them into paragraphs."""
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]

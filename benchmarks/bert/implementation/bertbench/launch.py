@@ -15,6 +15,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, system_reason
 from bertbench.events import MlperfLog
+from bertbench.machine import differences
 from bertbench.results import ResultFiles
 from bertbench.world import available_cores
 
@@ -64,17 +65,18 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         print(f"{reason}; all ranks stopped", file=sys.stderr)
         return 128 + stopped.sigval.value
     finally:
-        _close_log(files, reason)
+        close_log(files, reason)
 
 
 def check_startable(system: System) -> None:
-    """Raises RunError if the system can't start on this machine: too many nodes, or a port that is taken."""
+    """Raises RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken."""
     nodes, port = system.hardware.number_of_nodes, system.launch.port
     if nodes > 1:
         raise RunError(
-            f"{system.name} has {nodes} nodes and this is one; start it on each node with torchrun --nnodes, "
-            "or with Slurm"
+            f"{system.name} has {nodes} nodes and this is one; start it with --on slurm or --on kubernetes, or by hand "
+            "with the lines that --dry-run prints"
         )
+    differences(system.hardware)  # for its error; of the rest each node warns when it runs
     if port:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,9 +89,15 @@ def check_startable(system: System) -> None:
                 ) from error
 
 
-def _close_log(files: ResultFiles, reason: str | None) -> None:
-    """End the log of a run whose rank 0 could not, tell why it failed; remove what a run that never started left."""
-    written = files.log.read_text(encoding="utf-8")
+def close_log(files: ResultFiles, reason: str | None) -> None:
+    """End the log of a run whose rank 0 could not, tell why it failed; remove what a run that never started left.
+
+    Raises RunError if the log can't be read.
+    """
+    try:
+        written = files.log.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
     if f'"key": "{constants.RUN_START}"' not in written:
         files.discard()
     elif reason is not None:

@@ -8,7 +8,7 @@ from types import FrameType
 from mlperf_logging.mllog import constants
 
 from bertbench.balance.plan import EXCHANGING, Planner
-from bertbench.caches import clear_caches
+from bertbench.caches import clear_caches, cleared_by_launcher
 from bertbench.checkpoint.layout import pieces
 from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
@@ -17,7 +17,7 @@ from bertbench.data.exchange import Exchange
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
-from bertbench.errors import ConfigError, DataError, RunError
+from bertbench.errors import ConfigError, DataError, StoppedError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
@@ -40,9 +40,10 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
         MlperfLog(files.log if files else None) as log,
         Metrics(files.metrics if files else None, world) as metrics,
     ):
-        clock = Clock(log, world)
+        clock = Clock(log, world, system.init_limit_minutes)
         with clock.init():
-            log.point(constants.CACHE_CLEAR, system.launch.clear_caches and clear_caches())
+            for cleared in caches_cleared(system, world):
+                log.point(constants.CACHE_CLEAR, cleared)
             log_submission(log, system, seed)
             training, held_out = open_data(system)
             if system.model.checkpoint is not None:
@@ -101,6 +102,15 @@ def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | 
     return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
 
 
+def caches_cleared(system: System, world: World) -> list[bool]:
+    """Whether each node's page cache was dropped: by its launcher, or now by its first rank."""
+    mine = ""
+    if world.ranks.local_rank == 0:
+        cleared = cleared_by_launcher() or (system.launch.clear_caches and clear_caches())
+        mine = "yes" if cleared else "no"
+    return [answer == "yes" for answer in world.from_all(mine) if answer]
+
+
 def open_data(system: System) -> tuple[Dataset, Dataset]:
     """The training and the evaluation split: metadata only, so it is not on the clock.
 
@@ -157,6 +167,6 @@ def _stop_on_termination() -> None:
     """Let SIGTERM end the run in order: the log is closed and says why."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise RunError(f"stopped by {signal.Signals(number).name}")
+        raise StoppedError(f"{StoppedError.SIGN} {signal.Signals(number).name}")
 
     signal.signal(signal.SIGTERM, stop)

@@ -1,22 +1,26 @@
-"""Who am I among the ranks? The only place that reads launchers' variables and names devices and backends."""
+"""This rank among all ranks, once they have met. The only place that names devices and backends."""
 
 import gc
+import json
 import os
 import socket
-import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 from torch import distributed
-from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from bertbench.errors import RunError
+from bertbench.affinity import nearby_cores, own_cores
+from bertbench.errors import RunError, StoppedError
+from bertbench.rendezvous import Ranks, absent, launched_ranks, meet, named
 
 _FAILURE_KEY = "bertbench/failure"
+_LEFT_KEY = "bertbench/left"
+_LAST_WORD_S = 3.0
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 # How gloo, NCCL and the store say that a peer is gone or silent.
 _LOST_CONTACT = (
@@ -27,40 +31,6 @@ _LOST_CONTACT = (
     "timed out",
     "NCCL communicator was aborted",
 )
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """A process's place: its number among all, and among those of its node."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """This process's place as torchrun or Slurm tells it; None if neither started it.
-
-    Raises RunError for a launcher's variable that is missing or no number.
-    """
-    for launcher, names in (
-        ("torchrun", ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")),
-        ("Slurm", ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")),
-    ):
-        if names[0] not in environment or (launcher == "Slurm" and "SLURM_STEP_ID" not in environment):
-            continue
-        try:
-            return Ranks(*(int(environment[name]) for name in names))
-        except KeyError as error:
-            raise RunError(
-                f"{launcher} set {names[0]} but not {error.args[0]}; start with run_and_time.sh, "
-                f"or set {', '.join(names)}"
-            ) from error
-        except ValueError as error:
-            raise RunError(f"{launcher}'s variables {', '.join(names)} must be whole numbers: {error}") from error
-    return None
 
 
 @dataclass(frozen=True)
@@ -107,6 +77,12 @@ class World:
         group, _ = distributed.new_subgroups(ranks, backend="gloo", timeout=self.timeout)
         return group
 
+    def from_all(self, value: str) -> list[str]:
+        """Every rank's text, by rank, on every rank."""
+        texts = [""] * self.size
+        distributed.all_gather_object(texts, value)
+        return texts
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         distributed.barrier()
@@ -119,6 +95,35 @@ class World:
         except (RuntimeError, OSError):  # the store is gone with the process that held it
             return
 
+    def account_for_failure(self, error: BaseException) -> str:
+        """Why the run stops, as well as this rank can tell; rank 0 names the ranks that have left no word.
+
+        A killed rank can't say so, and those that miss it may be told to stop before they notice: so every rank
+        that can tells that it leaves, and rank 0 waits some seconds for all.
+        """
+        outside = lost_contact(error) or isinstance(error, StoppedError)
+        cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
+        try:
+            self.store.set(f"{_LEFT_KEY}/{self.rank}", "")
+            silent = self._silent_ranks() if self.leads and outside else []
+        except (RuntimeError, OSError):  # the store is gone with the process that held it
+            silent = []
+        if silent:
+            return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
+        return self.failure() or f"rank {self.rank}: {cause}"
+
+    def _silent_ranks(self) -> list[int]:
+        """Ranks that say nothing for some seconds; none as soon as one has said what went wrong with it."""
+        end = time.monotonic() + _LAST_WORD_S
+        while silent := absent(self.store, _LEFT_KEY, self.size):
+            told = self.failure()
+            if told and StoppedError.SIGN not in told:  # to be stopped is nobody's cause
+                return []
+            if time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        return silent
+
     def failure(self) -> str | None:
         """Why some rank stopped, if it could leave word."""
         try:
@@ -128,15 +133,15 @@ class World:
 
 
 @contextmanager
-def join(device_kind: str, timeout_s: int) -> Iterator[World]:
-    """Meet the other ranks; leave in good order if the body ends well.
+def join(device_kind: str, timeout_s: int, bind_cores: bool = False) -> Iterator[World]:
+    """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
 
-    Raises RunError if the ranks can't meet within `timeout_s`.
+    Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
     """
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     _limit_threads(ranks.local_size)
     device = _device(device_kind, ranks.local_rank)
-    store, timeout = _meet(ranks, timeout_s), timedelta(seconds=timeout_s)
+    store, timeout = meet(ranks, timeout_s), timedelta(seconds=timeout_s)
     distributed.init_process_group(
         _BACKENDS[device_kind],
         store=PrefixStore("collectives", store),
@@ -145,6 +150,8 @@ def join(device_kind: str, timeout_s: int) -> Iterator[World]:
         timeout=timeout,
     )
     world = World(ranks, device, store, timeout)
+    if bind_cores:
+        _bind_cores(world)
     yield world
     # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
     gc.collect()
@@ -158,36 +165,6 @@ def lost_contact(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
 
 
-def _meet(ranks: Ranks, timeout_s: int) -> Store:
-    """The key-value store through which the ranks find each other."""
-    if "MASTER_ADDR" not in os.environ and ranks.size == 1:
-        return HashStore()
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
-    if missing:
-        raise RunError(
-            f"{' and '.join(missing)} not set, so {ranks.size} ranks can't meet; "
-            "set it to the first node's, the same on all ranks"
-        )
-    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    if address in _LOOPBACK and sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: listen where nobody else can reach
-    agent_holds_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    try:
-        return TCPStore(
-            address,
-            int(port),
-            ranks.size,
-            is_master=ranks.rank == 0 and not agent_holds_it,
-            timeout=timedelta(seconds=timeout_s),
-        )
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(
-            f"rank {ranks.rank} of {ranks.size} could not meet the others at {address}:{port} within {timeout_s} s "
-            f"({reason}); check that the port is free and that every rank was started"
-        ) from error
-
-
 def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
@@ -199,6 +176,15 @@ def _device(kind: str, local_rank: int) -> torch.device:
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
+
+
+def _bind_cores(world: World) -> None:
+    mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
+    everyone = [json.loads(text) for text in world.from_all(json.dumps(mine))]
+    on_node = sorted((place, cores) for host, place, cores in everyone if host == mine[0])
+    cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(len(cores))
 
 
 def available_cores() -> int:

@@ -1,15 +1,20 @@
-"""`bertbench launch SYSTEM`: runs of a system, one after the other, each with a seed of its own."""
+"""`bertbench launch SYSTEM`: runs of a system, one after the other, here or on a cluster."""
 
 import argparse
 import json
 import os
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 from bertbench.commands import train
 from bertbench.config import load_system
-from bertbench.errors import ConfigError
-from bertbench.launch import TARGET_MISSED
-from bertbench.world import launched_ranks
+from bertbench.errors import ConfigError, RunError
+from bertbench.launch import TARGET_MISSED, close_log
+from bertbench.launchers import Job, by_hand, docker, kubernetes, slurm
+from bertbench.rendezvous import launched_ranks
+from bertbench.results import ResultFiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,17 +23,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs", type=int, default=1, metavar="N", help="number of runs (default 1; a result needs 10)"
     )
-    parser.add_argument("--on", choices=["local"], default="local", help="where the ranks run")
+    parser.add_argument(
+        "--on",
+        choices=["local", "slurm", "docker", "kubernetes"],
+        default="local",
+        help="where the ranks run (default: this machine)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the exact commands instead of running them")
+    parser.add_argument(
+        "--kind", choices=["trainjob", "jobset"], default="trainjob", help="what to make on kubernetes (Kubeflow's)"
+    )
+    parser.add_argument("--close", type=Path, metavar="LOG", help="end the log of a run whose ranks are gone (run.sub)")
+    parser.add_argument("--reason", default="the ranks are gone", help="what --close writes as the cause")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The highest exit code of the runs; a run that misses its target doesn't stop the next."""
+    if arguments.close is not None:
+        close_log(ResultFiles(arguments.close), arguments.reason)
+        return 0
     if arguments.runs < 1:
         raise ConfigError(f"--runs {arguments.runs}: expected at least 1")
     if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
         raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
-    if launched_ranks(os.environ) is not None:  # Slurm started one of these per rank
+    if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
+    if arguments.on == "local" and not arguments.dry_run:
+        return _here(arguments)
+    return _elsewhere(arguments)
+
+
+def _here(arguments: argparse.Namespace) -> int:
     system = load_system(arguments.system, arguments.overrides)
     outcomes, codes = [], []
     for number in range(arguments.runs):
@@ -42,3 +67,48 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(outcomes, indent=2))
     return max(codes)
+
+
+def _elsewhere(arguments: argparse.Namespace) -> int:
+    """Print what would be run, or run it."""
+    system = load_system(arguments.system, arguments.overrides)
+    if arguments.result is not None:
+        raise ConfigError("--result names a file of this machine; LOGDIR says where results go elsewhere")
+    job = Job(system, arguments.system, train.rank_options(arguments), arguments.runs)
+    text: str | None = None
+    if arguments.on == "kubernetes":
+        if job.runs > 1:
+            raise ConfigError("--runs: on kubernetes a job is one run; create it as often as you need")
+        text = kubernetes.manifest(job, arguments.kind)
+        commands = [["kubectl", "create", "--filename", "-"]]
+    elif arguments.on == "slurm":
+        commands = [slurm.command(job)]
+    elif arguments.on == "docker":
+        commands = [docker.command(job)]
+    else:
+        commands = by_hand.commands(job)
+    if arguments.dry_run:
+        _print(arguments.json, commands, text)
+        return 0
+    return _started(commands[0], text)
+
+
+def _print(as_json: bool, commands: list[list[str]], text: str | None) -> None:
+    if as_json:
+        print(json.dumps({"commands": commands, "input": text}, indent=2))
+        return
+    if text:  # the command as a comment: what is printed is the manifest
+        print(f"# {shlex.join(commands[0])}\n{text}", end="")
+        return
+    for command in commands:
+        # $MASTER_ADDR is the reader's to set: everything else is quoted
+        print(" ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command))
+
+
+def _started(command: list[str], text: str | None) -> int:
+    try:
+        return subprocess.run(command, input=text, text=True, check=False).returncode
+    except FileNotFoundError as error:
+        raise RunError(
+            f"found no {command[0]} on this machine; start this where it is installed, or see --dry-run"
+        ) from error

@@ -16,11 +16,13 @@ from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
 from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
+from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
+from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
 from bertbench.train import check_weights, open_data, train
-from bertbench.world import World, join, launched_ranks, lost_contact
+from bertbench.world import World, join, lost_contact
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -48,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0: target reached; 3: ended in order without it; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
-    if launched_ranks(os.environ) is not None:
-        return _as_rank(system, arguments)
+    ranks = launched_ranks(os.environ)
+    if ranks is not None:
+        return _as_rank(system, ranks, arguments)
     files, code = train_once(system, arguments)
     if arguments.json:
         print(json.dumps(outcome(files), indent=2))
@@ -63,7 +66,7 @@ def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFil
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
     files = _reserved(system, arguments)
-    return files, run_ranks(system, _rank_arguments(arguments), files)
+    return files, run_ranks(system, [arguments.system, *rank_options(arguments)], files)
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
@@ -86,26 +89,30 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
     return ResultFiles(arguments.result) if arguments.result else reserve(runs_folder(), system.name)
 
 
-def _rank_arguments(arguments: argparse.Namespace) -> list[str]:
+def rank_options(arguments: argparse.Namespace) -> list[str]:
+    """The options that every rank of a run is started with."""
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return [arguments.system, *overrides, *seed]
+    return [*overrides, *seed]
 
 
-def _as_rank(system: System, arguments: argparse.Namespace) -> int:
+def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """This process is one rank. A failure leaves word for the others and ends the process at once."""
     world: World | None = None
     try:
-        with join(system.launch.device, system.launch.timeout_s) as world:
-            if world.size != system.world_size:
-                raise RunError(
-                    f"{world.size} ranks were started, {system.name} describes {system.world_size}; "
-                    "start as many, or set launch.ranks_per_node"
-                )
+        if ranks.size != system.world_size:
+            raise RunError(
+                f"{ranks.size} ranks were started, {system.name} describes {system.world_size}; "
+                "start as many, or set hardware.number_of_nodes and launch.ranks_per_node"
+            )
+        with join(system.launch.device, system.launch.timeout_s, system.launch.bind_cores) as world:
             seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 files.describe(system, seed)
+            if ranks.local_rank == 0:
+                for difference in differences(system.hardware):
+                    print(f"warning: {difference}", file=sys.stderr)
             with RunProgress(system, enabled=world.leads) as progress:
                 progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
                 ended = train(system, world, seed, files, progress)
@@ -117,7 +124,9 @@ def _as_rank(system: System, arguments: argparse.Namespace) -> int:
     except RuntimeError as error:
         if not lost_contact(error):
             raise
-        _leave(world, f"stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code)
+        _end(
+            f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code
+        )
 
 
 def _against_guessing(system: System, accuracy: float) -> str:
@@ -135,6 +144,10 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     if world is not None:
         world.report_failure(message)
         message = f"rank {world.rank}: {message}"
+    _end(message, code)
+
+
+def _end(message: str, code: int) -> NoReturn:
     print(f"bertbench: {message}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(code)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from bertbench.config.scaling import scaled
 from bertbench.config.system import System
 from bertbench.errors import ConfigError, system_reason
 from bertbench.paths import SYSTEMS
@@ -32,7 +33,7 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
         _override(content, override)
     content["name"] = path.stem
     try:
-        return System.model_validate_json(json.dumps(content))
+        return scaled(System.model_validate_json(json.dumps(content)))
     except ValidationError as error:
         raise ConfigError(_explain(path, error)) from error
 
@@ -44,7 +45,10 @@ def schema() -> str:
     del properties["name"]  # the file's name says it
     content["properties"] = {
         "$schema": {"type": "string", "description": "Where editors find this schema."},
-        "extends": {"type": "string", "description": "Name of a file, without .json, that this one is laid over."},
+        "extends": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier.",
+        },
         **properties,
     }
     content["required"] = []  # a base file may leave anything to those that extend it
@@ -65,7 +69,7 @@ def _find(name_or_path: str) -> Path:
 
 
 def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """The file's content over that of the file it extends; sections merge key by key."""
+    """The file's content over that of the files it extends; sections merge key by key."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: extends itself by way of {seen[-1].name}; remove one `extends`")
     try:
@@ -76,10 +80,11 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not valid JSON: {error}; correct the file there") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: found {type(content).__name__}, expected one JSON object")
-    base = content.get("extends")
-    if base is not None:
-        content = _over(_merged(path.parent / f"{base}.json", (*seen, path.resolve())), content)
-    return {key: value for key, value in content.items() if key not in _FILE_KEYS}
+    bases = content.get("extends", [])
+    merged: dict[str, Any] = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        merged = _over(merged, _merged(path.parent / f"{base}.json", (*seen, path.resolve())))
+    return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
 
 
 def _over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:

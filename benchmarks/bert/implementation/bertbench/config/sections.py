@@ -28,6 +28,10 @@ class Launch(Section):
     """Drop the operating system's page cache before a run (needs root), as MLPerf asks of submissions."""
     timeout_s: Count = 120
     """Seconds after which a rank that hears nothing from the others gives up."""
+    bind_cores: bool = False
+    """Keep each rank to its own cores: those near its GPU, or its part of the CPU's (affinity.py). Linux only."""
+    walltime_minutes: Count = 60
+    """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
 
 
 class Model(Section):

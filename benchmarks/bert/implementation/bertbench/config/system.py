@@ -29,6 +29,11 @@ class System(Section):
     """Name of the system: the file's name without .json."""
     description: str = ""
     """What this system is for, in a line."""
+    source: str = ""
+    """Where the hyper-parameters come from: a published result, or a reference convergence point."""
+    scale_from_batch: int | None = Field(default=None, ge=1)
+    """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
+    (config/scaling.py)."""
     hardware: Hardware
     launch: Launch
     model: Model
@@ -72,6 +77,11 @@ class System(Section):
     def evaluation_interval(self) -> int:
         """Samples between evaluations."""
         return self.evaluation.interval_samples or mlperf_evaluation_interval(self.global_batch_size)
+
+    @property
+    def init_limit_minutes(self) -> int:
+        """Longest untimed initialisation: 30 minutes closed, 4 hours open (MLPerf Training rules)."""
+        return 30 if self.hardware.division == "closed" else 240
 
     @property
     def max_steps(self) -> int:
@@ -152,6 +162,20 @@ class System(Section):
             raise ValueError(
                 f"data.recipe.vocab_size {recipe.vocab_size} is larger than model.vocab_size {model.vocab_size}; "
                 "raise model.vocab_size to at least as much"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _scaling_is_adams(self) -> Self:
+        if self.scale_from_batch is None:
+            return self
+        if self.optimizer.name != "adam":
+            raise ValueError("scale_from_batch: the scaling rule holds for adam only; remove it, or use adam")
+        largest = self.scale_from_batch / (1 - min(self.optimizer.beta1, self.optimizer.beta2))
+        if self.global_batch_size > largest:
+            raise ValueError(
+                f"scale_from_batch {self.scale_from_batch}: at global batch {self.global_batch_size} a beta would be "
+                f"negative; choose a global batch of at most {int(largest)}"
             )
         return self
 

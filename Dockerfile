@@ -1,0 +1,40 @@
+# bertbench in a container whose entry point is run_and_time.sh.
+#   docker build --tag bertbench .                                                on NVIDIA's PyTorch container
+#   docker build --target cpu --tag bertbench:cpu --build-arg FROM_IMAGE_NAME=python:3.11-slim-bookworm .
+#   docker run --rm bertbench:cpu                                                 the demo
+#   docker run --rm --gpus all --ipc=host -v DATA:/data:ro -v RUNS:/runs bertbench dgxa100_n1
+# The base brings Python 3.11 or newer with venv; torch, if it has a fitting one, is used as it is (NVIDIA's has its own
+# cuDNN, NCCL and kernels), else PyTorch's is installed. PIP_INDEX_URL and the like may be given as build arguments.
+ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3
+FROM ${FROM_IMAGE_NAME} AS installed
+
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG USER_ID=1000
+
+WORKDIR /workspace/bertbench
+
+# First what changes rarely: the environment. The container's own torch stays visible in it.
+COPY pyproject.toml constraints.txt ./
+COPY benchmarks/bert/launch/requirements.py benchmarks/bert/launch/
+RUN python3 -m venv --system-site-packages .venv \
+    && .venv/bin/python benchmarks/bert/launch/requirements.py pyproject.toml > /tmp/requirements.txt \
+    && PIP_CONSTRAINT="" .venv/bin/pip install --no-cache-dir --constraint constraints.txt --requirement /tmp/requirements.txt
+
+COPY . .
+RUN .venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
+    && mkdir -p /data /runs \
+    && (getent passwd "${USER_ID}" || useradd --uid "${USER_ID}" --create-home bertbench) \
+    && chown "${USER_ID}" /data /runs
+
+ENV DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH
+USER ${USER_ID}
+# The demo's data are made of the documentation that Python carries: half a minute, and `docker run` needs no network.
+RUN bertbench data prepare --system cpu_demo
+ENTRYPOINT ["/workspace/bertbench/run_and_time.sh"]
+CMD ["cpu_demo"]
+
+FROM installed AS cpu
+
+FROM installed AS gpu

@@ -1,0 +1,123 @@
+"""`bertbench predict`: how long a run will take, and how good such forecasts are."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertbench.commands import add_system_arguments
+from bertbench.config import load_system, system_names
+from bertbench.errors import ConfigError, system_reason
+from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
+from bertbench.forecast.forecast import LIMITS, Forecast, forecast
+from bertbench.forecast.page import forecast_page
+from bertbench.forecast.step import HARDWARE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, or all that come with the project."""
+    parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
+    parser.add_argument("--gpu", choices=sorted(HARDWARE), help="forecast for this GPU instead of the system's own")
+    parser.add_argument(
+        "--validate", action="store_true",
+        help="forecast published A100 results instead, each without having seen it, and print the errors",
+    )  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the published results beside it")
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print forecasts, or how far they are off."""
+    if arguments.validate and arguments.system:
+        raise ConfigError("--validate forecasts published results; leave SYSTEM out")
+    forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
+    if arguments.html:
+        _write(arguments.html, forecast_page(forecasts, leave_one_out(), other_a100s()))
+    if arguments.validate:
+        _print_validation(arguments.json)
+    elif arguments.json:
+        rows = [_as_json(one) for one in forecasts]
+        print(json.dumps(rows[0] if arguments.system else rows, indent=2))
+    else:
+        _print_table(forecasts)
+    return 0
+
+
+def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
+    if arguments.system:
+        return [forecast(load_system(arguments.system, arguments.overrides), arguments.gpu)]
+    systems = [load_system(name, arguments.overrides) for name in system_names()]
+    gpu_systems = sorted((one for one in systems if one.launch.device == "cuda"), key=lambda one: one.world_size)
+    return [forecast(system, arguments.gpu) for system in gpu_systems]
+
+
+def _as_json(one: Forecast) -> dict[str, Any]:
+    return {
+        "system": one.system.name,
+        "gpu": one.gpu,
+        "gpus": one.system.world_size,
+        "global_batch_size": one.system.global_batch_size,
+        "samples_to_converge": round(one.samples.number),
+        "samples_source": one.samples.source,
+        "predicted_min": round(one.minutes, 4),
+        "seconds": {part: round(value, 3) for part, value in vars(one.seconds).items()},
+        "limit": one.seconds.limit,
+    }
+
+
+def _print_table(forecasts: list[Forecast]) -> None:
+    print(f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>9}  limited by")
+    for one in forecasts:
+        system = one.system
+        print(
+            f"{system.name:<20}{system.world_size:>6} {one.gpu:<5}{system.global_batch_size:>7}"
+            f"{one.samples.number:>11,.0f}{one.minutes:>9.2f}  {LIMITS[one.seconds.limit]}"
+        )
+    if len(forecasts) == 1:
+        for part, value in vars(forecasts[0].seconds).items():
+            print(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
+        print(f"samples to converge: {forecasts[0].samples.source}")
+
+
+def _print_validation(as_json: bool) -> None:
+    held, others = leave_one_out(), other_a100s()
+    errors = [abs(one.error) for one in held]
+    if as_json:
+        result = {
+            "median_error": round(median(errors), 4),
+            "worst_error": round(max(errors), 4),
+            "systems": [_comparison(one) for one in held],
+            "others": [_comparison(one) for one in others],
+        }
+        print(json.dumps(result, indent=2))
+        return
+    for heading, rows in (("each forecast without its own row", held), ("other A100s, as if DGX A100", others)):
+        print(f"{heading}:")
+        for one in rows:
+            row = one.row
+            print(
+                f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.gpus:>5}"
+                f"{one.predicted_s / 60:>9.2f} min, published{row.seconds / 60:>9.2f}{100 * one.error:>+8.1f} %"
+            )
+    print(f"{len(held)} results: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    return {
+        "system": one.row.system,
+        "submitter": one.row.submitter,
+        "round": one.row.rounds.split(";")[0],
+        "gpus": one.row.gpus,
+        "predicted_min": round(one.predicted_s / 60, 4),
+        "published_min": round(one.row.seconds / 60, 4),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({system_reason(error)}); choose another --html") from error
+    print(f"wrote {path}", file=sys.stderr)

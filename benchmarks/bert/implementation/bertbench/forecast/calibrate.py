@@ -1,0 +1,99 @@
+"""Fit the three numbers of a `Calibration` on published A100 results, and hold forecasts against them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import median
+
+from scipy.optimize import least_squares
+
+from bertbench.forecast.convergence import samples_to_converge
+from bertbench.forecast.published import Published, published_results
+from bertbench.forecast.step import Calibration, Gpu, Work, run_seconds
+
+_START = (0.5, 0.5, 0.002)
+_LOW, _HIGH = (0.2, 0.1, 0.0), (0.9, 1.0, 0.02)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published time beside its forecast, which was made without that row."""
+
+    row: Published
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Relative: 0.1 is 10 % too long."""
+        return self.predicted_s / self.row.seconds - 1
+
+
+def fit(rows: Sequence[Published], known: Sequence[Published]) -> Calibration:
+    """Least squares of log time over `rows`; `known` tells samples to converge.
+
+    A row never tells its own samples to converge: each is forecast from the others.
+    """
+    works = [work_of(row, "a100", _without(known, row)) for row in rows]
+
+    def errors(numbers: Sequence[float]) -> list[float]:
+        calibration = Calibration(*(float(number) for number in numbers))
+        return [
+            math.log(run_seconds(work, calibration).total / row.seconds) for work, row in zip(works, rows, strict=True)
+        ]
+
+    found = least_squares(errors, _START, bounds=(_LOW, _HIGH), x_scale=_START)
+    return Calibration(*map(float, found.x))
+
+
+@cache
+def calibration(gpu: Gpu = "a100") -> Calibration:
+    """Of all 21 rows; another GPU keeps the A100s' network and waiting, and takes its own share of peak.
+
+    That share is the median of its published results on one node of 8 SXM GPUs, most of which compute in fp8.
+    """
+    rows = published_results()
+    fitted = fit([row for row in rows if row.calibrates], rows)
+    if gpu == "a100":
+        return fitted
+    own = [row for row in rows if f"{gpu.upper()}-SXM" in row.accelerator and row.gpus == 8 and row.nodes == 1]
+    shares = []
+    for row in own:
+        work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
+        parts = run_seconds(work, fitted)
+        fixed = parts.start_up + parts.communication + parts.waiting
+        shares.append(fitted.compute_share * (parts.total - fixed) / (row.seconds - fixed))
+    return replace(fitted, compute_share=median(shares))
+
+
+def leave_one_out() -> list[Comparison]:
+    """The 21 rows, each forecast by a calibration that hasn't seen it, neither its time nor its convergence."""
+    rows = published_results()
+    chosen = [row for row in rows if row.calibrates]
+    return [_compared(row, fit(_without(chosen, row), _without(rows, row)), _without(rows, row)) for row in chosen]
+
+
+def other_a100s() -> list[Comparison]:
+    """Every other A100 result, PCIe and 40 GB and small nodes included, forecast as if they were a DGX A100's."""
+    rows = published_results()
+    fitted = calibration()
+    return [
+        _compared(row, fitted, _without(rows, row))
+        for row in rows
+        if "A100" in row.accelerator and not row.calibrates and row.gpus is not None
+    ]
+
+
+def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
+    """What a published run did, its samples to converge forecast from `known`. The row must tell its GPUs."""
+    assert row.gpus is not None
+    samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
+    return Work(gpu, row.gpus, row.nodes, row.global_batch_size, samples, row.method)
+
+
+def _compared(row: Published, fitted: Calibration, known: Sequence[Published]) -> Comparison:
+    return Comparison(row, run_seconds(work_of(row, "a100", known), fitted).total)
+
+
+def _without(rows: Sequence[Published], one: Published) -> list[Published]:
+    return [row for row in rows if row is not one]

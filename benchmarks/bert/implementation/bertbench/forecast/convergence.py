@@ -1,0 +1,62 @@
+"""Samples to converge: of published runs with the same hyper-parameters, else of the reference convergence points."""
+
+import json
+import math
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from statistics import mean, median
+from typing import NamedTuple
+
+import numpy as np
+from mlperf_logging import rcp_checker
+
+from bertbench.forecast.published import Published
+
+_RULESET = "5.0.0"  # the newest with BERT
+_SAME_BATCH = 0.01  # 16,384 and 16,416 are one batch dealt to 1,024 and to 1,368 GPUs
+
+
+class Samples(NamedTuple):
+    """A number of training samples, and where it comes from."""
+
+    number: float
+    source: str
+
+
+@cache
+def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
+    """Per global batch: mean samples to converge without the extremes, and hyper-parameters; as mlperf-logging ships.
+
+    These are MLPerf's reference convergence points, measured with the reference implementation.
+    """
+    folder = Path(rcp_checker.__file__).parent
+    points = json.loads((folder / f"training_{_RULESET}" / "rcps_bert.json").read_text(encoding="utf-8"))
+    return {
+        point["BS"]: (mean(sorted(point["Epochs to converge"])[1:-1]), point["Hyperparams"])
+        for point in points.values()
+    }
+
+
+def samples_to_converge(
+    global_batch_size: int, hyper_parameters: tuple[float, ...], published: Iterable[Published]
+) -> Samples:
+    """The median of the published runs with this batch, within 1 %, and these hyper-parameters (as in `Published`).
+
+    Without any, the reference convergence points interpolated: a batch, unlike hyper-parameters, may lie between.
+    """
+    same = [
+        row.samples_to_converge
+        for row in published
+        if row.hyper_parameters
+        and math.isclose(row.global_batch_size, global_batch_size, rel_tol=_SAME_BATCH)
+        and np.allclose(row.hyper_parameters, hyper_parameters, rtol=1e-4, atol=0)
+    ]
+    if same:
+        return Samples(median(same), f"median of {len(same)} published results with these hyper-parameters")
+    points = sorted((batch, mean_samples) for batch, (mean_samples, _) in reference_points().items())
+    batches, means = zip(*points, strict=True)
+    return Samples(
+        float(np.interp(global_batch_size, batches, means)),
+        "reference convergence points (of LAMB), interpolated",
+    )

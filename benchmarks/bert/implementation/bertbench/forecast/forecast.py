@@ -1,0 +1,80 @@
+"""The forecast for a system file: how long until the target, where the time goes, what limits."""
+
+from dataclasses import dataclass
+
+from bertbench.balance.plan import Method as Balancing
+from bertbench.config import System
+from bertbench.errors import ConfigError
+from bertbench.forecast.calibrate import calibration
+from bertbench.forecast.convergence import Samples, samples_to_converge
+from bertbench.forecast.published import Batching, Method, published_results
+from bertbench.forecast.step import HARDWARE, Gpu, Seconds, Work, run_seconds
+from bertbench.model.shape import BertShape
+
+LIMITS = {
+    "start_up": "start-up: what happens once, however many GPUs there are",
+    "compute": "the GPUs' own work: more GPUs still help",
+    "imbalance": "load: GPUs wait for the one with the longest samples",
+    "communication": "communication: gradients on the wire that no computing hides",
+    "waiting": "waiting: ranks of many nodes are never quite in step",
+    "evaluation": "evaluation",
+}
+"""What it means when a part of `Seconds` is the largest."""
+
+# Methods that nobody published a result with count as the one they are closest to.
+_BATCHING: dict[Balancing, Batching] = {
+    "none": "random", "stratified": "random", "presort": "random", "stratified_presort": "stratified",
+    "global_exchange": "sorted", "packed": "packed", "planned": "planned", "planned_local": "planned",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of one run of a system."""
+
+    system: System
+    gpu: Gpu
+    samples: Samples
+    seconds: Seconds
+
+    @property
+    def minutes(self) -> float:
+        """Time to train."""
+        return self.seconds.total / 60
+
+
+def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
+    """The forecast for a system, on its own GPUs or on others.
+
+    Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind: nothing else is calibrated.
+    """
+    if system.launch.device != "cuda" or system.model.shape() != BertShape():
+        raise ConfigError(
+            f"{system.name}: doesn't train BERT-Large on GPUs; forecasts are calibrated on nothing else. Choose one of "
+            "the dgx systems, `bertbench systems` lists them"
+        )
+    kind = gpu or _kind(system)
+    options, schedule = system.optimizer, system.schedule
+    samples = samples_to_converge(
+        system.global_batch_size,
+        (
+            options.learning_rate, options.beta1, options.beta2,
+            schedule.max_steps, schedule.warmup_steps, schedule.start_warmup_step,
+        ),
+        published_results(),
+    )  # fmt: skip
+    method = Method(_BATCHING[system.data.balance], overlap=True)
+    work = Work(
+        kind, system.world_size, system.hardware.number_of_nodes, system.global_batch_size, samples.number, method
+    )
+    return Forecast(system, kind, samples, run_seconds(work, calibration(kind)))
+
+
+def _kind(system: System) -> Gpu:
+    model = system.hardware.accelerator_model_name
+    for kind in HARDWARE:
+        if kind.upper() in model:
+            return kind
+    raise ConfigError(
+        f"{system.name}: hardware.accelerator_model_name {model!r} is none of {', '.join(HARDWARE)}; give --gpu"
+    )

@@ -1,0 +1,67 @@
+"""Forecasts as a page: time against GPUs with the published points, where the time goes, forecast beside published."""
+
+import math
+from collections.abc import Sequence
+
+from bertbench.forecast.calibrate import Comparison
+from bertbench.forecast.forecast import LIMITS, Forecast
+from compliance.charts import Axis, Bar, Series, bars, scatter
+from compliance.page import page, panels, paragraph, section, table
+
+
+def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], others: Sequence[Comparison]) -> str:
+    """One self-contained HTML page; both axes of the first chart are logarithms, for 8 to 1,024 GPUs fill them."""
+    drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
+             for one in ("closed", "open")]  # fmt: skip
+    published = [
+        Series(name, [_point(c.row.gpus or 1, c.row.seconds / 60) for c in group],
+               [f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min" for c in group])
+        for name, group in (("published, calibrating", held), ("published, other A100s", others))
+    ]  # fmt: skip
+    rows = [Bar(f"{f.system.name}: {f.minutes:.2f} min", {part: value / f.seconds.total for part, value in
+            vars(f.seconds).items()}, note=f.seconds.limit) for f in forecasts]  # fmt: skip
+    return page(
+        "Time to train: forecast",
+        section(
+            "Forecasts",
+            paragraph("Minutes from run_start to run_stop. Point at a dot for its value."),
+            panels(
+                scatter("Time to train against GPUs", [*drawn, *published], Axis("log2 of the number of GPUs"),
+                        Axis("log10 of the minutes")),
+                bars("Where the time goes", rows, Axis("share of the run", 0, 1)),
+            ),
+            table(["system", "GPUs", "minutes", "samples to converge", "limited by"],
+                  [[f.system.name, f"{f.system.world_size:,}", f"{f.minutes:.2f}", f"{f.samples.number:,.0f}",
+                    LIMITS[f.seconds.limit]] for f in forecasts]),
+        ),
+        section(
+            "Held against published results",
+            paragraph("Each of these rows was forecast by a calibration that had not seen it."),
+            _comparisons(held),
+        ),
+        section(
+            "Other A100 results",
+            paragraph("Forecast as if they were DGX A100s: PCIe cards, smaller nodes and slower networks take longer."),
+            _comparisons(others),
+        ),
+    )  # fmt: skip
+
+
+def _series(name: str, forecasts: Sequence[Forecast]) -> Series:
+    return Series(
+        name,
+        [_point(f.system.world_size, f.minutes) for f in forecasts],
+        [f"{f.system.name}: {f.minutes:.2f} min" for f in forecasts],
+    )
+
+
+def _point(gpus: int, minutes: float) -> tuple[float, float]:
+    return math.log2(gpus), math.log10(minutes)
+
+
+def _comparisons(rows: Sequence[Comparison]) -> str:
+    return table(
+        ["system", "submitter", "round", "GPUs", "forecast min", "published min", "error"],
+        [[c.row.system, c.row.submitter, c.row.rounds, f"{c.row.gpus:,}", f"{c.predicted_s / 60:.2f}",
+          f"{c.row.seconds / 60:.2f}", f"{100 * c.error:+.1f} %"] for c in rows],
+    )  # fmt: skip

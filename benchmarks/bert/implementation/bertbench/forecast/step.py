@@ -1,0 +1,125 @@
+"""Seconds of a run: start-up, steps (compute, communication left exposed, waiting for the slowest), evaluations.
+
+Bytes on the wire are those of 16-bit gradients. Constants are published figures of the hardware; `Calibration` holds
+the three numbers that are fitted (calibrate.py).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from bertbench.config.system import mlperf_evaluation_interval
+from bertbench.forecast.balance import load_efficiency, mean_flops
+from bertbench.forecast.published import Method
+
+Gpu = Literal["a100", "h100", "h200"]
+
+_PARAMETERS = 336_232_258  # BERT-Large
+_GRADIENT_BYTES = 2 * _PARAMETERS
+_GPUS_PER_NODE = 8
+_BACKWARD_SHARE = 2 / 3  # of a step's FLOPs; communication can hide behind it
+_BUCKETS = 26  # DDP's 25 MB buckets of the gradient: the last one's reduction has nothing left to hide behind
+_EVALUATION_SAMPLES = 10_000
+_FORWARD_SHARE = 1 / 3
+START_UP_S = 2.9
+"""Seconds of a run that aren't steps, in the published 1,024-GPU open-division logs of v2.0."""
+
+
+class Hardware(NamedTuple):
+    """Published figures of a GPU and of the network that its DGX brings."""
+
+    peak_flops: float  # dense, 16 bit
+    nvlink: float  # bytes/s of a GPU's all-reduce inside a node, one way, as NCCL reaches it
+    network: float  # bytes/s of a GPU's network adapter, one way
+    latency: float  # seconds of one hop between nodes
+
+
+HARDWARE: dict[Gpu, Hardware] = {
+    "a100": Hardware(312e12, 230e9, 25e9, 5e-6),  # NVLink 3, InfiniBand HDR 200 Gb/s
+    "h100": Hardware(989e12, 360e9, 50e9, 5e-6),  # NVLink 4, InfiniBand NDR 400 Gb/s
+    "h200": Hardware(989e12, 360e9, 50e9, 5e-6),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What published results tell and figures of the hardware don't."""
+
+    compute_share: float
+    """Share of the GPU's peak that a balanced step reaches."""
+    network_share: float
+    """Share of the network adapters' rate that an all-reduce between nodes reaches."""
+    waiting_s: float
+    """Seconds a step that ranks wait for each other, each time the number of nodes doubles; 0 under a CUDA graph."""
+
+
+class Work(NamedTuple):
+    """What a run does."""
+
+    gpu: Gpu
+    gpus: int
+    nodes: int
+    global_batch_size: int
+    samples: float
+    method: Method
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where the time of a run goes."""
+
+    start_up: float
+    compute: float
+    imbalance: float
+    communication: float
+    waiting: float
+    evaluation: float
+
+    @property
+    def total(self) -> float:
+        """run_start to run_stop."""
+        return sum(vars(self).values())
+
+    @property
+    def limit(self) -> str:
+        """The part that costs most."""
+        return max(vars(self), key=lambda part: float(getattr(self, part)))
+
+
+def all_reduce_seconds(hardware: Hardware, gpus: int, nodes: int, network_share: float) -> float:
+    """One reduction of the whole gradient: inside nodes over NVLink, between them one rail a GPU.
+
+    Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
+    GPU's part in 2 (n - 1) hops, a tree 2 times the part in 2 log2(n) hops; the faster counts, as NCCL chooses.
+    """
+    local = gpus // nodes
+    inside = 2 * (local - 1) / local * _GRADIENT_BYTES / hardware.nvlink
+    if nodes == 1:
+        return inside
+    part = _GRADIENT_BYTES / local / (hardware.network * network_share)
+    ring = 2 * (nodes - 1) / nodes * part + 2 * (nodes - 1) * hardware.latency
+    tree = 2 * part + 2 * math.log2(nodes) * hardware.latency
+    return inside + min(ring, tree)
+
+
+def run_seconds(work: Work, calibration: Calibration) -> Seconds:
+    """The parts of the run's time."""
+    hardware, method = HARDWARE[work.gpu], work.method
+    rate = hardware.peak_flops * calibration.compute_share / mean_flops()  # samples/s of a GPU
+    per_gpu = work.global_batch_size / work.gpus
+    balanced = per_gpu / rate
+    slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))
+    reduction = all_reduce_seconds(hardware, work.gpus, work.nodes, calibration.network_share)
+    hidden = _BACKWARD_SHARE * slowest if method.overlap else 0.0
+    exposed = max(reduction / _BUCKETS, reduction - hidden)
+    waiting = 0.0 if method.graphs else calibration.waiting_s * math.log2(work.nodes)
+    steps = work.samples / work.global_batch_size
+    evaluations = work.samples / mlperf_evaluation_interval(work.global_batch_size)
+    return Seconds(
+        start_up=START_UP_S,
+        compute=steps * balanced,
+        imbalance=steps * (slowest - balanced),
+        communication=steps * exposed,
+        waiting=steps * waiting,
+        evaluation=evaluations * math.ceil(_EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
+    )

@@ -1,0 +1,177 @@
+"""Every system file against MLPerf's rules, the official checkers and the published results that it names."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from mlperf_logging.mllog import constants
+from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
+
+from bertbench.config import System, load_system, system_names
+from bertbench.config.scaling import scaled
+from bertbench.errors import ConfigError, RunError
+from bertbench.events import Clock, MlperfLog, Run, log_submission
+from bertbench.forecast.convergence import reference_points
+from bertbench.forecast.published import RESULTS
+from bertbench.world import World
+from compliance.judge import judge
+from tests.ranks import run_ranks
+
+GPU_SYSTEMS = [name for name in system_names() if name.startswith("dgx")]
+CLOSED = [name for name in GPU_SYSTEMS if load_system(name).hardware.division == "closed"]
+# MLPerf Training rules: the interval at each global batch
+INTERVALS = {448: 150_000, 768: 150_000, 1536: 150_000, 3072: 175_000, 4096: 175_000, 4608: 200_000, 16384: 325_000}
+
+
+def test_there_is_a_file_for_every_scale_that_is_promised() -> None:
+    closed = {f"dgxa100_n{nodes}" for nodes in (1, 2, 4, 8, 16, 32, 64, 128)}
+    opened = {f"dgxa100_n{nodes}_open" for nodes in (1, 8, 128)}
+    assert set(GPU_SYSTEMS) == closed | opened | {"dgxh200_n1"}
+    assert {name for name in GPU_SYSTEMS if name not in CLOSED} == opened
+
+
+@pytest.mark.parametrize("name", GPU_SYSTEMS)
+def test_a_file_follows_the_rules_of_its_division(name: str) -> None:
+    system = load_system(name)
+    nodes = int(name.split("_")[1].removeprefix("n"))
+    assert (system.world_size, system.hardware.system_name) == (8 * nodes, name)
+    assert system.evaluation_interval == INTERVALS[system.global_batch_size]
+    assert (system.evaluation.target, system.clip.max_norm) == (0.72, 1.0)
+    assert (system.model.max_positions, system.model.layers, system.model.hidden_size) == (512, 24, 1024)
+    assert system.model.checkpoint is not None
+    # a rank that hears nothing gives up, and Slurm doesn't end the job, before initialisation may have taken its time
+    assert system.launch.timeout_s < 60 * system.init_limit_minutes
+    assert system.launch.clear_caches
+    assert system.source
+    if system.hardware.division == "closed":
+        assert system.init_limit_minutes == 30
+        assert (system.optimizer.name, system.optimizer.epsilon) == ("lamb", 1e-6)
+        assert (system.schedule.end_learning_rate, system.schedule.decay_steps) == (0, None)
+        assert (system.model.hidden_dropout, system.model.attention_dropout) == (0.1, 0.1)
+        assert system.loss.normalize == "rank"
+        assert system.precision.compute in ("bf16", "fp32")
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_closed_file_can_be_judged_by_reference_convergence_points_and_trains_long_enough(name: str) -> None:
+    system, points = load_system(name), reference_points()
+    # below 448 the smallest point counts, above the largest a new one would be needed
+    assert 448 <= system.global_batch_size <= max(points)
+    nearest = min(points, key=lambda batch: abs(batch - system.global_batch_size))
+    assert system.max_steps * system.global_batch_size > 1.1 * points[nearest][0]
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_hyper_parameters_are_those_of_the_result_or_the_point_that_the_file_names(name: str) -> None:
+    system = load_system(name)
+    source = system.source
+    if "reference convergence point" in source:
+        point = reference_points()[system.global_batch_size][1]
+        expected = (
+            point["opt_base_learning_rate"], point["opt_lamb_beta_1"], point["opt_lamb_beta_2"],
+            point["opt_learning_rate_training_steps"], point["num_warmup_steps"], point["start_warmup_step"],
+        )  # fmt: skip
+        assert system.optimizer.weight_decay == point["opt_lamb_weight_decay_rate"]
+        assert f"batch {system.global_batch_size:,}" in source
+    else:
+        found = re.search(r"([\w.]+), MLPerf Training v([\d.]+); ([\d,]+) samples", source)
+        assert found is not None, source
+        row = _published(found[1], found[2])
+        expected = tuple(
+            float(row[key])
+            for key in ("learning_rate", "beta1", "beta2", "training_steps", "warmup_steps", "start_warmup_step")
+        )
+        assert int(row["global_batch_size"]) == system.global_batch_size
+        assert int(row["samples_to_converge"]) == int(found[3].replace(",", ""))
+    schedule = system.schedule
+    assert expected == (
+        system.optimizer.learning_rate, system.optimizer.beta1, system.optimizer.beta2,
+        schedule.max_steps, schedule.warmup_steps, schedule.start_warmup_step,
+    )  # fmt: skip
+
+
+def _published(system: str, ruleset: str) -> dict[str, str]:
+    with RESULTS.open(newline="") as file:
+        (row,) = [r for r in csv.DictReader(file) if r["system"] == system and ruleset in r["rounds"].split(";")]
+    return row
+
+
+def test_the_papers_run_is_the_published_one() -> None:
+    system = load_system("dgxa100_n128_open")
+    row = _published("samsung_supercomputer21_dgxa100_n128_pytorch", "2.0")
+    assert (system.global_batch_size, system.local_batch) == (16384, 16)
+    assert system.optimizer.learning_rate == pytest.approx(float(row["learning_rate"]), rel=1e-12)
+    assert (system.schedule.max_steps, system.schedule.decay_steps) == (299, 179)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("dgxa100_n1_open", 448), ("dgxa100_n8_open", 3072)])
+def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, batch: int) -> None:
+    system, paper = load_system(name), load_system("dgxa100_n128_open")
+    ratio = batch / 16384
+    assert "UNTESTED" in system.source
+    assert system.global_batch_size == batch
+    assert system.optimizer.learning_rate == pytest.approx(paper.optimizer.learning_rate * ratio**0.5)
+    assert 1 - system.optimizer.beta1 == pytest.approx((1 - 0.8003575444254268) * ratio)
+    assert 1 - system.optimizer.beta2 == pytest.approx((1 - 0.8174653681457493) * ratio)
+    assert system.optimizer.epsilon == pytest.approx(1e-9 / ratio**0.5)
+    assert system.schedule.end_learning_rate == pytest.approx(4.94549100544884e-5 * ratio**0.5)
+    for scaled_steps, steps in ((system.schedule.decay_steps, 179), (system.schedule.warmup_steps, 82)):
+        assert scaled_steps is not None
+        assert scaled_steps * batch == pytest.approx(steps * 16384, rel=0.01)
+    assert scaled(system) is system  # a configuration that a run wrote down isn't scaled again
+
+
+def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
+    with pytest.raises(ConfigError, match="holds for adam only"):
+        load_system("dgxa100_n8", ["scale_from_batch=448"])
+    with pytest.raises(ConfigError, match="at most 82066"):
+        load_system("dgxa100_n1_open", ["data.local_batch=16384"])
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_the_exported_description_passes_the_official_checker(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(load_system(name).hardware.description()))
+    valid, system_name, *_ = check_system_desc(str(path), "training", "5.0.0")
+    assert (valid, system_name) == (True, name)
+
+
+def test_a_log_with_a_files_values_passes_the_official_checker(tmp_path: Path) -> None:
+    run_ranks(1, _log_all, str(tmp_path))
+    verdicts = {path.stem: judge(path, "5.0.0") for path in tmp_path.glob("*.txt")}
+    assert set(verdicts) == set(GPU_SYSTEMS)
+    assert {name: v.findings for name, v in verdicts.items() if v.verdict != "pass"} == {}
+
+
+def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
+    (refused,) = run_ranks(1, _initialise_too_long, str(tmp_path / "log.txt"))
+    assert "the division allows 0" in refused
+
+
+def _initialise_too_long(world: World, path: str) -> str:
+    with MlperfLog(Path(path)) as log, pytest.raises(RunError) as caught, Clock(log, world, 0).init():
+        pass
+    return str(caught.value)
+
+
+def _log_all(world: World, folder: str) -> None:
+    for name in GPU_SYSTEMS:
+        system = load_system(name)
+        with MlperfLog(Path(folder) / f"{name}.txt") as log:
+            clock = Clock(log, world, system.init_limit_minutes)
+            with clock.init():
+                log.point(constants.CACHE_CLEAR, True)
+                log_submission(log, system, seed=1)
+            with clock.run(evaluation_samples=10_000) as run:
+                _log_run(system, run)
+
+
+def _log_run(system: System, run: Run) -> None:
+    first, stop = next(iter(system.blocks()))
+    with run.training(first, stop * system.global_batch_size):
+        pass
+    with run.evaluation():
+        run.measured(0.7201)
+    run.success()

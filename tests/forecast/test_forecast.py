@@ -1,0 +1,114 @@
+"""Forecasts against published results, and the parts that they are made of against hand-worked numbers."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+from bertbench.config import load_system
+from bertbench.errors import ConfigError
+from bertbench.forecast.balance import flops, load_efficiency, mean_flops
+from bertbench.forecast.calibrate import calibration, leave_one_out, other_a100s
+from bertbench.forecast.convergence import reference_points, samples_to_converge
+from bertbench.forecast.forecast import forecast
+from bertbench.forecast.published import Method, published_results
+from bertbench.forecast.step import HARDWARE, Calibration, Work, all_reduce_seconds, run_seconds
+
+
+def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
+    held = leave_one_out()
+    assert len(held) == 21
+    assert {one.row.gpus for one in held} == {8, 64, 128, 1024}
+    errors = [abs(one.error) for one in held]
+    assert median(errors) <= 0.10
+    assert max(errors) <= 0.25
+    # 103 A100 rows less these and the two whose logs don't tell how many GPUs there were
+    assert len(other_a100s()) == sum("A100" in row.accelerator for row in published_results()) - 21 - 2
+
+
+def test_a_row_left_out_is_left_out_altogether() -> None:
+    rows = [row for row in published_results() if row.system == "dgxa100_n128_ngc22.04_pytorch"]
+    (only,) = rows  # nobody else used these hyper-parameters
+    known = samples_to_converge(only.global_batch_size, only.hyper_parameters, rows)
+    unknown = samples_to_converge(only.global_batch_size, only.hyper_parameters, [])
+    assert known.number == only.samples_to_converge
+    assert unknown.number == reference_points()[4096][0]
+    (held,) = [one for one in leave_one_out() if one.row is only]
+    assert held.predicted_s != pytest.approx(forecast_seen(), rel=1e-3)
+
+
+def forecast_seen() -> float:
+    work = Work("a100", 1024, 128, 4096, 2_786_615, Method("packed", graphs=True))
+    return run_seconds(work, calibration()).total
+
+
+def test_samples_to_converge_between_reference_points_are_interpolated() -> None:
+    points = reference_points()
+    assert points[448][0] == pytest.approx(2_414_421, abs=1)
+    between = samples_to_converge((448 + 1536) // 2, (), []).number
+    assert between == pytest.approx((points[448][0] + points[1536][0]) / 2)
+
+
+def test_the_work_of_a_sample_is_that_of_bert_large_unpadded() -> None:
+    # 6 FLOPs a weight and token in training; 24 layers of 12.6 M weights: 1,812 MFLOP a token, heads add the rest
+    assert mean_flops() == pytest.approx(500e9, rel=0.005)
+    assert flops(np.array([1]))[0] == pytest.approx(1.841e9 + 0.295e6)
+
+
+def test_load_efficiency_is_higher_the_more_samples_and_the_better_dealt() -> None:
+    assert load_efficiency("padded", 8, 56) == pytest.approx(0.491, abs=0.01)
+    assert load_efficiency("random", 8, 16) == pytest.approx(0.79, abs=0.02)
+    assert load_efficiency("random", 1024, 16) == pytest.approx(0.62, abs=0.02)
+    assert load_efficiency("sorted", 1024, 2) == pytest.approx(0.85, abs=0.02)
+    assert load_efficiency("sorted", 1024, 16) > 0.99
+
+
+def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
+    a100 = HARDWARE["a100"]
+    gradient = 2 * 336_232_258
+    assert all_reduce_seconds(a100, 8, 1, 1.0) == pytest.approx(2 * 7 / 8 * gradient / 230e9)
+    between = all_reduce_seconds(a100, 16, 2, 0.5) - all_reduce_seconds(a100, 8, 1, 1.0)
+    assert between == pytest.approx(2 * 1 / 2 * gradient / 8 / 12.5e9 + 2 * 5e-6)
+    tree = 2 * gradient / 8 / 12.5e9 + 2 * 7 * 5e-6  # at 128 nodes fewer hops than the ring's 254
+    between = all_reduce_seconds(a100, 1024, 128, 0.5) - all_reduce_seconds(a100, 8, 1, 1.0)
+    assert between == pytest.approx(tree)
+
+
+def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
+    numbers = Calibration(0.5, 0.5, 0.007)
+    plain = Work("a100", 1024, 128, 16384, 3e6, Method("sorted"))
+    parts = run_seconds(plain, numbers)
+    assert parts.waiting == pytest.approx(3e6 / 16384 * 0.007 * math.log2(128))
+    hidden = run_seconds(plain._replace(method=Method("sorted", overlap=True)), numbers)
+    assert 0 < hidden.communication < 0.1 * parts.communication
+    assert run_seconds(plain._replace(method=Method("sorted", graphs=True)), numbers).waiting == 0
+
+
+def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
+    minutes = [forecast(load_system(f"dgxa100_n{nodes}")).minutes for nodes in (1, 2, 4, 8, 16, 32, 64, 128)]
+    assert minutes == sorted(minutes, reverse=True)
+    assert forecast(load_system("dgxa100_n1")).seconds.limit == "compute"
+    assert forecast(load_system("dgxa100_n1"), "h100").minutes < minutes[0] / 2
+    assert forecast(load_system("dgxh200_n1")).gpu == "h200"
+    with pytest.raises(ConfigError, match="doesn't train BERT-Large on GPUs"):
+        forecast(load_system("cpu_demo"))
+
+
+def test_the_command_prints_what_checks_read_and_draws_a_page_that_loads_nothing(tmp_path: Path) -> None:
+    page = tmp_path / "forecast.html"
+    command = [sys.executable, "-m", "bertbench", "predict", "--validate", "--json", "--html", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert len(printed["systems"]) == 21
+    assert {"system", "gpus", "predicted_min", "published_min"} <= set(printed["systems"][0])
+    assert printed["worst_error"] >= printed["median_error"] > 0
+    text = page.read_text()
+    assert "samsung_supercomputer21_dgxa100_n128_pytorch" in text
+    assert "<script" not in text
+    assert "src=" not in text

@@ -1,0 +1,163 @@
+"""run.sub under a real Slurm: two virtual nodes of two tasks, over gloo. Needs tests/slurm/install.sh."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertbench.paths import REPOSITORY
+from compliance.judge import judge
+from tests.slurm import cluster as slurm
+from tests.tiny import TINY_SYSTEM
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
+]
+ENDLESS = ("--set", "schedule.max_steps=1000000", "--set", "evaluation.interval_samples=6000000")
+RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Cluster]:
+    with slurm.running(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
+
+
+@pytest.fixture
+def system(tmp_path: Path, tiny_folder: Path) -> Path:
+    """The tests' tiny system on two nodes of two ranks; 12 samples a step are 3 a rank."""
+    path = tmp_path / "two_nodes.json"
+    hardware = {**TINY_SYSTEM["hardware"], "system_name": "two_nodes", "number_of_nodes": 2}
+    data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
+    path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "data": data}))
+    return path
+
+
+def submit(cluster: slurm.Cluster, folder: Path, system: Path, *options: str, **variables: str) -> str:
+    """Job number of a submitted run.sub."""
+    home = {"BERTBENCH_HOME": str(REPOSITORY), "LOGDIR": str(folder / "runs"), "DATADIR": "/"}
+    # run_and_time.sh takes the repository's environment, or else `python3`: here, that of the tests
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    said = cluster.call(
+        "sbatch", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--output={folder}/job.out",
+        str(RUN_SUB), str(system), *options,
+        environment={**home, "PATH": path, **variables},
+    )  # fmt: skip
+    return said.split()[-1]
+
+
+def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    reachable = ("--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400")
+    job = submit(cluster, tmp_path, system, *reachable, RUNS="2", CLEAR_CACHES="true")
+    state = cluster.wait(job, 150)
+    said = (tmp_path / "job.out").read_text()
+    assert state["JobState"] == "COMPLETED", said
+    folder = tmp_path / "runs" / "two_nodes" / "bert"
+    logs = sorted(folder.glob("result_*.txt"))
+    assert [log.name for log in logs] == ["result_0.txt", "result_1.txt"]
+    seeds = set()
+    for log in logs:
+        verdict = judge(log, "5.0.0")
+        assert (verdict.verdict, verdict.findings) == ("pass", ()), verdict
+        assert verdict.facts is not None
+        seeds.add(verdict.facts.seed)
+        text = log.read_text()
+        assert '"status": "success"' in text
+        # one event a node: CLEAR_CACHES ran there before the run
+        assert len(re.findall(r'"key": "cache_clear", "value": true', text)) == 2
+        assert json.loads((log.with_suffix("") / "run.json").read_text())["world_size"] == 4
+    assert len(seeds) == 2
+    assert not list(folder.glob(".job_*"))
+
+
+def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    job = submit(cluster, tmp_path, system, *ENDLESS)
+    folder = training(tmp_path)
+    killed = time.monotonic()
+    os.kill(process_of_rank(3, job), signal.SIGKILL)
+    state = cluster.wait(job, 60)
+    assert time.monotonic() - killed < 30
+    assert state["JobState"] == "FAILED"
+    said = (tmp_path / "job.out").read_text()
+    assert re.search(r"run failed with code \d+: .*task 3.*Killed", said), said
+    log = (folder / "result_0.txt").read_text()
+    (stop,) = [line for line in log.splitlines() if '"run_stop"' in line]
+    assert '"status": "aborted"' in stop
+    assert "task 3: Killed" in log
+
+
+def training(folder: Path) -> Path:
+    """The results' folder, once rank 0 has trained some steps."""
+    results = folder / "runs" / "two_nodes" / "bert"
+    metrics = results / "result_0" / "metrics.jsonl"
+    end = time.monotonic() + 90
+    while not (metrics.exists() and metrics.stat().st_size > 0):
+        assert time.monotonic() < end, (folder / "job.out").read_text()
+        time.sleep(0.2)
+    return results
+
+
+def test_near_the_end_of_its_wall_time_a_job_closes_its_log_and_is_queued_again(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    job = submit(cluster, tmp_path, system, *ENDLESS, REQUEUE="1")
+    folder = training(tmp_path)
+    cluster.call("scancel", "--batch", "--signal=USR1", job)
+    end = time.monotonic() + 60
+    while cluster.state(job)["Restarts"] != "1":
+        assert time.monotonic() < end, (tmp_path / "job.out").read_text()
+        time.sleep(0.3)
+    cluster.call("scancel", job)
+    (stop,) = [line for line in (folder / "result_0.txt").read_text().splitlines() if '"run_stop"' in line]
+    assert '"status": "aborted"' in stop
+    assert "was queued again" in (folder / "result_0.txt").read_text()
+
+
+def process_of_rank(rank: int, job: str) -> int:
+    wanted = {f"SLURM_PROCID={rank}".encode(), f"SLURM_JOB_ID={job}".encode()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = set((folder / "environ").read_bytes().split(b"\0"))
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if wanted <= environment and b"bertbench" in command and b"python" in command:
+            return int(folder.name)
+    raise AssertionError(f"found no process of rank {rank}")
+
+
+def test_another_number_of_tasks_than_the_system_s_is_one_error(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    job = submit(cluster, tmp_path, system, "--set", "hardware.number_of_nodes=3")
+    assert cluster.wait(job, 60)["JobState"] == "FAILED"
+    assert "4 ranks were started, two_nodes describes 6" in (tmp_path / "job.out").read_text()
+    assert not list((tmp_path / "runs").rglob("result_*.txt"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"RUNS": "no"}, "RUNS is 'no'; set it to a number"),
+        ({"BERTBENCH_HOME": "/nowhere"}, "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME"),
+        ({"CONTAINER": "podman"}, "expected none, pyxis or apptainer"),
+        ({"CONTAINER": "pyxis"}, "CONT isn't set; set it to an image"),
+    ],
+)
+def test_a_wrong_variable_is_one_error(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path, variables: dict[str, str], expected: str
+) -> None:
+    job = submit(cluster, tmp_path, system, **variables)
+    assert cluster.wait(job, 30)["ExitCode"] == "2:0"
+    assert expected in (tmp_path / "job.out").read_text()
