@@ -15,7 +15,7 @@ _SIMULATED_SAMPLES = 1 << 20
 _GPUS_OF_NODE = 8
 _VARIANTS = {
     "random": "none", "packed": "packed", "stratified": "stratified_presort", "sorted": "global_exchange",
-    "planned": "planned",
+    "planned": "planned", "planned_equal_counts": "planned_equal_counts",
 }  # fmt: skip
 
 

@@ -63,7 +63,10 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
         ),
         published_results(),
     )  # fmt: skip
-    method = Method(_BATCHING[system.data.balance], overlap=True)
+    batching = _BATCHING[system.data.balance]
+    if batching == "planned" and system.data.equal_counts:
+        batching = "planned_equal_counts"
+    method = Method(batching, overlap=True)
     work = Work(
         kind, system.world_size, system.hardware.number_of_nodes, system.global_batch_size, samples.number, method
     )

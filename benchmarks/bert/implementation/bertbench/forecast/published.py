@@ -13,7 +13,7 @@ from compliance.published import TABLE
 
 _ACCELERATORS = ("A100", "H100", "H200")
 
-Batching = Literal["random", "padded", "packed", "stratified", "sorted", "planned"]
+Batching = Literal["random", "padded", "packed", "stratified", "sorted", "planned", "planned_equal_counts"]
 
 _CALIBRATED_BY = ("NVIDIA", "Azure", "Azure-HazyResearch", "Baidu", "Samsung")
 
