@@ -89,7 +89,7 @@ def judge_stream(
 ) -> Judgement:
     """The verdict on the log in a stream that can be read again; `path` is where its system's description is sought."""
     try:
-        return _judged(path, Log(stream, str(path)), ruleset, division, strict)
+        return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
     except CannotJudge as problem:
         return _cannot_judge(path, ruleset, problem)
 

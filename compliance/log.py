@@ -4,7 +4,7 @@ The file is streamed, and what is kept of it is bounded: 200 MB of records must 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -51,8 +51,11 @@ class Log:
     Raises CannotJudge if the file can't be read safely or holds no MLPerf line.
     """
 
-    def __init__(self, stream: BinaryIO, name: str = "-") -> None:
+    def __init__(
+        self, stream: BinaryIO, name: str = "-", ruled_keys: Callable[[], frozenset[str]] | None = None
+    ) -> None:
         self._stream = stream
+        self._ruled_keys = ruled_keys
         self._counts: Counter[str] = Counter()
         self._event_text = 0
         self.events: list[Event] = []
@@ -76,7 +79,7 @@ class Log:
         return self._kept is not None
 
     def records(self) -> Iterator[Record]:
-        """All records that parse, in file order, as often as asked for."""
+        """All records that parse, in file order, as often as asked for; of a large log, those of `ruled_keys`."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -87,7 +90,7 @@ class Log:
                 continue
 
     def _read(self, name: str) -> None:
-        seen, kept_text = False, 0
+        seen, kept_text, ruled = False, 0, None
         for line, text in record_lines(self._stream, self._watch):
             seen = True
             repeated: list[str] = []
@@ -103,10 +106,15 @@ class Log:
             if record.key in _PATH_KEYS:
                 self.submission.setdefault(record.key, record)
             self._keep_event(record, len(text))
-            if self._kept is not None:
-                self._kept.append(record)
-                kept_text += len(text)
-                if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_text > _MOST_RECORD_TEXT_IN_MEMORY:
+            if self._kept is None or (ruled is not None and not _is_of(ruled, record)):
+                continue
+            self._kept.append(record)
+            kept_text += len(text)
+            if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_text > _MOST_RECORD_TEXT_IN_MEMORY:
+                if ruled is None and self._ruled_keys is not None:
+                    ruled, kept_text = self._ruled_keys(), 0
+                    self._kept = [one for one in self._kept if _is_of(ruled, one)]
+                else:
                     self._kept = None
         if not seen:
             self._stream.seek(0)
@@ -158,6 +166,10 @@ def read_events(path: Path) -> list[Event]:
     """
     with open_log(path) as log:
         return log.events
+
+
+def _is_of(keys: frozenset[str], record: Record) -> bool:
+    return isinstance(record.key, str) and record.key in keys
 
 
 def _note(notes: list[Note], line: int, reason: str) -> None:

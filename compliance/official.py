@@ -57,6 +57,13 @@ def rulesets() -> list[str]:
     return sorted(path.parent.name.removeprefix("training_") for path in _folder().glob("training_*/closed_bert.yaml"))
 
 
+@lru_cache(maxsize=1)
+def ruled_keys() -> frozenset[str]:
+    """Keys that a rule of some ruleset is about; the checker passes over records of others."""
+    files = (path for ruleset in rulesets() for path in (_folder() / f"training_{ruleset}").glob("*.yaml"))
+    return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
+
+
 @lru_cache(maxsize=64)
 def benchmarks(ruleset: str, division: str) -> frozenset[str]:
     """Benchmarks that a ruleset has rules for in a division."""
@@ -78,7 +85,7 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
     if log.broken:
         checker.put_message("Log lines had parsing errors.")
     try:
-        checker.check_loglines(_Lines(log, ruleset), f"training_{ruleset}/common.yaml")
+        checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")
     except CannotJudge:
         raise
     except Exception as error:  # the checker raises anything on logs it didn't expect  # noqa: BLE001
@@ -94,14 +101,10 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
 
 
 class _Lines:
-    """The log's records as the checker wants them: something that it can walk over again for each rule file.
+    """The log's records as the checker wants them: something that it can walk over again for each rule file."""
 
-    Of a log too large to be kept, it gets those of keys that some rule is about; it passes over others anyway.
-    """
-
-    def __init__(self, log: Log, ruleset: str) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._ruleset = ruleset
 
     def __bool__(self) -> bool:
         return any(True for _ in self._log.records())
@@ -112,7 +115,7 @@ class _Lines:
         return self._bounded()
 
     def _bounded(self) -> Any:
-        long_text, ruled = 0, _ruled_keys(self._ruleset)
+        long_text, ruled = 0, ruled_keys()
         for record in self._log.records():
             if not isinstance(record.key, str) or record.key not in ruled:
                 continue
@@ -170,12 +173,6 @@ def _folder() -> Path:
     spec = importlib.util.find_spec(_CHECKER)
     assert spec is not None and spec.origin is not None, "mlperf-logging is a dependency of this project"
     return Path(spec.origin).parent
-
-
-@lru_cache(maxsize=16)
-def _ruled_keys(ruleset: str) -> frozenset[str]:
-    files = (_folder() / f"training_{ruleset}").glob("*.yaml")
-    return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
 
 
 @lru_cache(maxsize=1)
