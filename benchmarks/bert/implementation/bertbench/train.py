@@ -56,6 +56,10 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 system.loss.normalize,
             )
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
+            communication = trainer.communication()
+            if files:
+                files.describe_communication(communication)
+            progress.say(communication.text())
 
         with clock.run(evaluation_samples=len(held_out)) as run:
             batches = load_steps(sampler, training.map_samples(), range(system.max_steps), world.rank, world.device)
@@ -63,9 +67,9 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 with run.training(first * system.global_batch_size, (stop - first) * system.global_batch_size):
                     for step in range(first, stop):
                         began = time.perf_counter()
-                        loss, norm, rate = trainer.step(step, next(batches))
+                        report = trainer.step(step, next(batches))
                         samples = (step + 1) * system.global_batch_size
-                        metrics.record(step + 1, samples, loss, rate, norm, 1e3 * (time.perf_counter() - began))
+                        metrics.record(step + 1, samples, report, 1e3 * (time.perf_counter() - began))
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()
                 with run.evaluation():
