@@ -44,7 +44,7 @@ COMMANDS = (
     Command("bench step", "measure the training step"),
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine"),
-    Command("bench optim", "measure the optimisers"),
+    Command("bench optim", "measure the optimisers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass"),
     Command("study clip", "compare clip modes by samples to target"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target"),
