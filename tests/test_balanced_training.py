@@ -34,7 +34,7 @@ def losses(world: World, system: System) -> list[float]:
     for number, step in enumerate(steps):
         own = np.concatenate([part.ids for part, _ in step.parts])
         assert sum(len(batch.tokens_T) for _, batch in step.parts) == training.lengths(own).sum()
-        answer.append(world.sum(trainer.step(number, step.parts)[0]).item())
+        answer.append(world.sum(trainer.step(number, step.parts).loss).item())
     trainer.close()
     return answer
 
@@ -51,7 +51,7 @@ def alone(world: World, systems: list[System]) -> list[list[float]]:
             ids = sampler.planner.plan(step).dealt.ids_S
             batch = gather(training.map_samples(), ids, training.lengths(ids))
             part = Part(ids, 1 / len(batch.masked_at_M), 1 / len(ids))
-            answers[-1].append(trainer.step(step, [LoadedPart(part, batch)])[0].item())
+            answers[-1].append(trainer.step(step, [LoadedPart(part, batch)]).loss.item())
         trainer.close()
     return answers
 

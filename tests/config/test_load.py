@@ -30,6 +30,11 @@ from tests.tiny import TINY_SYSTEM
         ("model.attention_heads=3", "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
         ("hardware.division=closed", "optimizer.name adam is not allowed in the closed division; use lamb"),
         ("launch.device=cuda", "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0"),
+        (
+            'communication={"compression": "powersgd", "hierarchical": true}',
+            "communication.hierarchical true does nothing for communication.compression powersgd",
+        ),
+        ("optimizer.impl=apex", "optimizer.impl apex needs launch.device cuda"),
         ("schedule.max_steps", "expected NAME=VALUE"),
         ("schedule.max_steps.x=1", "max_steps is a value, not a section"),
     ],
@@ -41,6 +46,22 @@ def test_a_bad_setting_is_one_error_that_says_what_was_found_and_what_to_do(
     path.write_text(json.dumps(TINY_SYSTEM))
     with pytest.raises(ConfigError) as caught:
         load_system(str(path), [override])
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["hardware.division=closed", "optimizer.name=lamb", "clip.mode=bucket"], "clip.mode bucket is not allowed"),
+        (["communication.compression=powersgd", "precision.compute=fp16"], "an overflow of precision.compute fp16"),
+        (["optimizer.impl=apex", "communication.compression=fp16"], "optimizer.impl apex can't skip steps"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(tmp_path: Path, overrides: list[str], expected: str) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path), overrides)
     assert expected in str(caught.value)
 
 

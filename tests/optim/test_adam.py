@@ -25,6 +25,8 @@ def test_adam_equals_torchs_adamw() -> None:
     optimizer = MultiTensorAdam(ours, AdamOptions(0.8, 0.95, 1e-6, 0.1), trust_ratio=False)
     reference = torch.optim.AdamW(theirs, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
     for _ in range(5):
+        for parameter, original in zip(ours, theirs, strict=True):
+            parameter.grad = original.grad.clone()
         optimizer.step(0.01)
         reference.step()
     for parameter, expected in zip(ours, theirs, strict=True):
@@ -74,6 +76,7 @@ def test_reset_forgets_every_step() -> None:
     twice.grad = once.grad.clone()
     optimizer = MultiTensorAdam([twice], AdamOptions(), trust_ratio=False)
     optimizer.step(0.0)
+    twice.grad = once.grad.clone()
     optimizer.reset()
     optimizer.step(0.1)
     MultiTensorAdam([once], AdamOptions(), trust_ratio=False).step(0.1)

@@ -45,7 +45,7 @@ COMMANDS = (
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
     Command("bench balance", "measure what dealing by cost is worth", "bench_balance"),
-    Command("bench optim", "measure the optimisers"),
+    Command("bench optim", "measure the optimisers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass"),
     Command("study clip", "compare clip modes by samples to target"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target"),

@@ -1,21 +1,21 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, time and load balance.
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, time and load balance.
 
-Losses and norms stay on the device until `flush`, where one all-reduce brings the global losses together. On a GPU
-that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step.
+What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
+that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step. A step
+that loss scaling skipped has no gradient norm: null.
 """
 
 import json
 import math
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 import torch
 
 from bertbench.errors import RunError
+from bertbench.trainer import StepReport
 from bertbench.world import World
-
-_FIELDS = ("step", "samples", "loss", "lr", "grad_norm", "step_ms", "load_efficiency")
 
 
 class Metrics:
@@ -24,29 +24,12 @@ class Metrics:
     def __init__(self, path: Path | None, world: World) -> None:
         self._world = world
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
-        self._losses: list[torch.Tensor] = []
-        self._norms: list[torch.Tensor] = []
-        self._rows: list[dict[str, float]] = []
+        self._steps: list[tuple[int, int, StepReport, float, float]] = []
         self.last_loss = math.nan
 
-    def record(
-        self,
-        step: int,
-        samples: int,
-        loss: torch.Tensor,
-        lr: float,
-        grad_norm: torch.Tensor,
-        step_ms: float,
-        load_efficiency: float,
-    ) -> None:
-        """One step: `loss` is this rank's share, the shares of all ranks add up to the loss.
-
-        Raises RunError as `flush` does.
-        """
-        self._losses.append(loss)
-        self._norms.append(grad_norm)
-        row = {"step": step, "samples": samples, "lr": lr, "step_ms": round(step_ms, 3)}
-        self._rows.append({**row, "load_efficiency": round(load_efficiency, 4)})
+    def record(self, step: int, samples: int, report: StepReport, step_ms: float, load_efficiency: float) -> None:
+        """One step; raises RunError as `flush` does."""
+        self._steps.append((step, samples, report, step_ms, load_efficiency))
         if self._world.device.type == "cpu":
             self.flush()
 
@@ -55,23 +38,38 @@ class Metrics:
 
         Raises RunError on all ranks if a loss is not finite.
         """
-        if not self._rows:
+        if not self._steps:
             return
-        losses = self._world.sum(torch.stack(self._losses)).tolist()
-        norms = torch.stack(self._norms).tolist()
-        for row, loss, norm in zip(self._rows, losses, norms, strict=True):
+        reports = [report for _, _, report, _, _ in self._steps]
+        summed = self._world.sum(torch.stack([torch.stack((report.loss, report.clipped)) for report in reports]))
+        rates, norms, scales = (
+            _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
+        )
+        for (step, samples, _, step_ms, load_efficiency), (loss, clipped), rate, norm, scale in zip(
+            self._steps, summed.tolist(), rates, norms, scales, strict=True
+        ):
+            line = {
+                "step": step,
+                "samples": samples,
+                "loss": _digits(loss),
+                "lr": _digits(rate),
+                "grad_norm": _digits(norm) if math.isfinite(norm) else None,
+                "clipped": round(clipped / self._world.size, 6),
+                "step_ms": round(step_ms, 3),
+                "load_efficiency": round(load_efficiency, 4),
+                **({} if scale is None else {"loss_scale": scale}),
+            }
             if self._file:
-                line = {**row, "loss": _digits(loss), "lr": _digits(row["lr"]), "grad_norm": _digits(norm)}
-                self._file.write(json.dumps({field: line[field] for field in _FIELDS}) + "\n")
+                self._file.write(json.dumps(line) + "\n")
             if not math.isfinite(loss):
                 raise RunError(
-                    f"the loss of step {row['step']} is {loss}; "
+                    f"the loss of step {step} is {loss}; "
                     "lower optimizer.learning_rate or lengthen schedule.warmup_steps"
                 )
+            self.last_loss = loss
         if self._file:
             self._file.flush()
-        self.last_loss = losses[-1]
-        self._losses, self._norms, self._rows = [], [], []
+        self._steps = []
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +79,11 @@ class Metrics:
     ) -> None:
         if self._file:
             self._file.close()
+
+
+def _read(values: list[Any]) -> list[Any]:
+    """Values of one kind, tensors brought to the host at once."""
+    return torch.stack(values).tolist() if isinstance(values[0], torch.Tensor) else values
 
 
 def _digits(value: float) -> float:

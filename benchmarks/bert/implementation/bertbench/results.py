@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import torch
 
 from bertbench.config import System
 from bertbench.errors import RunError, system_reason
+from bertbench.optim.traffic import Communication
 from bertbench.paths import REPOSITORY
 from bertbench.world import available_cores
 
@@ -47,6 +48,10 @@ class ResultFiles:
             raise RunError(
                 f"{self.folder}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
             ) from error
+
+    def describe_communication(self, communication: Communication) -> None:
+        """Write how gradients travel: the bucket table and the bytes of a step."""
+        _write(self.folder / "communication.json", asdict(communication))
 
     def discard(self) -> None:
         """Remove the log and its folder: of a run that never started."""

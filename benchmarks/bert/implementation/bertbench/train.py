@@ -53,6 +53,10 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
             sampler = make_sampler(system, training, seed)
             exchange = make_exchange(system, sampler, world)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
+            communication = trainer.communication()
+            if files:
+                files.describe_communication(communication)
+            progress.say(communication.text())
 
         with clock.run(evaluation_samples=len(held_out)) as run:
             batches = load_steps(
@@ -63,10 +67,10 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                     for step in range(first, stop):
                         began = time.perf_counter()
                         loaded = next(batches)
-                        loss, norm, rate = trainer.step(step, loaded.parts)
+                        report = trainer.step(step, loaded.parts)
                         samples = (step + 1) * system.global_batch_size
                         step_ms = 1e3 * (time.perf_counter() - began)
-                        metrics.record(step + 1, samples, loss, rate, norm, step_ms, loaded.load_efficiency)
+                        metrics.record(step + 1, samples, report, step_ms, loaded.load_efficiency)
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()
                 with run.evaluation():

@@ -4,9 +4,9 @@ Shapes: as in model/bert.py.
 """
 
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
-from torch import distributed
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,14 +16,34 @@ from bertbench.data.batch import synthetic
 from bertbench.data.loader import LoadedPart
 from bertbench.data.sampler import Part
 from bertbench.model.bert import Bert, Scores
-from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.reduce import clip_after, gradient_norm, sum_bucket
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.reduce import Reducer
+from bertbench.optim.scaler import LossScaler
+from bertbench.optim.state import Scalar
+from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.paths import weights_file
 from bertbench.precision import computing
 from bertbench.seeding import derive
 from bertbench.world import World
 
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
+
+
+class StepReport(NamedTuple):
+    """What a step says of itself; tensors are on the device."""
+
+    loss: torch.Tensor
+    """This rank's share: those of all ranks add up to the loss."""
+    norm: torch.Tensor
+    """Norm of the reduced gradient, before `clip.mode: after` clips it; not finite if the step was skipped."""
+    rate: Scalar
+    """The learning rate."""
+    clipped: torch.Tensor
+    """Share of this rank's clipping decisions, one or one a bucket, that made something smaller."""
+    loss_scale: torch.Tensor | None
+    """The factor on the loss in this step; None without loss scaling."""
 
 
 class Trainer:
@@ -38,37 +58,83 @@ class Trainer:
         else:
             load_weights(weights_file(system.model.checkpoint), self.model)
         self.model.to(world.device)
-        self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
-        self._parallel.register_comm_hook(distributed.group.WORLD, sum_bucket)
-        self.optimizer = MultiTensorAdam(
-            self.model.parameters(),
+        self._parameters = list(self.model.parameters())
+        communication = system.communication
+        self._parallel = DistributedDataParallel(
+            self.model, gradient_as_bucket_view=True, bucket_cap_mb=communication.bucket_mb
+        )
+        self._scaler = (
+            LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None
+        )
+        self._reducer = Reducer(
+            system.clip.mode,
+            system.clip.max_norm,
+            world.size,
+            bucket_sum(communication.options(), world.ranks.local_size),
+            None if self._scaler is None else self._scaler.scale,
+        )
+        self._reducer.attach(self._parallel)
+        self.optimizer, self._arithmetic = build_optimizer(
+            self.model,
             system.optimizer.options(),
             trust_ratio=system.optimizer.name == "lamb",
-            fused=self.model.fused_parameters(),
+            impl=system.optimizer.impl,
+            sharded=system.optimizer.sharded,
         )
         self._schedule = system.learning_rate
+        if self._scaler is not None:  # the host doesn't know how many steps were taken
+            rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
+            self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
         self._warm_up(seed)
         torch.manual_seed(derive(seed, "dropout", world.rank))
 
-    def step(self, number: int, parts: list[LoadedPart]) -> tuple[torch.Tensor, torch.Tensor, float]:
-        """Take step `number`, counted from 0.
+    def communication(self) -> Communication:
+        """How gradients travel and are used: what a run says of it and keeps."""
+        options = self._system.communication.options()
+        return Communication(
+            clip=self._system.clip.mode,
+            compression=options.compression,
+            bucket_elements=self._reducer.buckets,
+            bytes_per_step=bytes_per_step([parameter.shape for parameter in self._parameters], options),
+            optimizer_arithmetic=self._arithmetic,
+        )
 
-        Returns this rank's share of the loss and the gradient's norm, both on the device, and the learning rate.
-        """
+    def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
+        """Take step `number`, counted from 0."""
         loss = torch.zeros((), device=self._world.device)
         for place, part in enumerate(parts, start=1):
             last = place == len(parts)
             with nullcontext() if last else self._parallel.no_sync():
                 part_loss = self._loss(part)
-                part_loss.backward()
+                (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
-        clip = self._system.clip
-        parameters = self.model.parameters()
-        norm = clip_after(parameters, clip.max_norm) if clip.mode == "after" else gradient_norm(parameters)
-        rate = self._schedule.rate(number)
-        self.optimizer.step(rate)
+        report = self._update(number, loss, self._reducer.finish())
         self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
-        return loss, norm, rate
+        return report
+
+    def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
+        """Update the weights from the reduced gradient; nothing here is read back from the device."""
+        clip, scaler = self._system.clip, self._scaler
+        norm = gradient_norm(self._parameters)
+        if scaler is not None:
+            scale = scaler.scale.clone()
+            norm /= scale
+        factor = None
+        if clip.mode == "after":
+            factor = after_coefficient(norm, clip.max_norm)
+            clipped = (norm > clip.max_norm).float()
+        elif clipped is None:
+            clipped = torch.zeros_like(norm)
+        if scaler is None:
+            rate = self._schedule.rate(number)
+            self.optimizer.step(rate, factor)
+            return StepReport(loss, norm, rate, clipped, None)
+        taken = norm.isfinite()  # of the reduced gradient: all ranks find the same
+        device_rate = torch.take(self._rates, scaler.taken)
+        unscale = scale.reciprocal() if factor is None else factor / scale
+        self.optimizer.step(device_rate, torch.where(taken, unscale, 0), taken.float())
+        scaler.update(taken)
+        return StepReport(loss, norm, device_rate, clipped, scale)
 
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
         """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
@@ -96,6 +162,9 @@ class Trainer:
             self.step(0, [loaded] * system.data.gradient_accumulation_steps)
         self.model.load_state_dict(weights)
         self.optimizer.reset()
+        self._reducer.reset()
+        if self._scaler is not None:
+            self._scaler.reset()
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""

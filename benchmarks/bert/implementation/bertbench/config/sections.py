@@ -1,4 +1,4 @@
-"""The sections of a system file: launch, model, data, loss, optimizer, schedule, clip, evaluation, precision."""
+"""The sections of a system file, but for the hardware description."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,14 @@ from bertbench.balance.plan import Method
 from bertbench.config.section import Section
 from bertbench.data.samples import SampleOptions
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import AdamOptions, OptimizerName
+from bertbench.optim.options import (
+    AdamOptions,
+    ClipMode,
+    Compression,
+    Implementation,
+    OptimizerName,
+    ReduceOptions,
+)
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -144,6 +151,10 @@ class Optimizer(Section):
     beta2: Fraction = 0.999
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    impl: Implementation = "torch"
+    """`apex`: NVIDIA apex's FusedLAMB or FusedAdam, which their PyTorch container brings."""
+    sharded: bool = False
+    """ZeRO-1: every rank keeps the optimizer state of its share of the parameters only; the result is the same."""
 
     def options(self) -> AdamOptions:
         """The part that stays fixed during a run, as the optimiser takes it."""
@@ -166,9 +177,29 @@ class Schedule(Section):
 class Clip(Section):
     """Gradient clipping."""
 
-    mode: Literal["none", "after"] = "after"
-    """`after`: the reduced gradient, by its global norm."""
+    mode: ClipMode = "after"
+    """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
+    `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Communication(Section):
+    """How gradients travel between ranks."""
+
+    compression: Compression = "none"
+    """`fp16`, `bf16`: half the bytes; `powersgd`: low-rank factors of each gradient matrix."""
+    powersgd_rank: Count = 4
+    """Rank of PowerSGD's factors."""
+    powersgd_start_step: Annotated[int, Field(ge=2)] = 10
+    """Steps that are summed in full before PowerSGD starts."""
+    bucket_mb: Annotated[float, Field(gt=0)] | None = None
+    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
+    hierarchical: bool = False
+    """Sum within each node first, then across nodes."""
+
+    def options(self) -> ReduceOptions:
+        """The part that the reduction takes."""
+        return ReduceOptions(self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical)
 
 
 class Evaluation(Section):
@@ -187,5 +218,8 @@ class Evaluation(Section):
 class Precision(Section):
     """Number formats."""
 
-    compute: Literal["fp32", "bf16"] = "fp32"
+    compute: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32."""
+    initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
+    """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
+    the ranks' means. Too high, and the first steps overflow and are skipped."""

@@ -10,7 +10,18 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
 from bertbench.config.section import Section
-from bertbench.config.sections import Clip, Data, Evaluation, Launch, Loss, Model, Optimizer, Precision, Schedule
+from bertbench.config.sections import (
+    Clip,
+    Communication,
+    Data,
+    Evaluation,
+    Launch,
+    Loss,
+    Model,
+    Optimizer,
+    Precision,
+    Schedule,
+)
 from bertbench.optim.schedule import Schedule as LearningRate
 
 
@@ -42,6 +53,7 @@ class System(Section):
     optimizer: Optimizer
     schedule: Schedule
     clip: Clip = Clip()
+    communication: Communication = Communication()
     evaluation: Evaluation = Evaluation()
     precision: Precision = Precision()
 
@@ -103,6 +115,11 @@ class System(Section):
             start_warmup_step=self.schedule.start_warmup_step,
             decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
         )
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients pass through fp16, so that steps may overflow and be skipped."""
+        return self.precision.compute == "fp16" or self.communication.compression == "fp16"
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""
@@ -186,9 +203,36 @@ class System(Section):
                 f"optimizer.name {self.optimizer.name} is not allowed in the closed division; use lamb, or set "
                 "hardware.division to open"
             )
+        if self.hardware.division == "closed" and self.clip.mode not in ("after", "before"):
+            raise ValueError(
+                f"clip.mode {self.clip.mode} is not allowed in the closed division; use after or before, or set "
+                "hardware.division to open"
+            )
         if self.launch.device == "cuda" and self.hardware.accelerators_per_node != self.launch.ranks_per_node:
             raise ValueError(
                 f"launch.ranks_per_node {self.launch.ranks_per_node} differs from hardware.accelerators_per_node "
                 f"{self.hardware.accelerators_per_node}; a CUDA system runs one rank a GPU, make them equal"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _communication_fits(self) -> Self:
+        communication, impl = self.communication, self.optimizer.impl
+        if communication.compression == "powersgd" and communication.hierarchical:
+            raise ValueError(
+                "communication.hierarchical true does nothing for communication.compression powersgd, which makes its "
+                "own all-reduces; leave one of them out"
+            )
+        if communication.compression == "powersgd" and self.precision.compute == "fp16":
+            raise ValueError(
+                "communication.compression powersgd carries errors from step to step, and an overflow of "
+                "precision.compute fp16 would never leave them; use bf16 or fp32"
+            )
+        if impl == "apex" and self.scales_loss:
+            raise ValueError(
+                "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; "
+                "set optimizer.impl to torch, or use bf16"
+            )
+        if impl == "apex" and self.launch.device == "cpu":
+            raise ValueError("optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch")
         return self

@@ -66,7 +66,7 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
     batching = _BATCHING[system.data.balance]
     if batching == "planned" and system.data.equal_counts:
         batching = "planned_equal_counts"
-    method = Method(batching, overlap=True)
+    method = Method(batching, overlap=system.clip.mode != "before")
     work = Work(
         kind, system.world_size, system.hardware.number_of_nodes, system.global_batch_size, samples.number, method
     )

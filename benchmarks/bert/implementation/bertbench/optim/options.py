@@ -1,9 +1,12 @@
-"""Hyper-parameters of the optimisers: plain numbers, so that reading a system file doesn't load torch."""
+"""Choices of optimiser and gradient reduction: plain values, so that reading a system file doesn't load torch."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 OptimizerName = Literal["adam", "lamb"]
+Implementation = Literal["torch", "apex"]
+ClipMode = Literal["none", "after", "before", "bucket"]
+Compression = Literal["none", "fp16", "bf16", "powersgd"]
 
 
 @dataclass(frozen=True)
@@ -14,3 +17,16 @@ class AdamOptions:
     beta2: float = 0.999
     epsilon: float = 1e-6
     weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class ReduceOptions:
+    """How gradients travel between ranks."""
+
+    compression: Compression = "none"
+    powersgd_rank: int = 4
+    """Rank of the matrices that PowerSGD sends in place of a gradient matrix."""
+    powersgd_start_step: int = 10
+    """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
+    hierarchical: bool = False
+    """Sum within each node first, then across nodes."""

@@ -1,0 +1,109 @@
+"""`bench optim`: a step of LAMB beside one of torch's fused AdamW, on BERT's parameters.
+
+Both optimisers update the same weights from the same gradients and take turns; medians count. Gradients are drawn anew
+before every step, untimed, and clipping's global norm is left out.
+"""
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.foreach import foreach_step
+from bertbench.optim.fused import CompilerMissing, FusedStep
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.state import Step
+from bertbench.progress import Progress
+
+_WARMUP = 2  # the first steps touch memory for the first time
+
+
+@dataclass(frozen=True)
+class OptimizerTimes:
+    """Medians in milliseconds a step."""
+
+    parameters: int
+    adamw_fused_ms: float
+    lamb_ms: float
+    lamb_foreach_ms: float | None
+    """The same LAMB in torch's multi-tensor operations: what is left without a compiler."""
+    peak_memory_gb: float
+    """The process's largest resident set; on a GPU, its largest allocation."""
+    lamb_arithmetic: str
+    threads: int
+
+
+def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, progress: Progress) -> OptimizerTimes:
+    """Time `rounds` steps of each optimiser in turn; `foreach` measures the fallback too, with moments of its own."""
+    with torch.device("meta"):
+        model = Bert(shape)
+    model.to_empty(device=device)
+    parameters = list(model.parameters())
+    generator = torch.Generator(device).manual_seed(1)
+    for parameter in parameters:
+        parameter.detach().normal_(0.0, 0.02, generator=generator)
+        parameter.grad = torch.empty_like(parameter)
+    step, arithmetic = _lamb_step(device, progress)
+    fused = model.fused_parameters()
+    adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
+    lamb = MultiTensorAdam(parameters, AdamOptions(), True, fused, step)
+    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": lambda: lamb.step(1e-4)}
+    if foreach:
+        plain = MultiTensorAdam(parameters, AdamOptions(), True, fused, foreach_step)
+        arms["lamb_foreach"] = lambda: plain.step(1e-4)
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(_WARMUP + rounds):
+        for name, take in arms.items():
+            _draw_gradients(parameters, generator)
+            times[name].append(_milliseconds(take, device))
+        progress.update(number + 1, _WARMUP + rounds, f"round {number + 1} of {_WARMUP + rounds}")
+    medians = {name: round(statistics.median(values[_WARMUP:]), 3) for name, values in times.items()}
+    return OptimizerTimes(
+        parameters=sum(parameter.numel() for parameter in parameters),
+        adamw_fused_ms=medians["adamw_fused"],
+        lamb_ms=medians["lamb"],
+        lamb_foreach_ms=medians.get("lamb_foreach"),
+        peak_memory_gb=round(_peak_memory(device) / 1e9, 3),
+        lamb_arithmetic=arithmetic,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _lamb_step(device: torch.device, progress: Progress) -> tuple[Step, str]:
+    progress.say("compiling LAMB's passes")
+    try:
+        return FusedStep(device, trust_ratio=True), "passes fused by torch.compile"
+    except CompilerMissing as error:
+        progress.say(f"LAMB falls back to torch's multi-tensor operations: {error}")
+        return foreach_step, f"torch's multi-tensor operations ({error})"
+
+
+def _draw_gradients(parameters: list[nn.Parameter], generator: torch.Generator) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None
+        parameter.grad.normal_(0.0, 1e-3, generator=generator)
+
+
+def _milliseconds(take: Callable[[], object], device: torch.device) -> float:
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    wait()
+    began = time.perf_counter()
+    take()
+    wait()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def _peak_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

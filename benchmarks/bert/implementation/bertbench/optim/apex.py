@@ -1,0 +1,75 @@
+"""NVIDIA apex's FusedLAMB and FusedAdam behind our optimizer's interface. They need CUDA.
+
+apex is part of NVIDIA's PyTorch containers; the package that pip knows as `apex` is another project.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from bertbench.errors import ConfigError
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
+
+_NO_CLIP = 1e30  # FusedLAMB always clips; our gradient comes clipped
+
+
+class ApexAdam:
+    """apex's FusedAdam; with `trust_ratio`, its FusedLAMB. The same formulas as MultiTensorAdam, in apex's kernels.
+
+    Raises ConfigError where NVIDIA's apex is not installed.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        options: AdamOptions,
+        trust_ratio: bool,
+        fused: Mapping[torch.Tensor, int],
+    ) -> None:
+        try:
+            optimizers = importlib.import_module("apex.optimizers")
+            self._class = optimizers.FusedLAMB if trust_ratio else optimizers.FusedAdam
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"optimizer.impl apex: found no NVIDIA apex ({error}); run in NVIDIA's PyTorch container "
+                "(nvidia/pytorch in their catalogue NGC), which brings it, or set optimizer.impl to torch"
+            ) from error
+        matrices, vectors = matrices_and_vectors(parameters)
+        self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, {})]
+        # apex knows parameters only: make one of each logical tensor, on the same memory
+        self._parameters = [[nn.Parameter(weight) for weight in tensors.weights] for tensors in self._tensors]
+        self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
+        if trust_ratio:
+            self._settings["max_grad_norm"] = _NO_CLIP
+        self._decays = (options.weight_decay, 0.0)  # FusedLAMB leaves out the trust ratio where there is no decay
+        self.reset()
+
+    @torch.no_grad()
+    def step(
+        self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
+    ) -> None:
+        """Update every parameter; see `state.Optimizer`. apex can't skip a step without asking the device."""
+        assert taken is None, "the configuration refuses loss scaling with apex"
+        for tensors, parameters in zip(self._tensors, self._parameters, strict=True):
+            gradients = tensors.gradients()
+            if coefficient is not None and gradients:
+                torch._foreach_mul_(gradients, coefficient)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+
+    def reset(self) -> None:
+        """Forget all steps, as if the optimizer were new; after a warm-up."""
+        self._optimizer = self._class(
+            [
+                {"params": parameters, "weight_decay": decay}
+                for parameters, decay in zip(self._parameters, self._decays, strict=True)
+                if parameters
+            ],
+            **self._settings,
+        )

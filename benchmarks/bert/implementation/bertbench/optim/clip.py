@@ -1,0 +1,50 @@
+"""Gradient clipping, before the reduction or after it.
+
+Let clip(x, c) = x * min(1, c / |x|), with the Euclidean norm. The loss is divided by the global batch's counts, so the
+backward pass of rank r of R leaves a contribution d_r, and G = d_1 + ... + d_R is the gradient. What data-parallel
+training usually calls a rank's gradient is g_r = R d_r, and G is the mean of those. With c the largest norm:
+
+    none      G
+    after     clip(G, c)
+    before    mean over r of clip(g_r, c)                 = sum over r of clip(d_r, c / R)
+    bucket    for each of the B buckets b that gradients travel in:
+              mean over r of clip(g_r[b], c / sqrt(B))    = sum over r of clip(d_r[b], c / (R sqrt(B)))
+
+`before` needs a rank's whole gradient, so nothing can travel while the backward pass runs. `bucket` needs what is
+about to travel only, and keeps the same promise: B parts of norm at most c / sqrt(B) make a whole of norm at most c
+(arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient that is small enough everywhere.
+With gradient accumulation, d_r is the sum over the rank's parts. With loss scale S, buffers hold S d_r and limits are
+S times as large. What is not finite stays so: inf times 0 is NaN, and NaN spreads over the buffer, so that after the
+reduction every rank sees it.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from bertbench.optim.state import Scalar
+
+
+def contribution_limit(max_norm: float, ranks: int, buckets: int = 1) -> float:
+    """Largest norm of what one rank contributes to one of `buckets` buckets, c / (R sqrt(B))."""
+    return max_norm / (ranks * math.sqrt(buckets))
+
+
+@torch.no_grad()
+def clip_together(tensors: list[torch.Tensor], limit: Scalar) -> torch.Tensor:
+    """Scale tensors in place so that their joint norm is at most `limit`; returns 1 on the device if it was above."""
+    norm = nn.utils.get_total_norm(tensors, foreach=True)
+    torch._foreach_mul_(tensors, (limit / norm).clamp(max=1))
+    return (norm > limit).float()
+
+
+def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
+    """The factor that clips a gradient of that norm, as torch's clip_grad_norm_ computes it."""
+    return (max_norm / (norm + 1e-6)).clamp(max=1)
+
+
+@torch.no_grad()
+def gradient_norm(parameters: list[nn.Parameter]) -> torch.Tensor:
+    """Global norm of the gradient, on the device."""
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)

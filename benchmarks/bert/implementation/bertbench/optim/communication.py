@@ -1,0 +1,143 @@
+"""How the sum of one bucket over the ranks is formed: in full, compressed, or node by node.
+
+Every sum answers with a future of the bucket's own buffer (torch's fake process group gives futures without a value)
+and leaves the sum in it. All of it is a sum, not DDP's mean: see clip.py.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Protocol
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+from bertbench.optim.options import Compression, ReduceOptions
+
+_FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+TensorFuture = torch.futures.Future[torch.Tensor]
+SumTensor = Callable[[torch.Tensor], TensorFuture]
+
+
+class BucketSum(Protocol):
+    """Sums buckets over the ranks."""
+
+    def __call__(self, bucket: GradBucket) -> TensorFuture:
+        """Start the sum of one bucket, in place."""
+
+    def reset(self) -> None:
+        """Forget what former steps left behind; after a warm-up."""
+
+
+def done(buffer: torch.Tensor) -> TensorFuture:
+    """A future of what is there already."""
+    future: TensorFuture = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
+    future.set_result(buffer)
+    return future
+
+
+def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
+    """The sum that the options describe, for ranks that stand `local_size` to a node, node after node.
+
+    Every rank must call this at the same time: it may build process groups.
+    """
+    if options.compression == "powersgd":
+        return PowerSgdSum(options)
+    return PlainSum(
+        _FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum
+    )
+
+
+def flat_sum(buffer: torch.Tensor) -> TensorFuture:
+    """One all-reduce over all ranks."""
+    work = distributed.all_reduce(buffer, async_op=True)
+    return work.get_future().then(lambda _: buffer)
+
+
+class PlainSum:
+    """The sum of every element, in the gradients' own format or in half the bytes.
+
+    fp16 travels divided by the number of ranks, so that a sum of many stays in range, as in torch's own fp16 hook;
+    torch's bf16 hook refuses gloo.
+    """
+
+    def __init__(self, compressed: torch.dtype | None, sum_tensor: SumTensor) -> None:
+        self._format = compressed
+        self._sum_tensor = sum_tensor
+
+    def __call__(self, bucket: GradBucket) -> TensorFuture:
+        """Start the sum of one bucket, in place."""
+        buffer = bucket.buffer()
+        if self._format is None:
+            return self._sum_tensor(buffer)
+        divisor = distributed.get_world_size() if self._format == torch.float16 else 1
+        compressed = torch.div(buffer, divisor, out=torch.empty_like(buffer, dtype=self._format))
+        return self._sum_tensor(compressed).then(lambda _: buffer.copy_(compressed).mul_(divisor))
+
+    def reset(self) -> None:
+        """Nothing stays from step to step."""
+
+
+class HierarchicalSum:
+    """Scatter the sum within each node, add the pieces up across nodes, gather within the node.
+
+    Of a buffer of n bytes, each of a node's L ranks sends n / L between nodes, where a flat ring passes all of it
+    through every link. On CUDA the three calls follow each other on a stream of their own; gloo waits for each.
+    """
+
+    def __init__(self, local_size: int) -> None:
+        rank, size = distributed.get_rank(), distributed.get_world_size()
+        self._local_size = local_size
+        self._within = self._across = distributed.group.WORLD
+        for first in range(0, size, local_size):
+            ranks = list(range(first, first + local_size))
+            group = distributed.new_group(ranks)
+            self._within = group if rank in ranks else self._within
+        for local_rank in range(local_size):
+            ranks = list(range(local_rank, size, local_size))
+            group = distributed.new_group(ranks)
+            self._across = group if rank in ranks else self._across
+        self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
+
+    def __call__(self, buffer: torch.Tensor) -> TensorFuture:
+        """Sum over all ranks, in place."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+            pieces = torch.nn.functional.pad(buffer, (0, -buffer.numel() % self._local_size))
+            piece = pieces.new_empty(pieces.numel() // self._local_size)
+            distributed.reduce_scatter(piece, list(pieces.chunk(self._local_size)), group=self._within)
+            distributed.all_reduce(piece, group=self._across)
+            distributed.all_gather(list(pieces.chunk(self._local_size)), piece, group=self._within)
+            buffer.copy_(pieces[: buffer.numel()])
+            return done(buffer)
+
+
+class PowerSgdSum:
+    """torch's PowerSGD hook (Vogels et al. 2019): low-rank factors travel, what they miss is added to the next step.
+
+    torch's hook waits for the device itself when it decompresses.
+    """
+
+    def __init__(self, options: ReduceOptions) -> None:
+        self._options = options
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the errors and factors of former steps, and count steps anew."""
+        self._state = PowerSGDState(
+            distributed.group.WORLD,
+            matrix_approximation_rank=self._options.powersgd_rank,
+            start_powerSGD_iter=self._options.powersgd_start_step,
+            orthogonalization_epsilon=1e-8,  # a gradient of zeros, of an embedding not used, would give NaN
+        )
+
+    def __call__(self, bucket: GradBucket) -> TensorFuture:
+        """Sum over all ranks, in place and nearly."""
+        ranks = distributed.get_world_size()
+        mean = powerSGD_hook(self._state, bucket)
+        if bucket.buffer().is_cuda:
+            return mean.then(lambda future: future.value().mul_(ranks))
+        # the hook's later all-reduces start in gloo's threads, where buckets could overtake each other: one at a time
+        return done(mean.wait().mul_(ranks))

@@ -1,0 +1,107 @@
+"""A step of Adam or LAMB as passes that torch.compile fuses: Adam goes through memory once, LAMB twice.
+
+LAMB needs the second pass because a tensor's update has to be whole before its norm is known; the update is left in
+the gradient's buffer, so neither pass needs memory of its own. A pass takes one flat tensor of any size: one
+compilation serves all, and on a CPU the second pass still finds most tensors in the cache.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
+
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.state import Scalar, State, StepScalars
+
+
+class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not a person's mistake
+    """torch.compile can't work here; the message says why, in a line."""
+
+
+class _Tensors(NamedTuple):
+    """One logical tensor, flat."""
+
+    weight: Tensor
+    gradient: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class _Numbers(NamedTuple):
+    """What is compiled in, and what changes from step to step and so has to be a tensor."""
+
+    options: tuple[float, float, float, float]
+    rate: Tensor
+    correction1: Tensor
+    correction2: Tensor
+    coefficient: Tensor
+    taken: Tensor
+
+
+class FusedStep:
+    """Does what `foreach.foreach_step` does; making one compiles, which takes some 10 s.
+
+    Raises CompilerMissing if the device's compiler is not there: g++ for a CPU, Triton for a GPU.
+    """
+
+    def __init__(self, device: torch.device, trust_ratio: bool) -> None:
+        self._adam = _fuse(_adam)
+        self._lamb_first, self._lamb_second = _fuse(_lamb_first), _fuse(_lamb_second)
+        tried = State(*([torch.zeros(97, device=device)] for _ in State._fields))
+        try:
+            self(tried, AdamOptions(), 0.0, trust_ratio, StepScalars(0.0, 1.0, 1.0, None, None))
+        except TorchDynamoException as error:
+            raise CompilerMissing(str(error).splitlines()[0]) from error
+
+    def __call__(
+        self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
+    ) -> None:
+        """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up."""
+        device = state.weights[0].device
+        numbers = _Numbers(
+            (options.beta1, options.beta2, options.epsilon, decay),
+            *(_tensor(1.0 if scalar is None else scalar, device) for scalar in scalars),
+        )
+        for tensors in map(_Tensors, *state):
+            if trust_ratio:
+                squares = self._lamb_first(tensors, numbers)
+                self._lamb_second(tensors.weight, tensors.gradient, *squares, numbers.rate)
+            else:
+                self._adam(tensors, numbers)
+
+
+def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
+    # one size for all, and no pool of compiling processes on every rank for two small kernels
+    return torch.compile(function, dynamic=True, fullgraph=True, options={"compile_threads": 1})
+
+
+def _tensor(scalar: Scalar, device: torch.device) -> Tensor:
+    # torch.tensor would wait for a GPU
+    return scalar.float() if isinstance(scalar, Tensor) else torch.full((), scalar, device=device)
+
+
+def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
+    """Advance the moments; returns m / (sqrt(v) + eps) + weight_decay * w."""
+    weight, gradient, first, second = tensors
+    beta1, beta2, epsilon, decay = numbers.options
+    gradient = gradient * numbers.coefficient
+    first.copy_(torch.where(numbers.taken > 0, first.lerp(gradient, 1 - beta1), first))
+    second.copy_(torch.where(numbers.taken > 0, second * beta2 + gradient.square() * (1 - beta2), second))
+    return first / numbers.correction1 / ((second / numbers.correction2).sqrt() + epsilon) + decay * weight
+
+
+def _adam(tensors: _Tensors, numbers: _Numbers) -> None:
+    tensors.weight.sub_(_update(tensors, numbers) * numbers.rate)
+
+
+def _lamb_first(tensors: _Tensors, numbers: _Numbers) -> tuple[Tensor, Tensor]:
+    tensors.gradient.copy_(_update(tensors, numbers))
+    return tensors.weight.square().sum(), tensors.gradient.square().sum()
+
+
+def _lamb_second(weight: Tensor, update: Tensor, weight_squares: Tensor, update_squares: Tensor, rate: Tensor) -> None:
+    known = (weight_squares > 0) & (update_squares > 0)
+    ratio = torch.where(known, (weight_squares / update_squares).sqrt(), 1.0)
+    weight.sub_(update * (rate * ratio))

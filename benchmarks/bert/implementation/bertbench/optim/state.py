@@ -1,0 +1,92 @@
+"""What an optimiser is to the rest, and what a step of Adam or LAMB works on."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from bertbench.optim.options import AdamOptions
+
+# Biases and LayerNorm parameters have one dimension; everything else is a matrix.
+_MATRIX_DIMENSIONS = 2
+
+Scalar = float | torch.Tensor
+"""A number, or a tensor without dimensions whose value the host doesn't know."""
+
+
+class Optimizer(Protocol):
+    """Updates parameters from their gradients; what stood in the gradients is used up."""
+
+    def step(
+        self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
+    ) -> None:
+        """Take one step with the gradient times `coefficient`.
+
+        `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, whatever the gradients hold.
+        It is None in a run that skips nothing. No value is read back from the device.
+        """
+
+    def reset(self) -> None:
+        """Forget all steps, as if the optimiser were new; after a warm-up."""
+
+
+class State(NamedTuple):
+    """Equally long lists of flat tensors: at one place of all lists stands one logical tensor."""
+
+    weights: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+    firsts: list[torch.Tensor]
+    seconds: list[torch.Tensor]
+
+
+class StepScalars(NamedTuple):
+    """What changes from step to step."""
+
+    learning_rate: Scalar
+    """0 in a step that is skipped."""
+    correction1: Scalar
+    """1 - beta1 ** t, where t counts the steps taken."""
+    correction2: Scalar
+    coefficient: torch.Tensor | None
+    """Factor on the gradient, finite; 0 in a step that is skipped."""
+    taken: torch.Tensor | None
+    """1, or 0 in a step that is skipped; None in a run that skips nothing."""
+
+
+Step = Callable[[State, AdamOptions, float, bool, StepScalars], None]
+"""(state, options, weight decay, whether a trust ratio scales the updates, scalars): one step of all tensors."""
+
+
+def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The trained parameters that get weight decay and a trust ratio, and those that don't."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    return (
+        [parameter for parameter in trained if parameter.dim() >= _MATRIX_DIMENSIONS],
+        [parameter for parameter in trained if parameter.dim() < _MATRIX_DIMENSIONS],
+    )
+
+
+class LogicalTensors:
+    """Parameters as flat logical tensors on the same memory, which they must not leave.
+
+    `fused` says how many logical tensors a parameter holds along its first dimension, where it isn't one.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
+        self._parameters = parameters
+        self._parts = [fused.get(parameter, 1) for parameter in parameters]
+        self.weights = self._flat([parameter.detach() for parameter in parameters])
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients of `weights`; all parameters must have one."""
+        gradients = []
+        for parameter in self._parameters:
+            assert parameter.grad is not None, "every trained parameter takes part in every step"
+            gradients.append(parameter.grad)
+        return self._flat(gradients)
+
+    def _flat(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [
+            part for tensor, parts in zip(tensors, self._parts, strict=True) for part in tensor.view(-1).chunk(parts)
+        ]

@@ -1,0 +1,51 @@
+"""What travels between ranks in a step: plain arithmetic, without torch."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bertbench.optim.options import ClipMode, Compression, ReduceOptions
+
+_GRADIENT_BYTES = 4  # fp32
+_POWERSGD_LEAST_SAVING = 2  # torch's hook leaves a tensor alone unless its factors are less than half of it
+
+
+def bytes_per_step(shapes: Iterable[Sequence[int]], options: ReduceOptions) -> int:
+    """Bytes that one rank contributes to the sums of one step, for parameters of these shapes.
+
+    A ring all-reduce over R ranks sends 2 (R - 1) / R times as many over each link. PowerSGD: once it has started.
+    """
+    if options.compression == "powersgd":
+        return _GRADIENT_BYTES * sum(_powersgd_elements(shape, options.powersgd_rank) for shape in shapes)
+    width = _GRADIENT_BYTES if options.compression == "none" else _GRADIENT_BYTES // 2
+    return width * sum(math.prod(shape) for shape in shapes)
+
+
+def _powersgd_elements(shape: Sequence[int], rank: int) -> int:
+    """An n x m matrix travels as factors n x r and r x m; what has more dimensions is n x the rest."""
+    rows, whole = shape[0], math.prod(shape)
+    columns = whole // rows
+    factors = (rows + columns) * min(rows, columns, rank)
+    return factors if factors * _POWERSGD_LEAST_SAVING < whole else whole
+
+
+@dataclass(frozen=True)
+class Communication:
+    """How the gradients of a run travel and are used."""
+
+    clip: ClipMode
+    compression: Compression
+    bucket_elements: tuple[int, ...]
+    """Elements of each bucket, in the order in which they travel."""
+    bytes_per_step: int
+    """What one rank hands over."""
+    optimizer_arithmetic: str
+
+    def text(self) -> str:
+        """All of it in a line."""
+        sizes = [_GRADIENT_BYTES * elements / 2**20 for elements in self.bucket_elements]
+        return (
+            f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
+            f"compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
+            f"optimizer: {self.optimizer_arithmetic}"
+        )

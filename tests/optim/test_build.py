@@ -1,0 +1,46 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertbench.errors import ConfigError
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.optim import build
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.options import AdamOptions
+from bertbench.world import World
+from tests.ranks import run_ranks
+
+TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
+def test_apex_where_it_is_not_is_one_error_that_names_the_container() -> None:
+    with pytest.raises(ConfigError, match=r"found no NVIDIA apex .*; run in NVIDIA's PyTorch container"):
+        build.build_optimizer(Bert(TINY), AdamOptions(), True, "apex", sharded=False)
+
+
+def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apex").mkdir()
+    (tmp_path / "apex" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="found no NVIDIA apex"):
+        build.build_optimizer(Bert(TINY), AdamOptions(), False, "apex", sharded=False)
+
+
+def test_where_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
+    texts = run_ranks(2, arithmetic_without_a_compiler_on_rank_1)
+    assert all("torch's multi-tensor operations, 3 to 5 times slower" in text for text in texts)
+    assert "another rank has no compiler" in texts[0]
+    assert "No working C++ compiler found" in texts[1]
+
+
+def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:
+    build._FUSED_FROM = 1
+    no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False} if world.rank == 1 else {}
+    with torch._inductor.config.patch(no_compiler):
+        optimizer, text = build.build_optimizer(Bert(TINY), AdamOptions(), False, "torch", sharded=False)
+    assert isinstance(optimizer, MultiTensorAdam)
+    return text

@@ -1,0 +1,164 @@
+"""Every clip mode on real gloo ranks, against its definition computed in one process with plain tensors."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.options import ClipMode, ReduceOptions
+from bertbench.optim.reduce import Reducer
+from bertbench.world import World
+from tests.ranks import run_ranks
+
+BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer
+PARTS = 3  # of gradient accumulation
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def loss_of(model: nn.Module, rank: int, part: int) -> torch.Tensor:
+    """Each rank's gradient is about a third of the one before, so that some are clipped and some aren't."""
+    inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
+    return model(inputs).square().sum() / (13 * 3**rank)
+
+
+def reduced(
+    world: World, mode: ClipMode, max_norm: float, scale: float | None, options: ReduceOptions
+) -> tuple[list[float], tuple[int, ...], float | None]:
+    """The flat gradient, last layer first, of a step in DDP after two of warm-up, so that buckets are the real ones."""
+    model = small_model()
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=BUCKET_MB)
+    factor = None if scale is None else torch.tensor(scale)
+    reducer = Reducer(mode, max_norm, world.size, bucket_sum(options, world.ranks.local_size), factor)
+    reducer.attach(parallel)
+    for _ in range(3):
+        parallel.zero_grad(set_to_none=False)
+        for part in range(PARTS):
+            with parallel.no_sync() if part < PARTS - 1 else torch.enable_grad():
+                (loss_of(parallel, world.rank, part) * (scale or 1.0)).backward()
+        share = reducer.finish()
+    parameters = list(model.parameters())
+    norm = gradient_norm(parameters) / (scale or 1.0)
+    coefficient = after_coefficient(norm, max_norm) if mode == "after" else 1.0
+    gradient = flat(parameters) * coefficient / (scale or 1.0)
+    del parallel
+    return gradient.tolist(), reducer.buckets, None if share is None else share.item()
+
+
+def flat(parameters: list[nn.Parameter]) -> torch.Tensor:
+    """Gradients in the order in which they become ready, which is that of DDP's buckets: from the last layer back."""
+    return torch.cat([parameter.grad.view(-1) for parameter in reversed(parameters)])
+
+
+def clip(vector: torch.Tensor, limit: float) -> torch.Tensor:
+    return vector * min(1.0, limit / vector.norm().item())
+
+
+def defined(mode: ClipMode, max_norm: float, ranks: int, buckets: tuple[int, ...]) -> tuple[torch.Tensor, list[float]]:
+    """The mode's gradient by its definition, flat in the order of the buckets, and each rank's share clipped."""
+    own = []  # a rank's gradient as data-parallel training has it: of its mean loss, here ranks times its contribution
+    for rank in range(ranks):
+        model = small_model()
+        (ranks * sum(loss_of(model, rank, part) for part in range(PARTS))).backward()
+        own.append(flat(list(model.parameters())))
+    if mode == "after":
+        return clip(torch.stack(own).mean(0), max_norm), []
+    if mode == "none":
+        return torch.stack(own).mean(0), []
+    pieces, limit = ([sum(buckets)], max_norm) if mode == "before" else (buckets, max_norm / math.sqrt(len(buckets)))
+    split = [gradient.split(list(pieces)) for gradient in own]
+    shares = [sum(piece.norm().item() > limit for piece in parts) / len(pieces) for parts in split]
+    return torch.stack([torch.cat([clip(piece, limit) for piece in parts]) for parts in split]).mean(0), shares
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_mode_is_what_its_definition_says(ranks: int) -> None:
+    modes: list[ClipMode] = ["none", "after", "before", "bucket"]
+    for mode, answers in zip(modes, zip(*run_ranks(ranks, all_modes, modes), strict=True), strict=True):
+        (gradient, buckets, _), (scaled, _, _) = answers[0]
+        expected, shares = defined(mode, 3.5 * ranks, ranks, buckets)
+        assert len(buckets) > 2
+        for found in (gradient, scaled):
+            torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-5, atol=1e-6)
+        assert [share for (_, _, share), _ in answers if share is not None] == pytest.approx(shares)
+        assert mode in ("none", "after") or {0.0} < set(shares), "some are clipped and some aren't"
+        assert mode != "bucket" or any(0 < share < 1 for share in shares)
+
+
+def all_modes(world: World, modes: list[ClipMode]) -> list[Any]:
+    """Each mode as it is, and with a loss scale."""
+    return [
+        tuple(reduced(world, mode, 3.5 * world.size, scale, ReduceOptions()) for scale in (None, 1024.0))
+        for mode in modes
+    ]
+
+
+def test_what_is_not_finite_on_one_rank_survives_every_clip_on_all_ranks() -> None:
+    for mode, *finite in zip(("before", "bucket"), *run_ranks(2, finite_after_overflow), strict=True):
+        assert finite == [False, False], mode
+
+
+def finite_after_overflow(world: World) -> list[bool]:
+    """For each mode, whether the reduced gradient is finite where one element on rank 1 wasn't."""
+    found = []
+    for mode in ("before", "bucket"):
+        module = nn.Linear(5, 3)
+        parallel = DistributedDataParallel(module, gradient_as_bucket_view=True)
+        reducer = Reducer(mode, 1.0, world.size, bucket_sum(ReduceOptions(), 2), None)
+        reducer.attach(parallel)
+        loss = parallel(torch.ones(2, 5)).sum()
+        if world.rank == 1:
+            loss = loss + module.bias[0] * torch.inf
+        loss.backward()
+        reducer.finish()
+        found.append(bool(torch.isfinite(gradient_norm(list(module.parameters())))))
+        del parallel
+    return found
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations of torch that run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        self.names.append(function._schema.name)
+        return function(*arguments, **(named or {}))
+
+
+def test_the_hook_reads_nothing_back_from_the_device() -> None:
+    for seen in run_ranks(2, operations_of_a_step):
+        for names in seen:
+            assert "c10d::allreduce_" in names, "the hook was watched"
+            assert "aten::linalg_vector_norm" in names or "aten::_foreach_norm" in names, "it clipped"
+            assert "aten::_local_scalar_dense" not in names  # what .item() and a condition on a tensor call
+
+
+def operations_of_a_step(world: World) -> list[list[str]]:
+    """Operations of a backward pass and its reduction, for modes and compressions that are ours."""
+    seen = []
+    for mode, options in (
+        ("before", ReduceOptions()), ("bucket", ReduceOptions()), ("bucket", ReduceOptions("bf16")),
+        ("bucket", ReduceOptions("fp16")), ("bucket", ReduceOptions(hierarchical=True)),
+    ):  # fmt: skip
+        parallel = DistributedDataParallel(small_model(), gradient_as_bucket_view=True, bucket_cap_mb=BUCKET_MB)
+        reducer = Reducer(mode, 1.0, world.size, bucket_sum(options, 2), torch.tensor(8.0))
+        reducer.attach(parallel)
+        loss = loss_of(parallel, world.rank, 0)
+        with Operations() as operations:
+            loss.backward()
+            reducer.finish()
+        seen.append(operations.names)
+        del parallel
+    return seen

@@ -1,0 +1,93 @@
+"""Each way to sum a gradient over real gloo ranks, against the plain sum."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.optim.communication import PowerSgdSum, bucket_sum
+from bertbench.optim.options import ReduceOptions
+from bertbench.optim.reduce import Reducer
+from bertbench.optim.traffic import bytes_per_step
+from bertbench.world import World
+from tests.ranks import run_ranks
+
+WAYS = {
+    "none": ReduceOptions(),
+    "fp16": ReduceOptions("fp16"),
+    "bf16": ReduceOptions("bf16"),
+    "hierarchical": ReduceOptions(hierarchical=True),
+    "bf16, hierarchical": ReduceOptions("bf16", hierarchical=True),
+    "powersgd": ReduceOptions("powersgd", powersgd_rank=3, powersgd_start_step=2),
+}
+# of the largest element: fp16 keeps 11 bits, bf16 8, and a sum of four rounds four times
+TOLERANCE = {"none": 1e-6, "hierarchical": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "bf16, hierarchical": 2e-2,
+             "powersgd": 1e-3}  # fmt: skip
+SHAPES = ((19, 23), (19,), (29, 19), (29,))
+
+
+class Sent(TorchDispatchMode):
+    """Bytes that go into all-reduces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function._schema.name == "c10d::allreduce_":
+            self.bytes += sum(tensor.nbytes for tensor in arguments[0])
+        return function(*arguments, **(named or {}))
+
+
+def sums(world: World) -> dict[str, tuple[float, bool, int]]:
+    """For each way: its error against the largest element, whether ranks agree, bytes sent. Two nodes of two ranks."""
+    found = {}
+    for name, options in WAYS.items():
+        model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
+        parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=1000 / 2**20)
+        way = bucket_sum(options, local_size=2)
+        reducer = Reducer("none", 1.0, world.size, way, None)
+        reducer.attach(parallel)
+        generator = torch.Generator().manual_seed(world.rank)
+        for _ in range(3):  # PowerSGD begins with the third
+            parallel.zero_grad(set_to_none=False)
+            # multiples of one input: gradient matrices have at most rank 2, so PowerSGD's rank 3 finds them exactly
+            loss = parallel(torch.randn(2, 1, generator=generator) * torch.linspace(-1, 1, 23)).square().sum()
+            own = torch.cat(
+                [g.view(-1) for g in torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)]
+            )
+            with Sent() as sent:
+                loss.backward()
+                reducer.finish()
+        got = torch.cat([parameter.grad.view(-1) for parameter in model.parameters()])
+        distributed.all_reduce(own)
+        copies = [torch.empty_like(got) for _ in range(world.size)]
+        distributed.all_gather(copies, got)
+        error = ((got - own).abs().max() / own.abs().max()).item()
+        if isinstance(way, PowerSgdSum):  # its factors travel in threads of gloo, where `Sent` may not see them
+            matrices = (*way._state.p_memory_dict.values(), *way._state.q_memory_dict.values())
+            sent.bytes = sum(matrix.nbytes for matrix in matrices) + 4 * (19 + 29)  # and the biases in full
+        found[name] = (error, all(torch.equal(got, copy) for copy in copies), sent.bytes)
+        del parallel
+    return found
+
+
+def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
+    for found in run_ranks(4, sums):
+        for name, (error, alike, sent) in found.items():
+            assert alike, name
+            assert error < TOLERANCE[name], name
+            expected = bytes_per_step(SHAPES, WAYS[name])
+            if WAYS[name].hierarchical:  # between nodes each of two ranks sends half, padded to a whole element
+                assert sent == pytest.approx(expected / 2, abs=4 * len(SHAPES))
+            else:
+                assert sent == expected, name
+        assert found["none"][2] == 4 * (19 * 23 + 19 + 29 * 19 + 29)
+
+
+def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
+    # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
+    assert bytes_per_step([(100, 50), (6, 5), (7,)], ReduceOptions("powersgd", powersgd_rank=4)) == 4 * (600 + 30 + 7)
