@@ -21,7 +21,7 @@ from bertbench.progress import Progress
 
 _SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # of the longest sequence
 _SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, as so many longest sequences
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
