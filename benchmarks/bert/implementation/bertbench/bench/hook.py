@@ -4,22 +4,19 @@ Both models live in the same ranks and take steps on the same batch in turn, now
 that whatever else the machine does falls on both.
 """
 
-import os
-import socket
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import torch
 
+from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
 from bertbench.data.batch import synthetic
 from bertbench.data.loader import LoadedPart
 from bertbench.data.sampler import Part
 from bertbench.trainer import Trainer
-from bertbench.world import join
+from bertbench.world import World
 
 
 @dataclass(frozen=True)
@@ -34,36 +31,26 @@ class HookCost:
 
 def measure(sum_only: System, bucket_clip: System, steps: int) -> HookCost:
     """Take `steps` steps of both systems, which differ in clip.mode only, on as many local CPU ranks as they have."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = sum_only.world_size
-    with ProcessPoolExecutor(ranks, mp_context=get_context("spawn")) as processes:
-        running = [processes.submit(_rank, rank, port, sum_only, bucket_clip, steps) for rank in range(ranks)]
-        costs = [one.result() for one in running]
-    return costs[0]
+    cost: HookCost = on_ranks(sum_only.world_size, _on_rank, sum_only, bucket_clip, steps)
+    return cost
 
 
-def _rank(rank: int, port: int, sum_only: System, bucket_clip: System, steps: int) -> HookCost:
-    size = str(sum_only.world_size)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    with join("cpu", sum_only.launch.timeout_s) as world:
-        trainers = [Trainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
-        generator = torch.Generator().manual_seed(rank)
-        size_of_batch, model = sum_only.local_batch, sum_only.model
-        batch = synthetic(size_of_batch, model.max_positions, model.vocab_size, generator)
-        weights = (1 / (world.size * len(batch.masked_at_M)), 1 / (world.size * size_of_batch))
-        loaded = [LoadedPart(Part(torch.arange(size_of_batch).numpy(), *weights), batch)]
-        times: list[list[float]] = [[], []]
-        for number in range(steps):
-            pairs = list(zip(trainers, times, strict=True))
-            for trainer, own in pairs if number % 2 else reversed(pairs):
-                began = time.perf_counter()
-                trainer.step(number, loaded)
-                own.append(1e3 * (time.perf_counter() - began))
-        for trainer in trainers:
-            trainer.close()
+def _on_rank(world: World, sum_only: System, bucket_clip: System, steps: int) -> HookCost:
+    trainers = [Trainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
+    generator = torch.Generator().manual_seed(world.rank)
+    size_of_batch, model = sum_only.local_batch, sum_only.model
+    batch = synthetic(size_of_batch, model.max_positions, model.vocab_size, generator)
+    weights = (1 / (world.size * len(batch.masked_at_M)), 1 / (world.size * size_of_batch))
+    loaded = [LoadedPart(Part(torch.arange(size_of_batch).numpy(), *weights), batch)]
+    times: list[list[float]] = [[], []]
+    for number in range(steps):
+        pairs = list(zip(trainers, times, strict=True))
+        for trainer, own in pairs if number % 2 else reversed(pairs):
+            began = time.perf_counter()
+            trainer.step(number, loaded)
+            own.append(1e3 * (time.perf_counter() - began))
+    for trainer in trainers:
+        trainer.close()
     plain, clipping = (statistics.median(own) for own in times)
     cost = statistics.median(clip / plain - 1 for plain, clip in zip(*times, strict=True))
     return HookCost(round(plain, 3), round(clipping, 3), round(cost, 4))
