@@ -174,7 +174,7 @@ class _AsCuda(TorchFunctionMode):
             arguments = (arguments[0].float(), *arguments[1:])
         options = options or {}
         if function is functional.dropout and options["p"] > 0:
-            return torch.native_dropout(*arguments, options["p"], options["training"])[0]
+            return torch.native_dropout(arguments[0], options["p"], options["training"])[0]
         return function(*arguments, **options)
 
 
