@@ -30,6 +30,7 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
         build.build_optimizer(Bert(TINY), AdamOptions(), False, "apex", sharded=False)
 
 
+@pytest.mark.slow
 def test_where_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
     texts = run_ranks(2, arithmetic_without_a_compiler_on_rank_1)
     assert all("torch's multi-tensor operations, 3 to 5 times slower" in text for text in texts)

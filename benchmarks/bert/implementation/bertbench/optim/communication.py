@@ -73,7 +73,12 @@ class PlainSum:
             return self._sum_tensor(buffer)
         divisor = distributed.get_world_size() if self._format == torch.float16 else 1
         compressed = torch.div(buffer, divisor, out=torch.empty_like(buffer, dtype=self._format))
-        return self._sum_tensor(compressed).then(lambda _: buffer.copy_(compressed).mul_(divisor))
+
+        def restore(_: TensorFuture) -> torch.Tensor:
+            buffer.copy_(compressed)
+            return buffer if divisor == 1 else buffer.mul_(divisor)
+
+        return self._sum_tensor(compressed).then(restore)
 
     def reset(self) -> None:
         """Nothing stays from step to step."""
@@ -104,6 +109,7 @@ class HierarchicalSum:
         """Sum over all ranks, in place."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())
+            buffer.record_stream(self._stream)
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
             pieces = torch.nn.functional.pad(buffer, (0, -buffer.numel() % self._local_size))
             piece = pieces.new_empty(pieces.numel() // self._local_size)
