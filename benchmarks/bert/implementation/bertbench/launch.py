@@ -23,15 +23,14 @@ TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
 
 
-def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
-    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
+def agent_of(system: System) -> elastic_launch:
+    """What starts a process for each rank of this machine when it is called with words for Python.
 
-    However the ranks end, the log at `files.log` is closed: a run that had started ends with run_stop, one that
-    had not leaves no log.
+    It raises ChildFailedError if a rank ends with another code than 0, SignalException if it is told to stop.
     """
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told below, in a line
-    agent = elastic_launch(
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told by the callers
+    return elastic_launch(
         LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -44,6 +43,15 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         ),
         sys.executable,
     )
+
+
+def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
+    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
+
+    However the ranks end, the log at `files.log` is closed: a run that had started ends with run_stop, one that
+    had not leaves no log.
+    """
+    agent = agent_of(system)
     reason = None
     try:
         agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))

@@ -9,20 +9,18 @@ import os
 import secrets
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
-from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
+from bertbench.rank import as_rank
 from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
 from bertbench.train import check_weights, open_data, train
-from bertbench.world import World, join, lost_contact
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -97,36 +95,21 @@ def rank_options(arguments: argparse.Namespace) -> list[str]:
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
-    """This process is one rank. A failure leaves word for the others and ends the process at once."""
-    world: World | None = None
-    try:
-        if ranks.size != system.world_size:
-            raise RunError(
-                f"{ranks.size} ranks were started, {system.name} describes {system.world_size}; "
-                "start as many, or set hardware.number_of_nodes and launch.ranks_per_node"
-            )
-        with join(system.launch.device, system.launch.timeout_s, system.launch.bind_cores) as world:
-            seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
-            files = _reserved(system, arguments) if world.leads else None
-            if files:
-                files.describe(system, seed)
-            if ranks.local_rank == 0:
-                for difference in differences(system.hardware):
-                    print(f"warning: {difference}", file=sys.stderr)
-            with RunProgress(system, enabled=world.leads) as progress:
-                progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
-                ended = train(system, world, seed, files, progress)
-                progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
-                progress.say(_against_guessing(system, ended.accuracy))
-        return 0 if ended.reason is None else TARGET_MISSED
-    except BertbenchError as error:
-        _leave(world, str(error), error.exit_code)
-    except RuntimeError as error:
-        if not lost_contact(error):
-            raise
-        _end(
-            f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})", RunError.exit_code
-        )
+    """This process is one rank."""
+    with as_rank(system, ranks) as world:
+        seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+        files = _reserved(system, arguments) if world.leads else None
+        if files:
+            files.describe(system, seed)
+        if ranks.local_rank == 0:
+            for difference in differences(system.hardware):
+                print(f"warning: {difference}", file=sys.stderr)
+        with RunProgress(system, enabled=world.leads) as progress:
+            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            ended = train(system, world, seed, files, progress)
+            progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
+            progress.say(_against_guessing(system, ended.accuracy))
+    return 0 if ended.reason is None else TARGET_MISSED
 
 
 def _against_guessing(system: System, accuracy: float) -> str:
@@ -137,17 +120,3 @@ def _against_guessing(system: System, accuracy: float) -> str:
         f"accuracy {accuracy:.4f}; always guessing the most frequent token, {guess.token!r}, scores "
         f"{guess.accuracy:.4f}: {accuracy / guess.accuracy:.1f} times as much"
     )
-
-
-def _leave(world: World | None, message: str, code: int) -> NoReturn:
-    """End this process without waiting for collectives that the other ranks will never enter."""
-    if world is not None:
-        world.report_failure(message)
-        message = f"rank {world.rank}: {message}"
-    _end(message, code)
-
-
-def _end(message: str, code: int) -> NoReturn:
-    print(f"bertbench: {message}", file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    os._exit(code)

@@ -1,0 +1,105 @@
+"""`bertbench plan SYSTEM`: rehearse a run without its machine."""
+
+import argparse
+import json
+from typing import Any
+
+from bertbench.commands import add_system_arguments
+from bertbench.config import load_system
+from bertbench.rehearsal.rehearsal import Rehearsal, evaluation_share, evaluation_steps, rehearsal
+from bertbench.rehearsal.steps import STEPS
+
+_MIB = 2**20
+_GRADIENT_BYTES = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system and one of its ranks."""
+    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to rehearse (default 0)")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan and its problems; 1 with --strict if there are any, else 0."""
+    plan = rehearsal(load_system(arguments.system, arguments.overrides), arguments.rank)
+    if arguments.json:
+        print(json.dumps(_as_json(plan), indent=2))
+    else:
+        print("\n".join(_lines(plan)))
+    return int(arguments.strict and bool(plan.problems))
+
+
+def _as_json(plan: Rehearsal) -> dict[str, Any]:
+    system, rehearsed, steps = plan.system, plan.rehearsed, plan.steps
+    return {
+        "system": system.name,
+        "gpus": system.world_size,
+        "rank": plan.rank,
+        "global_batch_size": system.global_batch_size,
+        "parameters": rehearsed.parameters,
+        "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
+        "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
+        "training_activations_gb": round(rehearsed.activation_bytes / 1e9, 3),
+        "bucket_elements": list(rehearsed.bucket_elements),
+        "bytes_per_step": rehearsed.bytes_per_step,
+        "link_bytes_per_step": plan.link_bytes_per_step,
+        "lengths_from": steps.source,
+        "load_efficiency": round(steps.load_efficiency, 4),
+        "tokens_per_step": {
+            "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
+            "most": int(steps.tokens.max()),
+        },
+        "samples_per_step": {"least": int(steps.samples.min()), "most": int(steps.samples.max())},
+        "evaluation_interval_samples": system.evaluation_interval,
+        "evaluation_steps": evaluation_steps(system),
+        "evaluation_samples_per_rank": evaluation_share(plan.evaluation_samples, system.world_size),
+        "max_steps": system.max_steps,
+        "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
+        "expected_samples": None if plan.forecast is None else round(plan.forecast.samples.number),
+        "problems": plan.problems,
+    }  # fmt: skip
+
+
+def _lines(plan: Rehearsal) -> list[str]:
+    system, rehearsed, steps = plan.system, plan.rehearsed, plan.steps
+    memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
+    after, share = evaluation_steps(system), evaluation_share(plan.evaluation_samples, system.world_size)
+    lines = [
+        f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
+        f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}; in training activations "
+        f"{rehearsed.activation_bytes / 1e9:.2f}",
+        f"plan        {steps.samples.min()} to {steps.samples.max()} samples, {steps.tokens.min():,} to "
+        f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
+        f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        f"gradients   {rehearsed.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
+        f"of a ring; {len(rehearsed.bucket_elements)} buckets:",
+        *_bucket_table(rehearsed.bucket_elements),
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(after)}; "
+        f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
+    ]
+    if plan.forecast is None:
+        lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
+    else:
+        lines.append(
+            f"walltime    {plan.forecast.minutes:.2f} minutes, {plan.forecast.samples.number:,.0f} samples expected; "
+            f"{system.launch.walltime_minutes} minutes granted"
+        )
+    return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _bucket_table(elements: tuple[int, ...]) -> list[str]:
+    """Runs of buckets of nearly one size are a line."""
+    lines, first = [], 0
+    for last, size in enumerate(elements):
+        following = elements[last + 1] if last + 1 < len(elements) else 0
+        if abs(following - size) > size // 100:
+            numbers = f"{first + 1}" if first == last else f"{first + 1} to {last + 1}"
+            lines.append(f"  {numbers:>10}  {size:>12,} elements  {_GRADIENT_BYTES * size / _MIB:>8.1f} MiB")
+            first = last + 1
+    return lines
+
+
+def _first(steps: list[int]) -> str:
+    return ", ".join(map(str, steps[:4])) + (f", ... {steps[-1]}" if len(steps) > 4 else "")

@@ -1,0 +1,117 @@
+"""`bertbench preflight SYSTEM`: check an allocation before a run.
+
+Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+"""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, replace
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from bertbench.commands import add_system_arguments
+from bertbench.config import System, load_system
+from bertbench.launch import agent_of, check_startable
+from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
+from bertbench.preflight.node import Node, this_node
+from bertbench.preflight.verdict import LEAST_GBIT, judged
+from bertbench.rank import as_rank
+from bertbench.rendezvous import launched_ranks
+from bertbench.world import World
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, and what its network must reach."""
+    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
+    parser.add_argument(
+        "--min-gbit", type=float, metavar="G",
+        help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
+        f"(default: {LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
+    )  # fmt: skip
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0: nothing is wrong; 1: something is, and the table says where."""
+    system = load_system(arguments.system, arguments.overrides)
+    ranks = launched_ranks(os.environ)
+    if ranks is None:
+        return _started(system, arguments)
+    least = LEAST_GBIT[system.launch.device] if arguments.min_gbit is None else arguments.min_gbit
+    with as_rank(system, ranks) as world:
+        overall, nodes = checked(system, world, least)
+        if world.leads:
+            print(_as_json(system, overall, nodes) if arguments.json else "\n".join(_lines(system, overall, nodes)))
+            sys.stdout.flush()
+    return int(any(node.problems for node in nodes))
+
+
+def checked(system: System, world: World, least_gbit: float) -> tuple[float | None, list[Node]]:
+    """All ranks' all-reduce in Gbit/s (None where there is one rank), and every node with its problems; on every rank.
+
+    A node's ranks follow each other.
+    """
+    begins = [rank for rank, text in enumerate(world.from_all(str(world.ranks.local_rank))) if text == "0"]
+    nodes = [list(range(first, stop)) for first, stop in zip(begins, [*begins[1:], world.size], strict=True)]
+    offsets = clock_offsets_s(world)
+    overall, with_neighbours = all_reduce_gbit(world), neighbours_gbit(world, nodes)
+    mine = ""
+    if world.ranks.local_rank == 0:
+        ranks = next(ranks for ranks in nodes if ranks[0] == world.rank)
+        mine = json.dumps(asdict(this_node(system, ranks)))
+    said = [Node(**json.loads(text)) for text in world.from_all(mine) if text]
+    bandwidths = [json.loads(text) for text in world.from_all(json.dumps(with_neighbours or overall))]
+    found = [
+        replace(node, clock_offset_ms=1e3 * offsets[node.ranks[0]], all_reduce_gbit=bandwidths[node.ranks[0]])
+        for node in said
+    ]
+    return overall, judged(found, least_gbit)
+
+
+def _started(system: System, arguments: argparse.Namespace) -> int:
+    """Start a rank for each of this machine; what they print is the answer."""
+    check_startable(system)
+    overrides = [word for override in arguments.overrides for word in ("--set", override)]
+    least = [] if arguments.min_gbit is None else ["--min-gbit", str(arguments.min_gbit)]
+    try:
+        agent_of(system)(
+            "-m", "bertbench", "preflight", arguments.system, *overrides, *least,
+            *(["--json"] if arguments.json else []),
+        )  # fmt: skip
+    except ChildFailedError as failed:
+        return max(1, *(failure.exitcode for failure in failed.failures.values()))
+    return 0
+
+
+def _as_json(system: System, overall: float | None, nodes: list[Node]) -> str:
+    found: dict[str, Any] = {
+        "system": system.name,
+        "ranks": system.world_size,
+        "all_reduce_gbit": overall,
+        "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(nodes)],
+        "problems": _problems(nodes),
+    }
+    return json.dumps(found, indent=2)
+
+
+def _lines(system: System, overall: float | None, nodes: list[Node]) -> list[str]:
+    lines = [
+        f"{'node':>5} {'host':<20}{'ranks':>12}{'GPUs':>6}{'disk GB':>10}{'clock ms':>10}{'Gbit/s':>9}  code, data"
+    ]
+    for number, node in enumerate(nodes):
+        gbit = "" if node.all_reduce_gbit is None else f"{node.all_reduce_gbit:.2f}"
+        lines.append(
+            f"{number:>5} {node.host:<20}{f'{node.ranks[0]} to {node.ranks[-1]}':>12}{len(node.gpus):>6}"
+            f"{node.disk_free_gb:>10,.0f}{node.clock_offset_ms:>+10.1f}{gbit:>9}  {node.code}, {node.data}"
+            f"{'  <- bad' if node.problems else ''}"
+        )
+    if overall is not None:
+        lines.append(f"all-reduce over all {system.world_size} ranks: {overall:.2f} Gbit/s")
+    return [*lines, *(_problems(nodes) or ["nothing is wrong"])]
+
+
+def _problems(nodes: list[Node]) -> list[str]:
+    return [f"node {number} ({node.host}): {what}" for number, node in enumerate(nodes) for what in node.problems]

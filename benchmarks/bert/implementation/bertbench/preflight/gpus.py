@@ -1,0 +1,74 @@
+"""The GPUs of a node and their health, through NVIDIA's management library."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+_GIB = 2**30
+_OTHERS_GIB = 2  # more memory than this is in use: by somebody else, since our ranks have only just begun
+_SLOWED = {
+    "nvmlClocksEventReasonHwSlowdown": "the hardware slows it down",
+    "nvmlClocksEventReasonHwThermalSlowdown": "it is too hot",
+    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "its power supply slows it down",
+    "nvmlClocksEventReasonSwThermalSlowdown": "the driver slows it down, because it is too hot",
+}
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What a node's GPUs are, which should be the same on all nodes, and what is wrong with them."""
+
+    kinds: list[str]
+    """Model, memory and driver of each."""
+    sick: list[str]
+
+
+def gpus() -> Gpus:
+    """Those that the driver sees; none where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return Gpus([], [])
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        return Gpus(
+            [
+                f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
+                f"driver {driver}"
+                for gpu in handles
+            ],
+            [f"GPU {index}: {what}" for index, gpu in enumerate(handles) for what in _sick(gpu)],
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _sick(gpu: Any) -> list[str]:
+    found = []
+    errors = _asked(
+        pynvml.nvmlDeviceGetTotalEccErrors, gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    )
+    if errors:
+        found.append(f"{errors} uncorrected memory errors since it was started")
+    rows = _asked(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
+    if rows and rows[2]:
+        found.append("memory rows wait to be remapped; reset it")
+    if rows and rows[3]:
+        found.append("memory rows could not be remapped; replace it")
+    reasons = _asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
+    found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
+    used = pynvml.nvmlDeviceGetMemoryInfo(gpu).used / _GIB
+    if used > _OTHERS_GIB:
+        found.append(f"{used:.0f} GiB of its memory are in use; end what uses it (nvidia-smi)")
+    return found
+
+
+def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or None where this kind of GPU has none."""
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,96 @@
+"""What one node has: the code, the data, the GPUs and the disk that a run on it would use."""
+
+import hashlib
+import shutil
+import socket
+from dataclasses import dataclass, field
+
+from bertbench.config import System
+from bertbench.data.manifest import MANIFEST_NAME
+from bertbench.errors import RunError, system_reason
+from bertbench.machine import differences
+from bertbench.paths import REPOSITORY, data_folder, runs_folder, weights_file
+from bertbench.preflight.gpus import gpus
+from bertbench.results import provenance
+
+_CODE = ("benchmarks/bert/implementation/bertbench", "compliance")
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Node:
+    """What must be the same on all nodes, what need not, and what is wrong with this one by itself."""
+
+    host: str
+    ranks: list[int]
+    code: str
+    """Commit, and the first digits of SHA-256 over the code and the resolved system."""
+    data: str
+    """First digits of SHA-256 over the manifests, and the bytes of the checkpoint."""
+    gpus: list[str]
+    disk_free_gb: float
+    clock_offset_ms: float = 0.0
+    all_reduce_gbit: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def this_node(system: System, ranks: list[int]) -> Node:
+    """Look at the node that this process stands on; `ranks` are those that run on it."""
+    problems: list[str] = []
+    found = gpus()
+    try:
+        differences(system.hardware)
+    except RunError as error:
+        problems.append(str(error))
+    if system.launch.device == "cuda":
+        problems += found.sick
+    return Node(
+        host=socket.gethostname(),
+        ranks=ranks,
+        code=_code(system),
+        data=_data(system, problems),
+        gpus=found.kinds,
+        disk_free_gb=_disk(problems) / _GB,
+        problems=problems,
+    )
+
+
+def _code(system: System) -> str:
+    digest = hashlib.sha256(system.model_dump_json().encode())
+    for path in sorted(path for folder in _CODE for path in (REPOSITORY / folder).rglob("*.py")):
+        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes() + b"\0")
+    commit = provenance()["commit"]
+    return f"{str(commit)[:10] if commit else 'no commit'} {digest.hexdigest()[:10]}"
+
+
+def _data(system: System, problems: list[str]) -> str:
+    told = []
+    for folder in dict.fromkeys((system.data.path, system.data.eval_path or system.data.path)):
+        path = data_folder(folder) / MANIFEST_NAME
+        try:
+            told.append(hashlib.sha256(path.read_bytes()).hexdigest()[:10])
+        except OSError as error:
+            told.append("none")
+            problems.append(f"{path}: cannot be read ({system_reason(error)}); prepare the data, or set DATADIR")
+    if system.model.checkpoint is not None:
+        path = weights_file(system.model.checkpoint)
+        try:
+            told.append(f"{path.stat().st_size} bytes")
+        except OSError as error:
+            told.append("none")
+            problems.append(f"{path}: cannot be read ({system_reason(error)}); import the checkpoint, or set DATADIR")
+    return " ".join(told)
+
+
+def _disk(problems: list[str]) -> int:
+    """Bytes that are free where the run would write."""
+    folder = runs_folder()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    try:
+        probe = there / f".bertbench_preflight_{socket.gethostname()}"
+        probe.write_text("")
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        problems.append(f"{there}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can")
+    return free

@@ -1,0 +1,53 @@
+"""What is wrong with which node, from what all of them said. Pure: no I/O, no communication."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bertbench.preflight.node import Node
+
+LEAST_DISK_GB = 1.0
+"""Logs and metrics of ten runs take some 10 MB; checkpoints take more, where a run writes them."""
+MOST_CLOCK_MS = 500.0
+"""What ranks tell of a moment is compared by people; NTP keeps clocks to some 10 ms."""
+LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
+"""NCCL over one of today's cards exceeds it; over a socket that it fell back to, or one bad cable, it doesn't."""
+
+_SAME: tuple[tuple[str, Callable[[Node], str], str], ...] = (
+    ("code", lambda node: node.code, "check out the same commit, and the same system file, everywhere"),
+    ("data", lambda node: node.data, "copy the same data and checkpoint everywhere"),
+    ("GPUs", lambda node: "; ".join(f"{n}x {kind}" for kind, n in Counter(node.gpus).items()) or "none",
+     "ask for nodes of one kind"),
+)  # fmt: skip
+
+
+def judged(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
+    """The nodes with all their problems: their own, where they differ from most others, and bounds that they exceed."""
+    return [
+        replace(node, problems=[*node.problems, *_bounds(node, least_gbit), *_unlike(node, nodes)]) for node in nodes
+    ]
+
+
+def _bounds(node: Node, least_gbit: float) -> list[str]:
+    problems = []
+    if node.disk_free_gb < LEAST_DISK_GB:
+        problems.append(f"{node.disk_free_gb:.2f} GB are free where the run would write, {LEAST_DISK_GB:g} are needed")
+    if abs(node.clock_offset_ms) > MOST_CLOCK_MS:
+        problems.append(
+            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, {MOST_CLOCK_MS:g} are allowed; start NTP there"
+        )
+    if node.all_reduce_gbit is not None and node.all_reduce_gbit < least_gbit:
+        problems.append(
+            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, the floor is {least_gbit:g}; look at its network "
+            "cards (NCCL_DEBUG=INFO tells which are used), or set --min-gbit"
+        )
+    return problems
+
+
+def _unlike(node: Node, nodes: Sequence[Node]) -> list[str]:
+    problems = []
+    for what, value, remedy in _SAME:
+        usual, count = Counter(map(value, nodes)).most_common(1)[0]  # of as many, the first node's
+        if value(node) != usual:
+            problems.append(f"other {what} than {count} of {len(nodes)} nodes: {value(node)}, not {usual}; {remedy}")
+    return problems

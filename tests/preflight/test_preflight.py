@@ -1,0 +1,151 @@
+"""`bertbench preflight` on real gloo processes: four ranks that are told to be two nodes of two."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.preflight.node import Node
+from bertbench.preflight.verdict import judged
+from tests.ranks import answers_of
+from tests.test_world import free_port
+
+TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
+
+
+def preflight(system: str, words: list[str]) -> tuple[int, str]:
+    ahead_s = float(os.environ.get("CLOCK_AHEAD_S", "0"))
+    if ahead_s:  # a process has no clock of its own to set
+        right = time.time
+        time.time = lambda: right() + ahead_s
+    said = StringIO()
+    with redirect_stdout(said):
+        code = main(["preflight", system, *words])
+    return code, said.getvalue()
+
+
+def on_two_nodes(system: str, first_node: Mapping[str, str], second_node: Mapping[str, str], *words: str) -> list[Any]:
+    port = str(free_port())
+    environments = [
+        {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2",
+         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(first_node if rank < 2 else second_node)}
+        for rank in range(4)
+    ]  # fmt: skip
+    return answers_of(environments, preflight, system, [*TWO_NODES, *words])
+
+
+def test_a_sound_allocation_passes_and_its_table_has_a_line_a_node(tiny_file: str) -> None:
+    answers = on_two_nodes(tiny_file, {}, {})
+    assert [failed or value[0] for failed, value in answers] == [0, 0, 0, 0], answers
+    table = answers[0][1][1].splitlines()
+    assert [line.split()[:1] + line.split()[2:5] for line in table[1:3]] == [
+        ["0", "0", "to", "1"],
+        ["1", "2", "to", "3"],
+    ]
+    assert "all-reduce over all 4 ranks" in table[3]
+    assert table[4] == "nothing is wrong"
+    assert {text for _, (_, text) in answers[1:]} == {""}
+
+
+def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_each(
+    tiny_file: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "data"
+    shutil.copytree(tiny_folder, other)
+    manifest = other / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"tool_version"', ' "tool_version"'))
+    system = json.loads(Path(tiny_file).read_text())
+    system["data"]["path"] = "data"
+    Path(tiny_file).write_text(json.dumps(system))
+    answers = on_two_nodes(
+        tiny_file,
+        {"DATADIR": str(tiny_folder.parent)},
+        {"DATADIR": str(other.parent), "CLOCK_AHEAD_S": "70"},
+        "--json", "--min-gbit", "100000",
+    )  # fmt: skip
+    assert [failed or value[0] for failed, value in answers] == [1, 1, 1, 1], answers
+    found = json.loads(answers[0][1][1])
+    first, second = found["nodes"]
+    assert found["system"] == "tiny"
+    assert (first["ranks"], second["ranks"]) == ([0, 1], [2, 3])
+    assert ["all-reduce reaches" in problem for problem in first["problems"]] == [True]  # both: there is one pair
+    clock, network, data = second["problems"]
+    assert "off rank 0's, 500 are allowed" in clock
+    assert 69_000 < second["clock_offset_ms"] < 71_000
+    assert "the floor is 100000" in network
+    assert f"other data than 1 of 2 nodes: {second['data']}, not {first['data']}" in data
+    assert len(found["problems"]) == 4
+    assert found["problems"][1].startswith("node 1 (")
+
+
+@pytest.mark.slow
+def test_a_node_that_never_comes_is_named_and_nobody_hangs(tiny_file: str) -> None:
+    answers = answers_in_processes(tiny_file, missing=3)
+    assert [code for code, _ in answers] == [1, 1, 1]
+    for _, said in answers:
+        assert "missing: rank 3 of 4" in said
+
+
+def answers_in_processes(system: str, missing: int) -> list[tuple[int, str]]:
+    """Ranks that fail end their process at once, so each is a command of its own."""
+    port = str(free_port())
+    words = [sys.executable, "-m", "bertbench", "preflight", system, *TWO_NODES, "--set", "launch.timeout_s=15"]
+    processes = [
+        subprocess.Popen(
+            words, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2),
+                 "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        )
+        for rank in range(4) if rank != missing
+    ]  # fmt: skip
+    said = [process.communicate(timeout=90)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
+
+
+def test_alone_it_starts_its_own_ranks_and_says_what_is_missing(
+    tiny_file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preflight", tiny_file, "--json", "--set", f"data.path={tmp_path}/none"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    (problem,) = found["problems"]
+    assert "none/manifest.json: cannot be read (No such file or directory)" in problem
+    (node,) = found["nodes"]
+    assert node["ranks"] == [0, 1]
+    assert node["all_reduce_gbit"] > 0
+
+
+def nodes_of(count: int) -> list[Node]:
+    one = Node("host", [0], code="c", data="d", gpus=["A100"] * 8, disk_free_gb=50, all_reduce_gbit=1500)
+    return [replace(one, host=f"host{number}", ranks=[number]) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"code": "x"}, "other code than 4 of 5 nodes: x, not c"),
+        ({"data": "x"}, "other data than 4 of 5 nodes"),
+        ({"gpus": ["A100"] * 7}, "other GPUs than 4 of 5 nodes: 7x A100, not 8x A100"),
+        ({"gpus": []}, "other GPUs than 4 of 5 nodes: none"),
+        ({"disk_free_gb": 0.5}, "0.50 GB are free"),
+        ({"clock_offset_ms": -501.0}, "-501 ms off"),
+        ({"all_reduce_gbit": 99.9}, "99.90 Gbit/s, the floor is 100"),
+        ({"problems": ["GPU 3: it is too hot"]}, "GPU 3: it is too hot"),
+    ],
+)
+def test_the_one_node_that_is_unlike_the_others_is_the_one_that_is_named(change: dict[str, Any], told: str) -> None:
+    nodes = nodes_of(5)
+    nodes[3] = replace(nodes[3], **change)
+    found = judged(nodes, least_gbit=100)
+    assert [len(node.problems) for node in found] == [0, 0, 0, 1, 0]
+    assert told in found[3].problems[0]
