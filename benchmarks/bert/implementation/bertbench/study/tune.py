@@ -1,0 +1,72 @@
+"""Find the best values for one arm: Optuna's TPE with pruning, kept in a journal so that a killed search goes on."""
+
+import json
+from pathlib import Path
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from bertbench.results import ResultFiles
+from bertbench.study.definition import Definition
+from bertbench.study.trial import RunTrial, Trial
+
+_SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
+_FIRST_SEED = 1000  # of trials; the comparison counts from 1
+_PATIENCE = 4  # evaluations before a trial may be stopped: warm-up says little
+
+
+def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) -> None:
+    """Spend the arm's budget, as far as it isn't spent, and write the best configuration to <folder>/<arm>.json.
+
+    Half of the trials are random, the others TPE's. A trial whose accuracy is below the median of the others' after as
+    many samples is stopped. Raises what `run_trial` raises; what had ended stays.
+    """
+    best_file = folder / f"{arm}.json"
+    if best_file.exists():
+        return
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    patience = _PATIENCE * definition.trial_system(arm, {}).evaluation_interval
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(folder / "journal.log"))),
+        study_name=arm,
+        load_if_exists=True,
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=patience),
+    )
+    for interrupted in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(interrupted.number, state=TrialState.FAIL)
+    space: dict[str, BaseDistribution] = {
+        name: FloatDistribution(bounds.low, bounds.high, log=True) for name, bounds in definition.space.items()
+    }
+    while (ended := len(_ended(study))) < definition.tuning_trials:
+        # a sampler anew for every trial: a search that goes on samples as one that was never interrupted
+        study.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=definition.tuning_trials // 2, seed=_SAMPLER_SEED + ended
+        )
+        trial = study.ask(space)
+
+        def is_bad(samples: int, accuracy: float, trial: optuna.Trial = trial) -> bool:
+            trial.report(1 - accuracy, samples)
+            return trial.should_prune()
+
+        system = definition.trial_system(arm, trial.params)
+        files = ResultFiles(folder / "tuning" / arm / f"result_{ended}.txt")
+        outcome = run_trial(Trial(f"{arm}, tuning {ended + 1}", system, _FIRST_SEED + ended, files), is_bad)
+        if outcome.reached:
+            study.tell(trial, outcome.samples)
+        else:
+            study.tell(trial, state=TrialState.PRUNED)
+    best = definition.trial_system(arm, min(_ended(study), key=_rank).params)
+    best_file.write_text(json.dumps(best.model_dump(mode="json", by_alias=True), indent=2) + "\n", encoding="utf-8")
+
+
+def _ended(study: optuna.Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def _rank(trial: FrozenTrial) -> tuple[bool, float]:
+    """Those that reached the target by samples, then the others by the error that they came down to."""
+    pruned = trial.state == TrialState.PRUNED
+    return pruned, min(trial.intermediate_values.values(), default=1.0) if pruned else trial.value or 0.0
