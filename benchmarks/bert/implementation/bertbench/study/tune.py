@@ -15,7 +15,7 @@ from bertbench.study.trial import RunTrial, Trial
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
 _FIRST_SEED = 1000  # of trials; the comparison counts from 1
-_PATIENCE = 4  # evaluations before a trial may be stopped: warm-up says little
+_PATIENCE = 10  # evaluations before a trial may be stopped: the first say little
 
 
 def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) -> None:
