@@ -15,7 +15,7 @@ from bertbench.errors import ConfigError
 from bertbench.progress import Progress
 from bertbench.results import ResultFiles
 from bertbench.study.definition import Definition
-from bertbench.study.trial import Outcome, Trial, Watch, run_trial
+from bertbench.study.trial import Outcome, Trial, Watch, run_trial, tuned_file
 
 _CONFIDENCE = 0.95
 
@@ -100,7 +100,7 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
         from bertbench.study.tune import tune  # noqa: PLC0415 - Optuna is an optional extra
 
         tune(definition, arm, folder, run)
-        system = load_system(str(folder / f"{arm}.json"))
+        system = load_system(str(tuned_file(folder, arm)))
         return [
             row_of(arm, seed, run(Trial(f"{arm}, seed {seed}", system, seed, files_of(folder, arm, seed)), _to_the_end))
             for seed in range(1, seeds + 1)
@@ -133,7 +133,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
     summaries = []
     for arm in definition.arms:
         own = [row for row in rows if row.arm == arm]
-        tuned = json.loads((folder / f"{arm}.json").read_text(encoding="utf-8"))
+        tuned = json.loads(tuned_file(folder, arm).read_text(encoding="utf-8"))
         samples = _samples(rows, arm)
         half = None
         if len(samples) > 1:

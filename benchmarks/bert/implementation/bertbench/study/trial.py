@@ -123,6 +123,11 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     return outcome
 
 
+def tuned_file(folder: Path, arm: str) -> Path:
+    """The system file that tuning writes for an arm of the study in `folder`."""
+    return folder / "systems" / f"{arm}.json"
+
+
 def _next(evaluations: Connection) -> tuple[int, float] | None:
     try:
         return evaluations.recv()

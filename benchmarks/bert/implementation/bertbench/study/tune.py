@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from bertbench.results import ResultFiles
 from bertbench.study.definition import Definition
-from bertbench.study.trial import RunTrial, Trial
+from bertbench.study.trial import RunTrial, Trial, tuned_file
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
 _FIRST_SEED = 1000  # of trials; the comparison counts from 1
@@ -19,22 +19,17 @@ _PATIENCE = 10  # evaluations before a trial may be stopped: the first say littl
 
 
 def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) -> None:
-    """Spend the arm's budget, as far as it isn't spent, and write the best configuration to <folder>/<arm>.json.
+    """Spend the arm's budget, as far as it isn't spent, and write the best configuration as a system file.
 
     Half of the trials are random, the others TPE's. A trial whose accuracy is below the median of the others' after as
     many samples is stopped. Raises what `run_trial` raises; what had ended stays.
     """
-    best_file = folder / f"{arm}.json"
+    best_file = tuned_file(folder, arm)
     if best_file.exists():
         return
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     patience = _PATIENCE * definition.trial_system(arm, {}).evaluation_interval
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(folder / "journal.log"))),
-        study_name=arm,
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=patience),
-    )
+    study = _study(folder, arm)
+    study.pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=patience)
     for interrupted in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(interrupted.number, state=TrialState.FAIL)
     space: dict[str, BaseDistribution] = {
@@ -59,7 +54,22 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
         else:
             study.tell(trial, state=TrialState.PRUNED)
     best = definition.trial_system(arm, min(_ended(study), key=_rank).params)
+    best_file.parent.mkdir(exist_ok=True)
     best_file.write_text(json.dumps(best.model_dump(mode="json", by_alias=True), indent=2) + "\n", encoding="utf-8")
+
+
+def tried(folder: Path, arm: str) -> list[tuple[dict[str, float], float | None]]:
+    """The values that an arm's trials had, each with its samples to target; None if it was stopped or missed it."""
+    return [
+        (trial.params, trial.value if trial.state == TrialState.COMPLETE else None)
+        for trial in _ended(_study(folder, arm))
+    ]
+
+
+def _study(folder: Path, arm: str) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
+    return optuna.create_study(storage=storage, study_name=arm, load_if_exists=True)
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
