@@ -80,20 +80,18 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
     total = len(definition.arms) * (definition.tuning_trials + seeds)
 
     def run(trial: Trial, watch: Watch) -> Outcome:
-        """A trial, unless it was run before; ends soon after `stop`."""
-        outcome = Outcome.read(trial.files)
-        if outcome is None:
-            progress.say(f"{trial.name} starts")
+        """A trial that ends soon after `stop`."""
+        progress.say(f"{trial.name} starts")
 
-            def told(samples: int, accuracy: float) -> bool:
-                if stop.is_set():
-                    raise _Stopped
-                return watch(samples, accuracy)
+        def told(samples: int, accuracy: float) -> bool:
+            if stop.is_set():
+                raise _Stopped
+            return watch(samples, accuracy)
 
-            outcome = run_trial(trial, told, parallel)
-            how = "reached" if outcome.reached else "missed"
-            done = len(list(folder.glob("**/outcome.json")))
-            progress.say(f"{trial.name}: target {how}, {outcome.samples:,} samples; {done} of {total} trials done")
+        outcome = run_trial(trial, told, parallel)
+        how = "reached" if outcome.reached else "not reached"
+        ended = len(list(folder.glob("**/outcome.json")))
+        progress.say(f"{trial.name}: target {how}, {outcome.samples:,} samples; {ended} of {total} trials")
         return outcome
 
     def arm_rows(arm: str) -> list[Row]:
@@ -101,10 +99,11 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
 
         tune(definition, arm, folder, run)
         system = load_system(str(tuned_file(folder, arm)))
-        return [
-            row_of(arm, seed, run(Trial(f"{arm}, seed {seed}", system, seed, files_of(folder, arm, seed)), _to_the_end))
-            for seed in range(1, seeds + 1)
-        ]
+        rows = []
+        for seed in range(1, seeds + 1):
+            trial = Trial(f"{arm}, seed {seed}", system, seed, files_of(folder, arm, seed))
+            rows.append(row_of(arm, seed, Outcome.read(trial.files) or run(trial, lambda *_: False)))
+        return rows
 
     with ThreadPoolExecutor(parallel) as threads:
         running = {arm: threads.submit(arm_rows, arm) for arm in definition.arms}
@@ -170,10 +169,6 @@ def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]
 
 def _samples(rows: Sequence[Row], arm: str) -> list[int]:
     return [row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None]
-
-
-def _to_the_end(samples: int, accuracy: float) -> bool:
-    return False
 
 
 def _value(content: dict[str, dict[str, float]], name: str) -> float:

@@ -14,22 +14,23 @@ from bertbench.study.definition import Definition
 from bertbench.study.trial import RunTrial, Trial, tuned_file
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-_FIRST_SEED = 1000  # of trials; the comparison counts from 1
+_RUN_SEED = 1000  # of every trial, so that luck is the same for all; the comparison counts from 1
 _PATIENCE = 10  # evaluations before a trial may be stopped: the first say little
 
 
 def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) -> None:
     """Spend the arm's budget, as far as it isn't spent, and write the best configuration as a system file.
 
-    Half of the trials are random, the others TPE's. A trial whose accuracy is below the median of the others' after as
-    many samples is stopped. Raises what `run_trial` raises; what had ended stays.
+    The first half of the trials are random and run to their end. The others are TPE's, and stop where their accuracy
+    is below the median of the trials before. Raises what `run_trial` raises; what had ended stays.
     """
     best_file = tuned_file(folder, arm)
     if best_file.exists():
         return
+    at_random = definition.tuning_trials // 2
     patience = _PATIENCE * definition.trial_system(arm, {}).evaluation_interval
     study = _study(folder, arm)
-    study.pruner = optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=patience)
+    study.pruner = optuna.pruners.MedianPruner(n_startup_trials=at_random, n_warmup_steps=patience)
     for interrupted in study.get_trials(states=(TrialState.RUNNING,)):
         study.tell(interrupted.number, state=TrialState.FAIL)
     space: dict[str, BaseDistribution] = {
@@ -37,9 +38,7 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
     }
     while (ended := len(_ended(study))) < definition.tuning_trials:
         # a sampler anew for every trial: a search that goes on samples as one that was never interrupted
-        study.sampler = optuna.samplers.TPESampler(
-            n_startup_trials=definition.tuning_trials // 2, seed=_SAMPLER_SEED + ended
-        )
+        study.sampler = optuna.samplers.TPESampler(n_startup_trials=at_random, seed=_SAMPLER_SEED + ended)
         trial = study.ask(space)
 
         def is_bad(samples: int, accuracy: float, trial: optuna.Trial = trial) -> bool:
@@ -48,7 +47,7 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
 
         system = definition.trial_system(arm, trial.params)
         files = ResultFiles(folder / "tuning" / arm / f"result_{ended}.txt")
-        outcome = run_trial(Trial(f"{arm}, tuning {ended + 1}", system, _FIRST_SEED + ended, files), is_bad)
+        outcome = run_trial(Trial(f"{arm}, tuning {ended + 1}", system, _RUN_SEED, files), is_bad)
         if outcome.reached:
             study.tell(trial, outcome.samples)
         else:
