@@ -24,7 +24,7 @@ from bertbench.launch import close_log
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
 from bertbench.train import train
-from bertbench.world import available_cores, join
+from bertbench.world import available_cores, join, lost_contact
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["bertbench.study.trial"])
@@ -65,16 +65,20 @@ RunTrial = Callable[[Trial, Watch], Outcome]
 
 
 class _Told(RunProgress):
-    """Tells evaluations to the study instead of to a person."""
+    """Tells evaluations to the study instead of to a person; ends the rank if the study is gone."""
 
     def __init__(self, system: System, receiver: Connection | None) -> None:
         super().__init__(system, enabled=False)
         self._receiver = receiver
 
     def evaluated(self, samples: int, accuracy: float) -> None:
-        """Fails if the study is gone: nobody waits for the rest."""
-        if self._receiver is not None:
+        """After an evaluation."""
+        if self._receiver is None:
+            return
+        try:
             self._receiver.send((samples, accuracy))
+        except BrokenPipeError:
+            os._exit(RunError.exit_code)
 
 
 def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
@@ -106,6 +110,7 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     finally:
         for process in ranks:
             process.kill()
+        for process in ranks:
             process.join()
     steps = _steps(trial.files.metrics)
     failed = any(process.exitcode for process in ranks) and not stopped
@@ -154,6 +159,8 @@ def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connectio
             if files:
                 files.describe(trial.system, trial.seed)
             train(trial.system, world, trial.seed, files, _Told(trial.system, sender))
-    except BertbenchError as error:
-        print(f"{trial.name}, rank {rank}: {error}", file=sys.stderr, flush=True)
+    except (BertbenchError, RuntimeError) as error:
+        if not isinstance(error, BertbenchError) and not lost_contact(error):
+            raise
+        print(f"{trial.name}, rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
         os._exit(RunError.exit_code)  # without waiting for collectives that the other ranks will never enter
