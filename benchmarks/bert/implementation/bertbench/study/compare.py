@@ -11,6 +11,7 @@ from pathlib import Path
 from scipy import stats
 
 from bertbench.config import load_system
+from bertbench.data.state import write_state
 from bertbench.errors import ConfigError
 from bertbench.progress import Progress
 from bertbench.results import ResultFiles
@@ -177,9 +178,10 @@ def _value(content: dict[str, dict[str, float]], name: str) -> float:
 
 
 def _claim(folder: Path, definition: Definition) -> None:
-    """Note in the folder which study it holds."""
+    """Note in the folder which study it holds, its system included."""
     folder.mkdir(parents=True, exist_ok=True)
-    note, content = folder / "definition.json", definition.model_dump_json(indent=2) + "\n"
-    if note.exists() and note.read_text(encoding="utf-8") != content:
+    note, system = folder / "definition.json", load_system(definition.system)
+    content = {**definition.model_dump(mode="json"), "trial": system.model_dump(mode="json", by_alias=True)}
+    if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
         raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
-    note.write_text(content, encoding="utf-8")
+    write_state(note, content)

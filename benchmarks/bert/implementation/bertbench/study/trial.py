@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from bertbench.config import System
+from bertbench.data.state import write_state
 from bertbench.errors import BertbenchError, RunError
 from bertbench.launch import close_log
 from bertbench.progress import RunProgress
@@ -124,7 +125,7 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
         clipped_steps=round(statistics.mean(share > 0 for share in clipped), 4),
         clipped=round(statistics.mean(clipped), 4),
     )
-    _outcome_file(trial.files).write_text(json.dumps(asdict(outcome)) + "\n", encoding="utf-8")
+    write_state(_outcome_file(trial.files), asdict(outcome))
     return outcome
 
 

@@ -1,6 +1,5 @@
 """Find the best values for one arm: Optuna's TPE with pruning, kept in a journal so that a killed search goes on."""
 
-import json
 from pathlib import Path
 
 import optuna
@@ -9,6 +8,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from bertbench.data.state import write_state
 from bertbench.results import ResultFiles
 from bertbench.study.definition import Definition
 from bertbench.study.trial import RunTrial, Trial, tuned_file
@@ -54,7 +54,7 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
             study.tell(trial, state=TrialState.PRUNED)
     best = definition.trial_system(arm, min(_ended(study), key=_rank).params)
     best_file.parent.mkdir(exist_ok=True)
-    best_file.write_text(json.dumps(best.model_dump(mode="json", by_alias=True), indent=2) + "\n", encoding="utf-8")
+    write_state(best_file, best.model_dump(mode="json", by_alias=True))
 
 
 def tried(folder: Path, arm: str) -> list[tuple[dict[str, float], float | None]]:
