@@ -33,7 +33,8 @@ def obstacle() -> str | None:
         return f"found no {', '.join(missing)}; install iproute2 and util-linux"
     tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
     if tried.returncode:
-        return f"network namespaces need root ({tried.stderr.strip().splitlines()[-1]}); run it as root"
+        reason = " ".join(tried.stderr.split()) or f"exit code {tried.returncode}"
+        return f"network namespaces need root ({reason}); run it as root"
     return None
 
 
