@@ -20,7 +20,7 @@ DEFINITION = Definition.model_validate(
         "comparisons": ({"arm": "a", "against": "b"}, {"arm": "b", "against": "a"}, {"arm": "a", "against": "c"}),
     }
 )
-SAMPLES = {"a": [10, 12, 14], "b": [30, 32, 34], "c": [None, 20]}
+SAMPLES = {"a": [10, 12, 14], "b": [30, 34, 35], "c": [None, 20]}
 ROWS = [
     Row(arm, seed, samples, samples is not None, 0.5 * seed)
     for arm, own in SAMPLES.items()
@@ -40,11 +40,14 @@ def test_a_mean_comes_with_students_interval_over_the_seeds_that_reached_the_tar
     assert (last.mean, last.seeds, last.reached, last.half_interval) == (20, 2, 1, None)
 
 
-def test_a_difference_is_shown_only_by_an_interval_without_zero() -> None:
-    fewer, more = differences(DEFINITION, ROWS)  # c reached the target once only
-    # both variances 4 over 3 seeds: standard error sqrt(8 / 3), 4 degrees of freedom, t 2.776445
-    half = 2.776445 * math.sqrt(8 / 3)
-    assert (fewer.mean, fewer.low, fewer.high) == pytest.approx((-20, -20 - half, -20 + half), rel=1e-6)
+def test_a_difference_is_taken_seed_by_seed_and_shown_only_by_an_interval_without_zero() -> None:
+    fewer, more = differences(DEFINITION, ROWS)  # c reached the target with one seed only
+    # -20, -22, -21: standard deviation 1
+    half = 4.302653 / math.sqrt(3)
+    assert (fewer.mean, fewer.low, fewer.high) == pytest.approx((-21, -21 - half, -21 + half), rel=1e-6)
     assert (fewer.verdict, more.verdict) == ("fewer samples", "more samples")
-    overlapping = [*ROWS[:3], *(Row("b", seed, samples, True, 0.0) for seed, samples in enumerate((9, 12, 18)))]
+    overlapping = [
+        *ROWS[:3],
+        *(Row("b", seed, samples, True, 0.0) for seed, samples in enumerate((9, 12, 18), start=1)),
+    ]
     assert differences(DEFINITION, overlapping)[0].verdict == "no difference shown"

@@ -40,6 +40,7 @@ def obstacle() -> str | None:
 
 def on_two_hosts(function: Callable[..., Any], *arguments: Any) -> Any:
     """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own."""
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when the ranks load torch, or it warns of hosts without names
     context = multiprocessing.get_context("spawn")
     ends, answers = context.Pipe(), context.SimpleQueue()
     multiprocessing.spawn(_host, (ends, answers, function, arguments), nprocs=2)
@@ -77,7 +78,6 @@ def _host(
     os.environ.update(
         RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
         MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=_DEVICE,
-        TORCH_CPP_LOG_LEVEL="ERROR",  # it would warn that these addresses have no names
     )  # fmt: skip
     with join("cpu", _TIMEOUT_S) as world:
         answer = function(world, *arguments)

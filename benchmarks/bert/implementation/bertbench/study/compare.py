@@ -45,13 +45,16 @@ class Summary:
     reached: int
     mean: float | None
     half_interval: float | None
-    """Half the width of the mean's 95 % interval by Student's t; None with fewer than 2 seeds."""
+    """Half the width of the mean's 95 % interval; None with fewer than 2 seeds."""
     clipped_steps: float
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean samples of an arm less those of another, with Welch's 95 % interval."""
+    """Samples of an arm less those of another with the same seed: mean and 95 % interval.
+
+    The seed fixes initial weights and order of the data, so that much of its luck is common to both.
+    """
 
     arm: str
     against: str
@@ -134,11 +137,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
     for arm in definition.arms:
         own = [row for row in rows if row.arm == arm]
         tuned = json.loads(tuned_file(folder, arm).read_text(encoding="utf-8"))
-        samples = _samples(rows, arm)
-        half = None
-        if len(samples) > 1:
-            quantile = stats.t.ppf((1 + _CONFIDENCE) / 2, len(samples) - 1)
-            half = float(quantile * statistics.stdev(samples) / len(samples) ** 0.5)
+        samples = list(_samples(rows, arm).values())
         summaries.append(
             Summary(
                 arm,
@@ -146,7 +145,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
                 len(own),
                 len(samples),
                 statistics.mean(samples) if samples else None,
-                half,
+                _half_interval(samples),
                 round(statistics.mean(row.clipped_steps for row in own), 4),
             )
         )
@@ -154,22 +153,28 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
 
 
 def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]:
-    """What the definition compares, where both arms reached the target at least twice."""
+    """What the definition compares, over the seeds in which both arms reached the target, if these are at least two."""
     found = []
     for comparison in definition.comparisons:
         ours, theirs = (_samples(rows, arm) for arm in (comparison.arm, comparison.against))
-        if min(len(ours), len(theirs)) < 2:
-            continue
-        mean = statistics.mean(ours) - statistics.mean(theirs)
-        low = high = mean
-        if len({*ours}) > 1 or len({*theirs}) > 1:
-            low, high = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(_CONFIDENCE)
-        found.append(Difference(comparison.arm, comparison.against, mean, float(low), float(high)))
+        apart = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+        if (half := _half_interval(apart)) is not None:
+            mean = statistics.mean(apart)
+            found.append(Difference(comparison.arm, comparison.against, mean, mean - half, mean + half))
     return found
 
 
-def _samples(rows: Sequence[Row], arm: str) -> list[int]:
-    return [row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None]
+def _samples(rows: Sequence[Row], arm: str) -> dict[int, int]:
+    """Samples to target of an arm by seed, where it was reached."""
+    return {row.seed: row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None}
+
+
+def _half_interval(values: Sequence[float]) -> float | None:
+    """Half the width of the 95 % interval of a mean, by Student's t; None of fewer than 2 values."""
+    if len(values) < 2:
+        return None
+    quantile = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1)
+    return float(quantile * statistics.stdev(values) / len(values) ** 0.5)
 
 
 def _value(content: dict[str, dict[str, float]], name: str) -> float:

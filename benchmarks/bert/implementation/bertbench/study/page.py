@@ -32,7 +32,7 @@ def page_of(
         paragraph(definition.question),
         paragraph(
             f"{definition.system}: samples until masked-LM accuracy {target}, mean with 95 % interval (Student's t; "
-            f"differences by Welch). Each arm was tuned with {definition.tuning_trials} runs of other seeds; {machine}."
+            f"differences seed by seed). Each arm was tuned with {definition.tuning_trials} runs; {machine}."
         ),
         section("Answer", _differences(found)),
         section("Samples to target", panels(_means(summaries), _by_batch(definition, summaries), _seeds(rows))),
