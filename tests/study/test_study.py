@@ -112,7 +112,8 @@ def test_the_studies_that_come_with_the_project_describe_systems(name: str) -> N
     assert definition.system in system_names()
     ranges = {key: bounds.high for key, bounds in definition.space.items()}
     systems = {arm: definition.trial_system(arm, ranges) for arm in definition.arms}
-    assert all(system.world_size > 1 for system in systems.values())  # or before and after would be the same
+    if name == "clip":  # on a single rank before and after would be the same
+        assert all(system.world_size > 1 for system in systems.values())
     limits = {system.max_steps * system.global_batch_size for system in systems.values()}
     assert max(limits) <= 1.01 * min(limits)  # the same samples for every arm
 
