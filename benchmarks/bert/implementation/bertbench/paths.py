@@ -5,6 +5,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 SYSTEMS = REPOSITORY / "benchmarks" / "bert" / "systems"
+STUDIES = REPOSITORY / "benchmarks" / "bert" / "studies"
 
 
 def data_folder(path: str) -> Path:

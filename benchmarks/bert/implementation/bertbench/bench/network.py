@@ -1,0 +1,89 @@
+"""Two hosts on one machine: two processes in network namespaces of their own, a virtual cable, its bandwidth limited.
+
+The namespaces have no name: when their processes end, however that happens, the kernel removes them and the cable.
+Linux, as root, with iproute2's `ip` and `tc`.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import multiprocessing
+
+from bertbench.world import join
+
+_TIMEOUT_S = 300
+_CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
+_DEVICE = "bench0"
+_ADDRESSES = ("10.77.0.1", "10.77.0.2")
+_PORT = 29500  # free: nothing else is in the namespace
+_TRIAL = f"ip link add {_DEVICE} type veth && tc qdisc add dev {_DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
+
+
+def obstacle() -> str | None:
+    """Why this machine can't be two hosts; None if it can."""
+    if sys.platform != "linux":
+        return f"network namespaces are Linux's, this is {sys.platform}"
+    if missing := [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]:
+        return f"found no {', '.join(missing)}; install iproute2 and util-linux"
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        reason = " ".join(tried.stderr.split()) or f"exit code {tried.returncode}"
+        return f"network namespaces need root ({reason}); run it as root"
+    return None
+
+
+def on_two_hosts(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own."""
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when the ranks load torch, or it warns of hosts without names
+    context = multiprocessing.get_context("spawn")
+    ends, answers = context.Pipe(), context.SimpleQueue()
+    multiprocessing.spawn(_host, (ends, answers, function, arguments), nprocs=2)
+    return answers.get()
+
+
+def limit_bandwidth(mbit: float) -> None:
+    """From now on this host sends at most so many megabits a second."""
+    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # what passes at once: a packet of 64 KiB, and a millisecond's worth
+    _run(f"tc qdisc replace dev {_DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
+
+
+def _host(
+    rank: int,
+    ends: tuple[Connection, Connection],
+    answers: Any,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+    own = ends[rank]
+    if rank == 1:  # rank 0 lays the cable once both namespaces are there
+        own.send(os.getpid())
+        own.recv()
+    else:
+        _run(f"ip link add {_DEVICE} type veth peer name {_DEVICE} netns {own.recv()}")
+        own.send(None)
+    for command in (
+        "ip link set lo up",
+        f"ip addr add {_ADDRESSES[rank]}/24 dev {_DEVICE}",
+        f"ip link set {_DEVICE} up",
+    ):
+        _run(command)
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=_DEVICE,
+    )  # fmt: skip
+    with join("cpu", _TIMEOUT_S) as world:
+        answer = function(world, *arguments)
+        if world.leads:
+            answers.put(answer)
+
+
+def _run(command: str) -> None:
+    subprocess.run(command.split(), check=True)

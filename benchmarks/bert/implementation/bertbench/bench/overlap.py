@@ -1,0 +1,176 @@
+"""`bench overlap`: how much of the communication each clip mode leaves exposed, at three bandwidths.
+
+Two ranks on two virtual hosts take real steps. A step is taken twice, with the sum over the ranks and without it, and
+what the sum adds to the step is exposed; the modes take turns, so that whatever else the machine does falls on all.
+The middle bandwidth is the one at which the all-reduce of the gradient lasts as long as the backward pass.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import GradBucket
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from bertbench.bench.network import limit_bandwidth, on_two_hosts
+from bertbench.data.batch import Batch, synthetic
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.communication import TensorFuture, done, flat_sum
+from bertbench.optim.options import AdamOptions, ClipMode
+from bertbench.optim.reduce import Reducer
+from bertbench.progress import Progress
+from bertbench.world import World
+
+MODES: tuple[ClipMode, ...] = get_args(ClipMode)
+# As in BERT-Large, a tenth of the parameters are embeddings, whose gradients travel last and behind nothing.
+_SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
+_BUCKET_MB = 2.0
+_MAX_NORM = 0.1  # clips always
+_FACTORS = (1 / 3, 1.0, 3.0)
+_MEASURED = 5  # backward passes and all-reduces that the middle bandwidth comes from
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Medians of one mode at one bandwidth, on rank 0."""
+
+    mode: ClipMode
+    bandwidth_mbit: float
+    step_ms: float
+    exposed_ms: float
+    """What the sum over the ranks adds to the step."""
+    hidden: float
+    """Share of the all-reduce's time that passes behind the backward pass."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All modes at all bandwidths, and what these were chosen by."""
+
+    parameters: int
+    buckets: int
+    backward_ms: float
+    all_reduce_ms: dict[float, float]
+    """By bandwidth: one all-reduce after the other, of all buckets, while nothing is computed."""
+    rows: list[Overlap]
+
+
+def measure(rounds: int, batch: int) -> Measured:
+    """Take `rounds` steps of every mode at every bandwidth, with `batch` samples a rank; needs root."""
+    measured: Measured = on_two_hosts(_on_rank, rounds, batch)
+    return measured
+
+
+class _Sum:
+    """The sum over the ranks, or none."""
+
+    def __init__(self) -> None:
+        self.on = True
+
+    def __call__(self, bucket: GradBucket) -> TensorFuture:
+        return flat_sum(bucket.buffer()) if self.on else done(bucket.buffer())
+
+    def reset(self) -> None:
+        """Nothing stays from step to step."""
+
+
+class _Arm:
+    """A model that clips in one mode."""
+
+    def __init__(self, mode: ClipMode, ranks: int) -> None:
+        self.model = Bert(_SHAPE)
+        self.model.initialize(torch.Generator().manual_seed(1))
+        self.parameters = list(self.model.parameters())
+        self.sum, self._mode = _Sum(), mode
+        self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True, bucket_cap_mb=_BUCKET_MB)
+        self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
+        self.reducer.attach(self._parallel)
+        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch", False)
+
+    def step(self, batch: Batch) -> tuple[float, float]:
+        """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction."""
+        began = time.perf_counter()
+        scores = self._parallel(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
+        loss += functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)
+        forward = time.perf_counter()
+        loss.backward()
+        self.reducer.finish()
+        backward = time.perf_counter()
+        norm = gradient_norm(self.parameters)
+        self._optimizer.step(1e-4, after_coefficient(norm, _MAX_NORM) if self._mode == "after" else None)
+        self._parallel.zero_grad(set_to_none=False)
+        return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
+
+    def close(self) -> None:
+        """Let go of DDP and its hook; before the process group ends."""
+        del self._parallel
+
+
+def _on_rank(world: World, rounds: int, size: int) -> Measured:
+    progress = Progress(enabled=world.leads)
+    arms = {mode: _Arm(mode, world.size) for mode in MODES}
+    batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
+
+    def step(mode: ClipMode, summed: bool) -> tuple[float, float]:
+        arms[mode].sum.on = summed
+        world.barrier()
+        return arms[mode].step(batch)
+
+    for mode in MODES:
+        for _ in range(2):  # DDP builds its real buckets after the first backward pass
+            step(mode, summed=True)
+    backward_ms = statistics.median(step("none", summed=False)[1] for _ in range(_MEASURED))
+    buckets = arms["none"].reducer.buckets
+    middle = _middle_bandwidth(world, buckets, backward_ms)
+    all_reduce_ms: dict[float, float] = {}
+    rows = []
+    for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
+        limit_bandwidth(bandwidth)
+        all_reduce_ms[bandwidth] = _all_reduce_ms(world, buckets)
+        progress.say(
+            f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms[bandwidth]:,.0f} ms, "
+            f"the backward pass {backward_ms:,.0f} ms; {rounds} steps of each mode"
+        )
+        times: dict[ClipMode, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+        for number in range(rounds):
+            for mode in MODES if number % 2 else reversed(MODES):
+                alone, _ = step(mode, summed=False)
+                times[mode].append((step(mode, summed=True)[0], alone))
+        for mode, own in times.items():
+            exposed = max(0.0, statistics.median(taken - alone for taken, alone in own))
+            hidden = 1 - min(1.0, exposed / all_reduce_ms[bandwidth])
+            taken_ms = statistics.median(taken for taken, _ in own)
+            rows.append(Overlap(mode, bandwidth, round(taken_ms, 1), round(exposed, 1), round(hidden, 3)))
+    for arm in arms.values():
+        arm.close()
+    return Measured(sum(buckets), len(buckets), backward_ms, all_reduce_ms, rows)
+
+
+def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float) -> float:
+    """Megabits a second at which the all-reduce lasts `backward_ms`, the same on every rank."""
+    backward_ms = world.sum(torch.tensor(backward_ms)).item() / world.size
+    # a ring over R ranks sends 2 (R - 1) / R of the bytes
+    wanted = 4 * sum(buckets) * 2 * (world.size - 1) / world.size * 8 / (backward_ms * 1e3)
+    limit_bandwidth(wanted)
+    taken = world.sum(torch.tensor(_all_reduce_ms(world, buckets))).item() / world.size
+    return wanted * taken / backward_ms
+
+
+def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
+    buffers = [torch.zeros(elements) for elements in buckets]
+    taken = []
+    for _ in range(_MEASURED):
+        world.barrier()
+        began = time.perf_counter()
+        for buffer in buffers:
+            distributed.all_reduce(buffer)
+        taken.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(taken)

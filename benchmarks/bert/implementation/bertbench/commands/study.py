@@ -1,0 +1,69 @@
+"""`bertbench study clip` and `study optimizer`: what a choice is worth in samples to the target."""
+
+import argparse
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.errors import ConfigError
+from bertbench.paths import STUDIES, runs_folder
+from bertbench.progress import Progress
+from bertbench.results import processor
+from bertbench.study.compare import Difference, Summary, differences, run_study, summarize
+from bertbench.study.definition import read_definition
+from bertbench.study.page import page_of
+from bertbench.train import open_data
+from bertbench.world import available_cores
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many seeds, and where everything is kept."""
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of every arm (default 5)")
+    parser.add_argument("--parallel", type=int, default=2, metavar="N", help="trials at a time (default 2)")
+    parser.add_argument(
+        "--definition", type=Path, metavar="FILE", help="another study of this form (default: benchmarks/bert/studies)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="folder of its runs, journal and page; a study that was stopped goes on there (default: runs/study_NAME)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what isn't there yet, print a table."""
+    if arguments.seeds < 1 or arguments.parallel < 1:
+        raise ConfigError("--seeds and --parallel must be at least 1")
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
+    name = arguments.path.split()[1]
+    definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
+    for arm in definition.arms:
+        open_data(definition.trial_system(arm, {}))  # what is wrong is better said before hours of trials
+    folder = arguments.out or runs_folder() / f"study_{name}"
+    with Progress() as progress:
+        rows = run_study(definition, folder, arguments.seeds, arguments.parallel, progress)
+        summaries, found = summarize(definition, folder, rows), differences(definition, rows)
+        machine = f"{arguments.parallel} trials at a time on {available_cores()} cores of {processor()}"
+        page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
+        (folder / "study.html").write_text(page, encoding="utf-8")
+        progress.say(f"wrote {folder / 'study.html'}")
+    print(json.dumps([asdict(row) for row in rows], indent=2) if arguments.json else _table(summaries, found))
+    return 0
+
+
+def _table(summaries: Sequence[Summary], found: Sequence[Difference]) -> str:
+    names = list(summaries[0].values)
+    lines = [f"{'arm':<12}" + "".join(f"{name:>26}" for name in names) + "  reached   samples     ±95 %  steps clipped"]
+    for one in summaries:
+        values = "".join(f"{one.values[name]:>26.3g}" for name in names)
+        mean = "-" if one.mean is None else f"{one.mean:,.0f}"
+        half = "-" if one.half_interval is None else f"{one.half_interval:,.0f}"
+        reached = f"{one.reached}/{one.seeds}"
+        lines.append(f"{one.arm:<12}{values}{reached:>9}{mean:>10}{half:>10}{one.clipped_steps:>15.0%}")
+    lines += [
+        f"{one.arm} against {one.against}: {one.mean:+,.0f} samples, {one.low:+,.0f} to {one.high:+,.0f}: {one.verdict}"
+        for one in found
+    ]
+    return "\n".join(lines)

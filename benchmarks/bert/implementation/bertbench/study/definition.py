@@ -1,0 +1,75 @@
+"""What a study compares and how much it may search: a file in benchmarks/bert/studies."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from bertbench.config import System, load_system
+from bertbench.config.section import Section
+from bertbench.config.sections import Count
+from bertbench.errors import ConfigError, system_reason
+
+
+class Range(Section):
+    """Values that the search may try, on a logarithmic scale."""
+
+    low: Annotated[float, Field(gt=0)]
+    high: Annotated[float, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}; exchange them")
+        return self
+
+
+class Comparison(Section):
+    """Two arms whose difference is a result of the study."""
+
+    arm: str
+    against: str
+
+
+class Definition(Section):
+    """One study."""
+
+    question: str
+    """What it is to find out, in a line."""
+    system: str
+    """The system that every trial is a run of; a path is relative to the definition's folder."""
+    arms: Annotated[dict[str, dict[str, Any]], Field(min_length=2)]
+    """By name: what an arm changes of the system."""
+    space: Annotated[dict[str, Range], Field(min_length=1)]
+    """What is tuned for every arm, each with the same budget."""
+    tuning_trials: Count
+    """That budget: runs for each arm, of seeds that the comparison doesn't use."""
+    comparisons: tuple[Comparison, ...] = ()
+
+    @model_validator(mode="after")
+    def _compares_arms(self) -> Self:
+        named = {name for comparison in self.comparisons for name in (comparison.arm, comparison.against)}
+        if unknown := sorted(named - set(self.arms)):
+            raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
+        return self
+
+    def trial_system(self, arm: str, values: dict[str, float]) -> System:
+        """The system of an arm with these values; raises ConfigError if they don't fit it."""
+        settings = {**self.arms[arm], **values}
+        return load_system(self.system, [f"{name}={json.dumps(value)}" for name, value in settings.items()])
+
+
+def read_definition(path: Path) -> Definition:
+    """Raises ConfigError if the file can't be read, or describes no study."""
+    try:
+        definition = Definition.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the file of a study") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{path}: {where}: {problem['msg']}; correct it there") from error
+    if definition.system.endswith(".json"):
+        return definition.model_copy(update={"system": str(path.parent / definition.system)})
+    return definition

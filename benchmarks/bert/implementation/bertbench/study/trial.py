@@ -1,0 +1,167 @@
+"""One trial: a run of a system, with all its ranks as processes of this machine, watched while it goes.
+
+Ranks are forked from a server that has torch loaded: a trial is a few seconds of work, and importing torch in each of
+its processes would cost as much again. Otherwise a trial is a run like any: it leaves a log, configuration and metrics.
+"""
+
+import json
+import math
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from bertbench.config import System
+from bertbench.data.state import write_state
+from bertbench.errors import BertbenchError, RunError
+from bertbench.launch import close_log
+from bertbench.progress import RunProgress
+from bertbench.results import ResultFiles
+from bertbench.train import train
+from bertbench.world import available_cores, join, lost_contact
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["bertbench.study.trial"])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What to run, and where its log goes."""
+
+    name: str
+    system: System
+    seed: int
+    files: ResultFiles
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended; kept in outcome.json beside its metrics, by the study that saw it end."""
+
+    samples: int
+    """Training samples at the last evaluation."""
+    reached: bool
+    clipped_steps: float
+    """Share of the steps in which clipping made something smaller."""
+    clipped: float
+    """Share of clipping decisions, one a step, or one a step, rank and bucket, that did."""
+
+    @classmethod
+    def read(cls, files: ResultFiles) -> "Outcome | None":
+        """The outcome of a trial that has ended before; None if it hasn't."""
+        path = _outcome_file(files)
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+Watch = Callable[[int, float], bool]
+"""Called with samples and accuracy after an evaluation; says whether the trial is to be stopped there."""
+RunTrial = Callable[[Trial, Watch], Outcome]
+
+
+class _Told(RunProgress):
+    """Tells evaluations to the study instead of to a person; ends the rank if the study is gone."""
+
+    def __init__(self, system: System, receiver: Connection | None) -> None:
+        super().__init__(system, enabled=False)
+        self._receiver = receiver
+
+    def evaluated(self, samples: int, accuracy: float) -> None:
+        """After an evaluation."""
+        if self._receiver is None:
+            return
+        try:
+            self._receiver.send((samples, accuracy))
+        except BrokenPipeError:
+            os._exit(RunError.exit_code)
+
+
+def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
+    """Run it until it ends or `watch` stops it; `neighbours` trials, this one included, share the cores.
+
+    Raises RunError if it fails. A loss that isn't finite is no failure: the rate was too high.
+    """
+    trial.files.log.parent.mkdir(parents=True, exist_ok=True)
+    trial.files.discard()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    evaluations, sender = _CONTEXT.Pipe(duplex=False)
+    ranks = [
+        _CONTEXT.Process(target=_rank, args=(rank, port, trial, neighbours, None if rank else sender), daemon=True)
+        for rank in range(trial.system.world_size)
+    ]
+    for process in ranks:
+        process.start()
+    sender.close()
+    samples, accuracy, stopped = 0, 0.0, False
+    try:
+        while not stopped and (told := _next(evaluations)):
+            samples, accuracy = told
+            stopped = watch(samples, accuracy)
+        if not stopped:
+            for process in ranks:
+                process.join()
+    finally:
+        for process in ranks:
+            process.kill()
+        for process in ranks:
+            process.join()
+    steps = _steps(trial.files.metrics)
+    failed = any(process.exitcode for process in ranks) and not stopped
+    if not steps or (failed and math.isfinite(steps[-1]["loss"])):
+        raise RunError(f"{trial.name}: the run failed, seed {trial.seed}; its ranks say why above")
+    close_log(trial.files, f"stopped after {samples} samples: others were better" if stopped else None)
+    clipped = [step["clipped"] for step in steps]
+    outcome = Outcome(
+        samples=samples,
+        reached=accuracy >= trial.system.evaluation.target,
+        clipped_steps=round(statistics.mean(share > 0 for share in clipped), 4),
+        clipped=round(statistics.mean(clipped), 4),
+    )
+    write_state(_outcome_file(trial.files), asdict(outcome))
+    return outcome
+
+
+def tuned_file(folder: Path, arm: str) -> Path:
+    """The system file that tuning writes for an arm of the study in `folder`."""
+    return folder / "systems" / f"{arm}.json"
+
+
+def _next(evaluations: Connection) -> tuple[int, float] | None:
+    try:
+        return evaluations.recv()
+    except EOFError:  # rank 0 has ended
+        return None
+
+
+def _steps(metrics: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.exists() else []
+
+
+def _outcome_file(files: ResultFiles) -> Path:
+    return files.folder / "outcome.json"
+
+
+def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connection | None) -> None:
+    size, launch = str(trial.system.world_size), trial.system.launch
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    try:
+        with join(launch.device, launch.timeout_s) as world:
+            torch.set_num_threads(max(1, available_cores() // (world.size * neighbours)))
+            files = trial.files if world.leads else None
+            if files:
+                files.describe(trial.system, trial.seed)
+            train(trial.system, world, trial.seed, files, _Told(trial.system, sender))
+    except (BertbenchError, RuntimeError) as error:
+        if not isinstance(error, BertbenchError) and not lost_contact(error):
+            raise
+        print(f"{trial.name}, rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+        os._exit(RunError.exit_code)  # without waiting for collectives that the other ranks will never enter
