@@ -195,6 +195,7 @@ TABLE = [
            setting("submission_benchmark", "bert/../../training_5.0.0/closed_bert")),
     Broken("benchmark a list", "fail", "benchmark", "submission_benchmark", setting("submission_benchmark", ["bert"])),
     Broken("another benchmark", "fail", "official", None, setting("submission_benchmark", "retinanet")),
+    Broken("resumed", "warning", "resumed", "resumed", again("run_start", key="resumed", event_type="POINT_IN_TIME")),
     Broken("no submitter's name", "warning", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
     Broken("no seed", "warning", "seed", None, without("seed")),
