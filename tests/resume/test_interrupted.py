@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bertbench.cli import main
 from bertbench.config import System
 from bertbench.errors import CheckpointError, ConfigError
 from bertbench.progress import RunProgress
@@ -182,6 +183,23 @@ def test_a_changed_configuration_is_refused_with_the_difference(
     assert resumption.changes(changed) == ["optimizer.learning_rate: was 0.01, is 0.02"]
     with pytest.raises(ConfigError, match="has seed 5"):
         resumption.check(tiny(), 6, allow_config_change=True)
+
+
+def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(
+    interrupted: tuple[ResultFiles, Meta],
+    tiny: Callable[..., System],
+    tiny_file: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files, meta = interrupted
+    packed = tiny("data.balance=packed").model_dump(mode="json", by_alias=True)
+    partial_folder(files.snapshots, 8).mkdir()
+    publish(files.snapshots, meta.model_copy(update={"step": 8, "samples": 96, "config": packed}), keep=1)
+    before = files.log.read_bytes()
+    words = ["--set", "data.balance=packed", "--set", "launch.ranks_per_node=1", "--resume", str(files.log)]
+    assert main(["train", tiny_file, *words]) == 2
+    assert "begun on 2 ranks, found 1" in capsys.readouterr().err
+    assert files.log.read_bytes() == before
 
 
 def test_a_snapshot_of_what_it_can_t_hold_is_refused(tiny: Callable[..., System]) -> None:

@@ -93,13 +93,13 @@ def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
 class Run:
     """The timed part: training and evaluation in turn, and how it ended."""
 
-    def __init__(self, log: MlperfLog) -> None:
+    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]]) -> None:
         self._log = log
         self.status = constants.ABORTED
         self.reason: str | None = None
-        self.samples = 0
-        self.evaluations: list[tuple[int, float]] = []
+        self.evaluations = list(evaluations)
         """Training samples and accuracy of each."""
+        self.samples = self.evaluations[-1][0] if self.evaluations else 0
 
     @property
     def accuracy(self) -> float:
@@ -176,11 +176,14 @@ class Clock:
         self._initialized = True
 
     @contextmanager
-    def run(self, evaluation_samples: int) -> Iterator[Run]:
-        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended."""
+    def run(self, evaluation_samples: int, evaluations: Iterable[tuple[int, float]] = ()) -> Iterator[Run]:
+        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended.
+
+        `evaluations` are those of a run that goes on, before that.
+        """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
-        run = Run(self._log)
+        run = Run(self._log, evaluations)
         self._world.barrier()
         if not self._resumed:
             self._log.start(constants.RUN_START)

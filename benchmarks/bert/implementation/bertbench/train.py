@@ -61,7 +61,6 @@ def train(
             sampler = make_sampler(system, training, seed)
             snapshots = Snapshots(system, world, seed, files)
             if resumption:
-                sampler.planner.check_world(resumption.meta.nodes, resumption.meta.ranks)
                 snapshots.load(trainer, resumption.path, resumption.meta)
                 log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
@@ -71,8 +70,7 @@ def train(
                 files.describe_communication(communication)
             progress.say(communication.text())
 
-        with clock.run(evaluation_samples=len(held_out)) as run:
-            run.evaluations.extend(evaluations)
+        with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
             batches = load_steps(
                 sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange
             )

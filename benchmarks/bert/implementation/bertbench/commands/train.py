@@ -22,7 +22,7 @@ from bertbench.progress import RunProgress
 from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
 from bertbench.resume.resumption import Resumption, find
-from bertbench.train import check_weights, open_data, train
+from bertbench.train import check_weights, make_sampler, open_data, open_split, train
 from bertbench.world import World, join, lost_contact
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
@@ -114,7 +114,9 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
 def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | None:
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
+        meta = resumption.meta
         resumption.check(system, arguments.seed, arguments.allow_config_change)
+        make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
     return resumption
 
 

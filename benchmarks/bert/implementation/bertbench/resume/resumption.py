@@ -37,8 +37,10 @@ class Resumption:
 
     def changes(self, system: System) -> list[str]:
         """What of the configuration is not as it was, one line each."""
-        then = System.model_validate_json(json.dumps(self.meta.config))
-        return differences(_compared(then), _compared(system))
+        then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
+        return differences(
+            _compared(then, self.meta.samples // self.meta.step), _compared(now, system.global_batch_size)
+        )
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raises ConfigError if the run would go on as another one."""
@@ -79,8 +81,8 @@ def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
 
 def _named(path: Path) -> Resumption:
     if path.parent.name == ResultFiles.SNAPSHOTS:
-        return Resumption(path.parent.parent.with_suffix(".txt"), path, verified(path))
-    found = _latest(path.with_suffix(".txt"))
+        return Resumption(Path(f"{path.parent.parent}.txt"), path, verified(path))
+    found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
     if found is None:
         raise CheckpointError(
             f"--resume {path}: found no whole snapshot; give auto, a run's log or folder, or a snapshot's "
@@ -152,9 +154,8 @@ def _cut_metrics(path: Path, step: int) -> None:
         file.truncate(kept)
 
 
-def _compared(system: System) -> dict[str, Any]:
-    content = system.model_dump(mode="json", by_alias=True, exclude=set(_FREE))
-    content["launch"] = {key: value for key, value in content["launch"].items() if key not in _FREE_LAUNCH}
-    content["hardware"] = {"division": system.hardware.division}
-    content["global batch size"] = system.global_batch_size
-    return content
+def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
+    content = {key: value for key, value in config.items() if key not in _FREE}
+    content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
+    content["hardware"] = {"division": config["hardware"]["division"]}
+    return {**content, "global batch size": global_batch_size}

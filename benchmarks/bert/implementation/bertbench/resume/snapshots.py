@@ -47,7 +47,6 @@ class Snapshots:
         self.wait()
         state = {**trainer.state(), **self._random_state()}
         if self._files:
-            self._files.snapshots.mkdir(exist_ok=True)
             meta = Meta(
                 step=step,
                 samples=step * self._system.global_batch_size,
