@@ -160,6 +160,14 @@ def _contiguous(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, where the last one ended")
 
 
+def _in_one_go(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("resumed"):
+        samples = number(event.metadata.get("samples"))
+        where = "" if samples is None else f" from a snapshot after {samples:,.0f} samples"
+        cause = shown(event.metadata.get("after"))
+        yield Breach(event.line, f"resumed{where}; what had ended it: {cause}", "no interruption")
+
+
 RULES = (
     Rule(
         "run-once", "A log holds one run: one run_start and one run_stop", _CLOCK, "error",
@@ -172,6 +180,10 @@ RULES = (
     Rule(
         "run-success", "The run ends with status success", _CLOCK, "error",
         "an aborted run counts as one that did not converge; submit it only as such", _success,
+    ),
+    Rule(
+        "resumed", "A run trains in one go; one that was interrupted and went on says so", _CLOCK, "warning",
+        "say so where you publish it; its time counts from the first run_start, lost work included", _in_one_go,
     ),
     Rule("run-order", "run_stop follows run_start", _CLOCK, "error", "look at the clock of the host", _order),
     Rule(

@@ -85,6 +85,13 @@ def again(key: str, milliseconds: float = 0, nth: int = 0, **changed: Any) -> Mu
     return change
 
 
+def going_on(records: list[Record]) -> list[Record]:
+    """A resumption in the middle of the first block."""
+    index = at(records, "block_start") + 1
+    event = {**records[index - 1], "event_type": "POINT_IN_TIME", "key": "resumed", "value": 1}
+    return [*records[:index], event | {"metadata": {"samples": 4480, "after": "rank 3 was killed"}}, *records[index:]]
+
+
 def moved(key: str, before: str, nth: int = 0) -> Mutation:
     """The record to before another key, with a time of then."""
 
@@ -195,6 +202,7 @@ TABLE = [
            setting("submission_benchmark", "bert/../../training_5.0.0/closed_bert")),
     Broken("benchmark a list", "fail", "benchmark", "submission_benchmark", setting("submission_benchmark", ["bert"])),
     Broken("another benchmark", "fail", "official", None, setting("submission_benchmark", "retinanet")),
+    Broken("resumed", "warning", "resumed", "resumed", going_on),
     Broken("no submitter's name", "warning", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
     Broken("no seed", "warning", "seed", None, without("seed")),

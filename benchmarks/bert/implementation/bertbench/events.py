@@ -20,6 +20,8 @@ from bertbench.errors import RunError
 from bertbench.paths import REPOSITORY
 from bertbench.world import World
 
+INTERRUPTED = "interrupted"
+"""In the metadata of run_stop: the run did not come to its own end, and may go on."""
 # Frames between mllog and the line of ours that an event is about.
 _STACK_OFFSET = 2
 
@@ -91,18 +93,28 @@ def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
 class Run:
     """The timed part: training and evaluation in turn, and how it ended."""
 
-    def __init__(self, log: MlperfLog) -> None:
+    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]]) -> None:
         self._log = log
         self.status = constants.ABORTED
         self.reason: str | None = None
-        self.samples = 0
-        self.accuracy = 0.0
+        self.evaluations = list(evaluations)
+        """Training samples and accuracy of each."""
+        self.samples = self.evaluations[-1][0] if self.evaluations else 0
+
+    @property
+    def accuracy(self) -> float:
+        """What the last evaluation found; 0 before the first."""
+        return self.evaluations[-1][1] if self.evaluations else 0.0
 
     @contextmanager
-    def training(self, first_sample: int, samples: int) -> Iterator[None]:
-        """A stretch of training between two evaluations: `samples` more after `first_sample`."""
+    def training(self, first_sample: int, samples: int, begun: bool = False) -> Iterator[None]:
+        """A stretch of training between two evaluations: `samples` more after `first_sample`.
+
+        `begun`: its start is in the log already, of a run that goes on.
+        """
         metadata = {constants.FIRST_EPOCH_NUM: first_sample}
-        self._log.start(constants.BLOCK_START, {**metadata, constants.EPOCH_COUNT: samples})
+        if not begun:
+            self._log.start(constants.BLOCK_START, {**metadata, constants.EPOCH_COUNT: samples})
         yield
         self.samples = first_sample + samples
         self._log.end(constants.BLOCK_STOP, metadata)
@@ -117,7 +129,7 @@ class Run:
 
     def measured(self, accuracy: float) -> None:
         """The accuracy that the evaluation in progress found."""
-        self.accuracy = accuracy
+        self.evaluations.append((self.samples, accuracy))
         self._log.point(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: self.samples})
 
     def success(self) -> None:
@@ -130,12 +142,16 @@ class Run:
 
 
 class Clock:
-    """Initialisation, then the run: in this order and once each."""
+    """Initialisation, then the run: in this order and once each.
 
-    def __init__(self, log: MlperfLog, world: World, init_limit_minutes: int) -> None:
+    `resumed`: of a run that goes on the clock runs already, so initialisation is on it, and neither has a start here.
+    """
+
+    def __init__(self, log: MlperfLog, world: World, init_limit_minutes: int, resumed: bool = False) -> None:
         self._log = log
         self._world = world
         self._init_limit_minutes = init_limit_minutes
+        self._resumed = resumed
         self._initialized = False
         self._ran = False
 
@@ -143,6 +159,10 @@ class Clock:
     def init(self) -> Iterator[None]:
         """Untimed; raises RunError if it takes longer than the division allows."""
         assert not self._initialized, "a run is initialised once"
+        if self._resumed:
+            yield
+            self._initialized = True
+            return
         self._log.start(constants.INIT_START)
         began = time.monotonic()
         yield
@@ -156,20 +176,26 @@ class Clock:
         self._initialized = True
 
     @contextmanager
-    def run(self, evaluation_samples: int) -> Iterator[Run]:
-        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended."""
+    def run(self, evaluation_samples: int, evaluations: Iterable[tuple[int, float]] = ()) -> Iterator[Run]:
+        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended.
+
+        `evaluations` are those of a run that goes on, before that.
+        """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
-        run = Run(self._log)
+        run = Run(self._log, evaluations)
         self._world.barrier()
-        self._log.start(constants.RUN_START)
+        if not self._resumed:
+            self._log.start(constants.RUN_START)
+        ending: dict[str, Any] = {}
         try:
             yield run
         except BaseException as error:
+            ending[INTERRUPTED] = True  # first: a signal may end the next line
             run.aborted(self._world.account_for_failure(error))
             raise
         finally:
             self._log.point(constants.TRAIN_SAMPLES, run.samples)
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
-            metadata = {constants.STATUS: run.status}
-            self._log.end(constants.RUN_STOP, metadata if run.reason is None else {**metadata, "reason": run.reason})
+            ending = {constants.STATUS: run.status, "reason": run.reason, **ending}
+            self._log.end(constants.RUN_STOP, {key: value for key, value in ending.items() if value is not None})

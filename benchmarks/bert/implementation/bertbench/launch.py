@@ -14,7 +14,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, system_reason
-from bertbench.events import MlperfLog
+from bertbench.events import INTERRUPTED, MlperfLog
 from bertbench.machine import differences
 from bertbench.results import ResultFiles
 from bertbench.world import available_cores
@@ -113,4 +113,5 @@ def close_log(files: ResultFiles, reason: str | None) -> None:
             if f'"key": "{constants.RUN_STOP}"' in written:
                 log.point("failure", reason)
             else:
-                log.end(constants.RUN_STOP, {constants.STATUS: constants.ABORTED, "reason": reason})
+                ending = {constants.STATUS: constants.ABORTED, "reason": reason, INTERRUPTED: True}
+                log.end(constants.RUN_STOP, ending)

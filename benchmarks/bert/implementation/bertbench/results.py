@@ -24,6 +24,8 @@ class ResultFiles:
 
     log: Path
 
+    SNAPSHOTS = "snapshots"
+
     @property
     def folder(self) -> Path:
         """result_<n>/, next to result_<n>.txt."""
@@ -33,6 +35,16 @@ class ResultFiles:
     def metrics(self) -> Path:
         """One line a step."""
         return self.folder / "metrics.jsonl"
+
+    @property
+    def snapshots(self) -> Path:
+        """What the run can go on from, a folder a snapshot."""
+        return self.folder / self.SNAPSHOTS
+
+    @property
+    def lost(self) -> Path:
+        """Lines of the log that were cut from it when the run went on from before them."""
+        return self.folder / "lost.txt"
 
     def describe(self, system: System, seed: int) -> None:
         """Write the resolved configuration, MLPerf's system description, and what ran where.

@@ -24,33 +24,45 @@ from bertbench.metrics import Metrics
 from bertbench.paths import data_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
+from bertbench.resume.resumption import RESUMED, Resumption, put_back
+from bertbench.resume.snapshots import Snapshots
 from bertbench.seeding import derive
 from bertbench.trainer import Trainer
 from bertbench.world import World
 
 
-def train(system: System, world: World, seed: int, files: ResultFiles | None, progress: RunProgress) -> Run:
+def train(
+    system: System,
+    world: World,
+    seed: int,
+    files: ResultFiles | None,
+    progress: RunProgress,
+    resumption: Resumption | None = None,
+) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
-    `files` is where rank 0 writes, None on the other ranks.
-    Raises RunError, ConfigError or DataError; if the clock has started, the log then ends with `aborted`.
+    `files` is where rank 0 writes, None on the other ranks; with `resumption` they are those of the run that goes on.
+    Raises RunError, ConfigError, DataError or CheckpointError; if the clock has started, the log then ends with
+    `aborted`.
     """
     _stop_on_termination()
+    taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
+    batch = system.global_batch_size
     with (
         MlperfLog(files.log if files else None) as log,
         Metrics(files.metrics if files else None, world) as metrics,
     ):
-        clock = Clock(log, world, system.init_limit_minutes)
+        clock = Clock(log, world, system.init_limit_minutes, resumed=resumption is not None)
         with clock.init():
-            for cleared in caches_cleared(system, world):
-                log.point(constants.CACHE_CLEAR, cleared)
-            log_submission(log, system, seed)
+            if resumption is None:
+                log_beginning(log, system, world, seed)
             training, held_out = open_data(system)
-            if system.model.checkpoint is not None:
-                check_weights(system, weights_file(system.model.checkpoint))
-                log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
             trainer = Trainer(system, world, seed)
             sampler = make_sampler(system, training, seed)
+            snapshots = Snapshots(system, world, seed, files)
+            if resumption:
+                snapshots.load(trainer, resumption.path, resumption.meta)
+                log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
             communication = trainer.communication()
@@ -58,19 +70,21 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                 files.describe_communication(communication)
             progress.say(communication.text())
 
-        with clock.run(evaluation_samples=len(held_out)) as run:
+        with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
             batches = load_steps(
-                sampler, training.map_samples(), range(system.max_steps), world.rank, world.device, exchange
+                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange
             )
             for first, stop in system.blocks():
-                with run.training(first * system.global_batch_size, (stop - first) * system.global_batch_size):
-                    for step in range(first, stop):
+                if stop < taken:
+                    continue
+                with run.training(first * batch, (stop - first) * batch, begun=first < taken):
+                    for step in range(max(first, taken), stop):
                         began = time.perf_counter()
                         loaded = next(batches)
                         report = trainer.step(step, loaded.parts)
-                        samples = (step + 1) * system.global_batch_size
                         step_ms = 1e3 * (time.perf_counter() - began)
-                        metrics.record(step + 1, samples, report, step_ms, loaded.load_efficiency)
+                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded.load_efficiency)
+                        snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()
                 with run.evaluation():
@@ -82,8 +96,37 @@ def train(system: System, world: World, seed: int, files: ResultFiles | None, pr
                     break
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
+        snapshots.close()
         trainer.close()
     return run
+
+
+def log_beginning(log: MlperfLog, system: System, world: World, seed: int) -> None:
+    """What a run logs of itself before its clock starts; raises what `check_weights` raises."""
+    for cleared in caches_cleared(system, world):
+        log.point(constants.CACHE_CLEAR, cleared)
+    log_submission(log, system, seed)
+    if system.model.checkpoint is not None:
+        check_weights(system, weights_file(system.model.checkpoint))
+        log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
+
+
+def log_resumption(log: MlperfLog, files: ResultFiles | None, resumption: Resumption, system: System) -> None:
+    """On rank 0, put log and metrics back to the snapshot, and tell in the log that the run goes on from there."""
+    if files is None:
+        return
+    told = put_back(files, resumption.meta)
+    log.point(
+        RESUMED,
+        told.pop("count"),
+        {
+            "step": resumption.meta.step,
+            "samples": resumption.meta.samples,
+            "ranks": system.world_size,
+            "changed": resumption.changes(system),
+            **told,
+        },
+    )
 
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:

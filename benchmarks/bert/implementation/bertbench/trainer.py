@@ -21,7 +21,7 @@ from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.reduce import Reducer
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Scalar
+from bertbench.optim.state import Resumable, Scalar
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.paths import weights_file
 from bertbench.precision import computing
@@ -165,6 +165,22 @@ class Trainer:
         self._reducer.reset()
         if self._scaler is not None:
             self._scaler.reset()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
+        assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        parts = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.moments(names),
+            "scaler": {} if self._scaler is None else self._scaler.state(),
+        }
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    def resume(self, steps: int) -> None:
+        """Go on as after so many steps, whose `state` was put back."""
+        assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
+        self.optimizer.resume(steps if self._scaler is None else self._scaler.taken.double())
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""

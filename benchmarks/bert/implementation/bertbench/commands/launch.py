@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--runs {arguments.runs}: expected at least 1")
     if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
         raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
+    if arguments.runs > 1 and arguments.resume not in ("auto", "never"):
+        raise ConfigError("--runs with --resume PATH would go on with the same run twice; leave one of them out")
     if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
     if arguments.on == "local" and not arguments.dry_run:

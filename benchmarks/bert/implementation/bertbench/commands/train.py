@@ -13,6 +13,7 @@ from pathlib import Path
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
+from bertbench.errors import RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
@@ -20,7 +21,8 @@ from bertbench.progress import RunProgress
 from bertbench.rank import as_rank
 from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
-from bertbench.train import check_weights, open_data, train
+from bertbench.resume.resumption import Resumption, find
+from bertbench.train import check_weights, make_sampler, open_data, open_split, train
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -41,6 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
         type=Path,
         metavar="FILE",
         help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+    )
+    parser.add_argument(
+        "--resume",
+        default="never",
+        metavar="auto|never|PATH",
+        help="go on with an interrupted run from its last snapshot: auto means the run of --result, or else the latest "
+        "of the system, and a new one if that was not interrupted; PATH is a log, its folder or a snapshot "
+        "(default: never)",
+    )
+    parser.add_argument(
+        "--allow-config-change", action="store_true", help="resume although the configuration has changed"
     )
     add_system_arguments(parser)
 
@@ -63,8 +76,10 @@ def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFil
     open_data(system)  # what is wrong with it is better said once than by every rank
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
-    files = _reserved(system, arguments)
-    return files, run_ranks(system, [arguments.system, *rank_options(arguments)], files)
+    resumption = _resumption(system, arguments)
+    files = resumption.files if resumption else _reserved(system, arguments)
+    resume = str(resumption.path) if resumption else "never"
+    return files, run_ranks(system, [arguments.system, *rank_options(arguments, resume)], files)
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
@@ -84,29 +99,58 @@ def outcome(files: ResultFiles) -> dict[str, object]:
 
 
 def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
-    return ResultFiles(arguments.result) if arguments.result else reserve(runs_folder(), system.name)
+    if arguments.result is None:
+        return reserve(runs_folder(), system.name)
+    files = ResultFiles(arguments.result)
+    if files.snapshots.exists():
+        raise RunError(
+            f"{files.log}: an earlier run of this name left snapshots; go on with it by --resume auto, or give another "
+            "--result"
+        )
+    return files
 
 
-def rank_options(arguments: argparse.Namespace) -> list[str]:
-    """The options that every rank of a run is started with."""
+def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | None:
+    resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
+    if resumption:
+        meta = resumption.meta
+        resumption.check(system, arguments.seed, arguments.allow_config_change)
+        make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
+    return resumption
+
+
+def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
+    """The options that every rank of a run is started with; `resume` is what --resume was found to mean."""
+    resume = resume or arguments.resume
+    going_on = [] if resume == "never" else ["--resume", resume]
+    if arguments.allow_config_change:
+        going_on.append("--allow-config-change")
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return [*overrides, *seed]
+    return [*overrides, *seed, *going_on]
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """This process is one rank."""
     with as_rank(system, ranks) as world:
-        seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
-        files = _reserved(system, arguments) if world.leads else None
-        if files:
-            files.describe(system, seed)
+        found = _resumption(system, arguments) if world.leads else None
+        told = world.from_all(found.as_text() if found else "")[0]
+        resumption = Resumption.from_text(told) if told else None
+        if resumption:
+            seed, files = resumption.meta.seed, resumption.files if world.leads else None
+        else:
+            seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+            files = _reserved(system, arguments) if world.leads else None
+            if files:
+                files.describe(system, seed)
         if ranks.local_rank == 0:
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)
         with RunProgress(system, enabled=world.leads) as progress:
             progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
-            ended = train(system, world, seed, files, progress)
+            if resumption:
+                progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
+            ended = train(system, world, seed, files, progress, resumption)
             progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
             progress.say(_against_guessing(system, ended.accuracy))
     return 0 if ended.reason is None else TARGET_MISSED

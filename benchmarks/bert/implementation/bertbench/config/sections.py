@@ -215,6 +215,15 @@ class Evaluation(Section):
     """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before."""
 
 
+class Checkpoint(Section):
+    """Snapshots that an interrupted run goes on from (docs/reliability.md)."""
+
+    every_steps: Count | None = None
+    """Steps between snapshots; none are taken where it isn't given."""
+    keep: Count = 2
+    """The last so many stay."""
+
+
 class Precision(Section):
     """Number formats."""
 

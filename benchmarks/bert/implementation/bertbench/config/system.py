@@ -11,6 +11,7 @@ from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
 from bertbench.config.section import Section
 from bertbench.config.sections import (
+    Checkpoint,
     Clip,
     Communication,
     Data,
@@ -55,6 +56,7 @@ class System(Section):
     clip: Clip = Clip()
     communication: Communication = Communication()
     evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
 
     @property
@@ -235,4 +237,20 @@ class System(Section):
             )
         if impl == "apex" and self.launch.device == "cpu":
             raise ValueError("optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch")
+        return self
+
+    @model_validator(mode="after")
+    def _snapshots_are_whole(self) -> Self:
+        if self.checkpoint.every_steps is None:
+            return self
+        if self.communication.compression == "powersgd":
+            raise ValueError(
+                "checkpoint.every_steps: a snapshot doesn't hold the errors that communication.compression powersgd "
+                "carries from step to step; choose another compression, or set checkpoint.every_steps to null"
+            )
+        if self.optimizer.impl == "apex":
+            raise ValueError(
+                "checkpoint.every_steps: a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl "
+                "to torch, or checkpoint.every_steps to null"
+            )
         return self

@@ -73,6 +73,14 @@ class MultiTensorAdam:
             for moment in (*group.firsts, *group.seconds):
                 moment.zero_()
 
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        """See `state.Resumable`."""
+        return self._matrices.moments(names) | self._vectors.moments(names)
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        self.steps = steps
+
 
 class _Group:
     """Parameters that are treated alike, with their moments."""
@@ -81,6 +89,14 @@ class _Group:
         self._tensors = LogicalTensors(parameters, fused)
         self.firsts = [torch.zeros_like(weight) for weight in self._tensors.weights]
         self.seconds = [torch.zeros_like(weight) for weight in self._tensors.weights]
+
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        named = self._tensors.named(names)
+        return {
+            f"{name}.{kind}": moment
+            for kind, moments in (("first", self.firsts), ("second", self.seconds))
+            for name, moment in zip(named, moments, strict=True)
+        }
 
     def state(self) -> State:
         return State(self._tensors.weights, self._tensors.gradients(), self.firsts, self.seconds)

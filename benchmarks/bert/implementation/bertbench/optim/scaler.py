@@ -28,6 +28,10 @@ class LossScaler:
         self._quiet.copy_(torch.where(grows, 0, quiet))
         self.taken += finite
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that it knows, as it is in memory."""
+        return {"scale": self.scale, "quiet": self._quiet, "taken": self.taken}
+
     def reset(self) -> None:
         """As if new; after a warm-up."""
         self.scale.fill_(self._first)

@@ -4,12 +4,12 @@ Whole parameters are dealt out, since LAMB's trust ratio is a ratio of whole nor
 same arithmetic as without sharding, and the result is the same to the last bit (Rajbhandari et al. 2020, stage 1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import distributed, nn
 
-from bertbench.optim.state import Optimizer, Scalar
+from bertbench.optim.state import Optimizer, Resumable, Scalar
 
 
 def deal(sizes: Sequence[int], ranks: int) -> list[int]:
@@ -55,3 +55,12 @@ class ShardedOptimizer:
         """Forget all steps, as if the optimizer were new; after a warm-up."""
         if self.local is not None:
             self.local.reset()
+
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        """See `state.Resumable`: those of this rank's share."""
+        return self.local.moments(names) if isinstance(self.local, Resumable) else {}
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        if isinstance(self.local, Resumable):
+            self.local.resume(steps)

@@ -1,7 +1,7 @@
 """What an optimiser is to the rest, and what a step of Adam or LAMB works on."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -29,6 +29,17 @@ class Optimizer(Protocol):
 
     def reset(self) -> None:
         """Forget all steps, as if the optimiser were new; after a warm-up."""
+
+
+@runtime_checkable
+class Resumable(Optimizer, Protocol):
+    """An optimizer whose state can be kept and put back."""
+
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        """This rank's moments as they are in memory, by names made from those of the parameters."""
+
+    def resume(self, steps: Scalar) -> None:
+        """Go on as after so many steps, whose moments were put back."""
 
 
 class State(NamedTuple):
@@ -77,6 +88,14 @@ class LogicalTensors:
         self._parameters = parameters
         self._parts = [fused.get(parameter, 1) for parameter in parameters]
         self.weights = self._flat([parameter.detach() for parameter in parameters])
+
+    def named(self, names: Mapping[torch.Tensor, str]) -> list[str]:
+        """A name for each of `weights`, from the names of the parameters."""
+        return [
+            f"{names[parameter]}.{part}"
+            for parameter, parts in zip(self._parameters, self._parts, strict=True)
+            for part in range(parts)
+        ]
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of `weights`; all parameters must have one."""

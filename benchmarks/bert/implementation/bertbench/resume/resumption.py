@@ -1,0 +1,161 @@
+"""What `--resume` names: the run that goes on, the snapshot it goes on from, and its files put back to that moment."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlperf_logging.mllog import constants
+
+from bertbench.config import System
+from bertbench.errors import CheckpointError, ConfigError
+from bertbench.events import INTERRUPTED
+from bertbench.results import ResultFiles
+from bertbench.resume.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
+from compliance.log import CannotJudge, Event, read_events
+
+RESUMED = "resumed"
+"""Key of the log's event that labels a run as resumed; its value counts them."""
+# What may differ without --allow-config-change: names, and how ranks are started. Whether the number of ranks may
+# differ, the plan says (balance/plan.py).
+_FREE = ("name", "description", "source", "checkpoint")
+_FREE_LAUNCH = ("ranks_per_node", "port", "clear_caches", "timeout_s", "bind_cores", "walltime_minutes")
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run that goes on."""
+
+    log: Path
+    path: Path
+    meta: Meta
+
+    @property
+    def files(self) -> ResultFiles:
+        """The run's own files: it goes on in them."""
+        return ResultFiles(self.log)
+
+    def changes(self, system: System) -> list[str]:
+        """What of the configuration is not as it was, one line each."""
+        then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
+        return differences(
+            _compared(then, self.meta.samples // self.meta.step), _compared(now, system.global_batch_size)
+        )
+
+    def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
+        """Raises ConfigError if the run would go on as another one."""
+        if seed not in (None, self.meta.seed):
+            raise ConfigError(f"--seed {seed}: the run that goes on has seed {self.meta.seed}; leave --seed out")
+        changes = self.changes(system)
+        if changes and not allow_config_change:
+            told = "\n".join(f"  {change}" for change in changes)
+            raise ConfigError(
+                f"{self.path}: the configuration was another one when the run began:\n{told}\n"
+                "undo that, or say --allow-config-change (the log will tell)"
+            )
+
+    def as_text(self) -> str:
+        """For the other ranks."""
+        return json.dumps([str(self.log), str(self.path), self.meta.model_dump(mode="json")])
+
+    @classmethod
+    def from_text(cls, text: str) -> "Resumption":
+        """What `as_text` gave."""
+        log, path, meta = json.loads(text)
+        return cls(Path(log), Path(path), Meta.model_validate_json(json.dumps(meta)))
+
+
+def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
+    """The run that `--resume` means; None to begin a new one.
+
+    `auto` means the run of `result` or else the latest in `folder`, if that was interrupted and has a whole snapshot.
+    Raises CheckpointError if a path names none.
+    """
+    if resume == "never":
+        return None
+    if resume == "auto":
+        logs = [result] if result else sorted(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name))
+        return _latest(logs[-1]) if logs and not _ended(logs[-1]) else None
+    return _named(Path(resume).absolute())
+
+
+def _named(path: Path) -> Resumption:
+    if path.parent.name == ResultFiles.SNAPSHOTS:
+        return Resumption(Path(f"{path.parent.parent}.txt"), path, verified(path))
+    found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
+    if found is None:
+        raise CheckpointError(
+            f"--resume {path}: found no whole snapshot; give auto, a run's log or folder, or a snapshot's "
+            f"(result_<n>/{ResultFiles.SNAPSHOTS}/step_<k>)"
+        )
+    return found
+
+
+def _latest(log: Path) -> Resumption | None:
+    found = newest(ResultFiles(log).snapshots)
+    return Resumption(log, *found) if found else None
+
+
+def _ended(log: Path) -> bool:
+    """Whether a run came to its own end: the target reached, or the limit."""
+    try:
+        stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
+    except CannotJudge:  # not there, or empty: a run that never started
+        return False
+    return any(not stop.metadata.get(INTERRUPTED) for stop in stops)
+
+
+def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
+    """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
+
+    Events that tell of former resumptions stay. Later snapshots, and what is half-written, are removed.
+    Returns `count`, which resumption this is, and `after`, what had ended the run.
+    Raises CheckpointError if the log is shorter than it was.
+    """
+    lines = files.log.read_bytes()
+    if len(lines) < meta.log_bytes:
+        raise CheckpointError(
+            f"{files.log}: has {len(lines):,} bytes, had {meta.log_bytes:,} when the snapshot was taken; "
+            "put back the log that the run wrote"
+        )
+    events = read_events(files.log)
+    lost = lines[meta.log_bytes :]
+    if lost:
+        with files.lost.open("ab") as file:
+            file.write(lost)
+        to_disk(files.lost)
+    mark = f'"key": "{RESUMED}"'.encode()
+    with files.log.open("r+b") as file:
+        file.seek(meta.log_bytes)
+        file.writelines(line for line in lost.splitlines(keepends=True) if mark in line and line.endswith(b"\n"))
+        file.truncate()
+    _cut_metrics(files.metrics, meta.step)
+    drop_unfinished(files.snapshots, meta.step)
+    return {"count": 1 + sum(event.key == RESUMED for event in events), "after": _cause(events)}
+
+
+def _cause(events: list[Event]) -> str:
+    told = [
+        event.value if event.key == "failure" else event.metadata.get("reason")
+        for event in events
+        if event.key in (constants.RUN_STOP, "failure")
+    ]
+    return next((str(reason) for reason in reversed(told) if reason), "the run left no word")
+
+
+def _cut_metrics(path: Path, step: int) -> None:
+    """Leave the lines up to a step."""
+    with path.open("r+b") as file:
+        kept = 0
+        for line in file:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+            kept += len(line)
+        file.truncate(kept)
+
+
+def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
+    content = {key: value for key, value in config.items() if key not in _FREE}
+    content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
+    content["hardware"] = {"division": config["hardware"]["division"]}
+    return {**content, "global batch size": global_batch_size}
