@@ -31,7 +31,9 @@ def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], 
     return buckets, moments
 
 
-@pytest.mark.parametrize("clip", ["after", "before", "bucket"])
+@pytest.mark.parametrize(
+    "clip", ["bucket", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("after", "before"))]
+)
 def test_a_rehearsed_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     tiny: Callable[..., System], clip: str
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
     assert "ranks 0 to 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "dgxa100_n1", "--json", "--set", "data.global_batch_size=640"]
     main(words)
