@@ -1,19 +1,19 @@
 """Balance without GPUs: plan steps of any world with the code that training uses, and measure what the plans say."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
 from bertbench.data.dataset import Dataset
 from bertbench.data.index import MAX_LENGTH, Index, pack
-from bertbench.data.lengths import draw_lengths, length_shares, predictions
+from bertbench.data.lengths import draw_lengths, length_counts, predictions
 from bertbench.errors import DataError
 
 # A histogram stands for a dataset of as many sequences as it counts, within these bounds: enough for 200 steps of
@@ -58,12 +58,17 @@ def population(path: Path, seed: int) -> Index:
         return Dataset.open(path.parent if path.name == "train" else path, "train").entries_N
     if path.suffix == ".npy":
         return Dataset.open(path.parent.parent, "train").entries_N
-    shares = length_shares(path)
-    if len(shares) > MAX_LENGTH:
-        raise DataError(f"{path}: counts lengths up to {len(shares)}, expected at most {MAX_LENGTH}")
-    total = sum(json.loads(path.read_text(encoding="utf-8"))["counts"])
-    lengths = draw_lengths(int(np.clip(total, _FEWEST, _MOST)), seed, shares)
-    return pack(lengths, np.minimum(predictions(lengths), lengths))
+    counts = length_counts(path)
+    if len(counts) > MAX_LENGTH:
+        raise DataError(f"{path}: counts lengths up to {len(counts)}, expected at most {MAX_LENGTH}")
+    total = counts.sum()
+    return drawn_index(int(np.clip(total, _FEWEST, _MOST)), seed, counts / total)
+
+
+def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = None) -> Index:
+    """The index of samples whose lengths are drawn from the shares (Wikipedia's where none are given)."""
+    lengths = draw_lengths(samples, seed, shares)
+    return pack(lengths, predictions(lengths))
 
 
 def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int) -> Outcome:

@@ -52,7 +52,7 @@ def wikipedia_like(samples: int, seed: int) -> Columns:
     random = np.random.default_rng(seed)
     lengths = draw_lengths(samples, seed)
     lengths = np.maximum(lengths, 5)
-    masked = np.minimum(predictions(lengths), lengths)
+    masked = predictions(lengths)
     within = spans(np.zeros(samples, np.int64), masked)
     return Columns(
         lengths=lengths,

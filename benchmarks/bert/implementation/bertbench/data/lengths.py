@@ -13,8 +13,8 @@ _LENGTHS_PER_PREDICTION = 0.15
 _MOST_PREDICTIONS = 76
 
 
-def length_shares(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
-    """Share of the sequences that have length i + 1, for every i, from a JSON file with `counts`.
+def length_counts(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
+    """Number of sequences that have length i + 1, for every i, from a JSON file with `counts`.
 
     Raises DataError if the file isn't such a histogram.
     """
@@ -26,6 +26,12 @@ def length_shares(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
         raise DataError(
             f"{path}: is no length histogram ({error}); expected JSON with `counts`, entry i for length i + 1"
         ) from error
+    return counts
+
+
+def length_shares(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
+    """Share of the sequences that have length i + 1, for every i; raises what `length_counts` raises."""
+    counts = length_counts(path)
     return np.asarray(counts / counts.sum())
 
 
@@ -36,5 +42,5 @@ def draw_lengths(count: int, seed: int, shares: NDArray[np.float64] | None = Non
 
 
 def predictions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Masked tokens of sequences of these lengths: 15 %, at least 1, at most 76."""
+    """Masked tokens of sequences of these lengths, at least 1 token each: 15 %, at least 1, at most 76."""
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 
 from bertbench.balance.plan import Planner, efficiency
-from bertbench.balance.simulate import VARIANTS
-from bertbench.data.index import Index, pack
-from bertbench.data.lengths import draw_lengths, length_shares, predictions
+from bertbench.balance.simulate import VARIANTS, drawn_index
+from bertbench.data.index import Index
+from bertbench.data.lengths import length_shares
 from bertbench.forecast.published import Batching
 
 _STEPS = 40  # of simulation; the mean moves by less than 0.005 from 40 to 400
@@ -46,5 +46,4 @@ def load_efficiency(batching: Batching, gpus: int, samples_per_gpu: int) -> floa
 
 @cache
 def _index() -> Index:
-    lengths = draw_lengths(_SIMULATED_SAMPLES, seed=1)
-    return pack(lengths, np.minimum(predictions(lengths), lengths))
+    return drawn_index(_SIMULATED_SAMPLES, seed=1)

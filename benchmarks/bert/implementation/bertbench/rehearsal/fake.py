@@ -181,7 +181,7 @@ class _AsCuda(TorchFunctionMode):
 def _batch(lengths_S: NDArray[np.int64]) -> Batch:
     """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
     lengths = np.sort(lengths_S)[::-1]
-    masked = np.minimum(predictions(lengths), lengths)
+    masked = predictions(lengths)
     tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())
     return batch_of(
         Columns(

@@ -92,4 +92,4 @@ def _wikipedia(system: System) -> Index:
             "for the missing data; prepare the data first"
         )
     lengths = np.minimum(draw_lengths(_SIMULATED_SAMPLES, _SEED), system.model.max_positions)
-    return pack(lengths, np.minimum(predictions(lengths), lengths))
+    return pack(lengths, predictions(lengths))
