@@ -86,12 +86,17 @@ class Bert(nn.Module):
         sequences: Sequences,
         masked_at_M: torch.Tensor,
     ) -> Scores:
-        """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair."""
+        """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair.
+
+        The heads read a seventh of the tokens, and the last layer gives out no others: that saves 5 % of the matrix
+        products in base's encoder, 3 % in large's.
+        """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             hidden_TD = layer(hidden_TD, sequences)
-        first_SD = hidden_TD[sequences.cu_seqlens_S1[:-1]]
+        read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
+        masked_MD, first_SD = self.layers[-1](hidden_TD, sequences, read_MS).tensor_split((len(masked_at_M),))
         return Scores(
-            self.masked_lm(hidden_TD[masked_at_M], self.embeddings.word.weight),
+            self.masked_lm(masked_MD, self.embeddings.word.weight),
             self.next_sentence(torch.tanh(self.pooler(first_SD))),
         )

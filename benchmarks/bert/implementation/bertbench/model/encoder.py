@@ -1,6 +1,6 @@
 """BERT's encoder: post-LayerNorm transformer layers over a flat batch of tokens.
 
-Shapes: T tokens in the batch, D hidden size, F feed-forward size.
+Shapes: T tokens in the batch, R tokens that a layer gives out, D hidden size, F feed-forward size.
 """
 
 import torch
@@ -27,14 +27,21 @@ class EncoderLayer(nn.Module):
         self.feed_forward_out = nn.Linear(shape.feed_forward_size, shape.hidden_size)
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
-    def forward(self, hidden_TD: torch.Tensor, sequences: Sequences) -> torch.Tensor:
-        """One layer: [T, D] in, [T, D] out."""
-        qkv_T3HK = self.qkv(hidden_TD).unflatten(-1, (3, self.heads, -1))
-        context_THK = attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0)
-        attended_TD = self._dropout(self.attention_output(context_THK.flatten(1)))
-        hidden_TD = self.attention_norm(hidden_TD + attended_TD)
-        expanded_TF = functional.gelu(self.feed_forward_in(hidden_TD), approximate="tanh")
-        return self.feed_forward_norm(hidden_TD + self._dropout(self.feed_forward_out(expanded_TF)))
+    def forward(
+        self, hidden_TD: torch.Tensor, sequences: Sequences, read_R: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """One layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
 
-    def _dropout(self, hidden_TD: torch.Tensor) -> torch.Tensor:
-        return functional.dropout(hidden_TD, self.hidden_dropout, self.training)
+        Attention needs the keys and values of all tokens, what follows it only the tokens that it gives out.
+        """
+        qkv_T3HK = self.qkv(hidden_TD).unflatten(-1, (3, self.heads, -1))
+        context_RD = attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0).flatten(1)
+        hidden_RD = hidden_TD
+        if read_R is not None:
+            context_RD, hidden_RD = context_RD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
+        hidden_RD = self.attention_norm(hidden_RD + self._dropout(self.attention_output(context_RD)))
+        expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
+        return self.feed_forward_norm(hidden_RD + self._dropout(self.feed_forward_out(expanded_RF)))
+
+    def _dropout(self, hidden_RD: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(hidden_RD, self.hidden_dropout, self.training)
