@@ -70,16 +70,26 @@ def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(ti
     assert rehearse(system, 0, LENGTHS).warm_up_bytes == sum(storage.nbytes() for storage in kept.values())
 
 
-def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:
+def kept_more_by_cuda(heads: int) -> int:
+    """Bytes that a bf16 step on one sequence of 32 tokens keeps on a GPU and not on a CPU."""
     cpu, cuda = (
-        load_system("cpu_demo", ["precision.compute=bf16", f"launch.device={device}",
-                                 "hardware.accelerators_per_node=2", "model.attention_dropout=0.1"])
+        load_system("cpu_demo", ["precision.compute=bf16", f"launch.device={device}", "model.attention_dropout=0.1",
+                                 "hardware.accelerators_per_node=2", f"model.attention_heads={heads}"])
         for device in ("cpu", "cuda")
     )  # fmt: skip
-    more = rehearse(cuda, 0, np.array([32])).activation_bytes - rehearse(cpu, 0, np.array([32])).activation_bytes
+    return rehearse(cuda, 0, np.array([32])).activation_bytes - rehearse(cpu, 0, np.array([32])).activation_bytes
+
+
+def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:
     # a probability: fp32, mask and its bf16 copy for the product, 4 + 1 + 2 bytes; on a CPU 2 + 2 + 2.
-    # 2 layers, 8 heads, 32 x 32 of them; the head's LayerNorm adds a little
-    assert 2 * 8 * 32 * 32 <= more < 1.2 * 2 * 8 * 32 * 32
+    # 2 layers, 32 heads of 4, which the flash kernel doesn't take, 32 x 32 of them; LayerNorm adds a little
+    assert 2 * 32 * 32 * 32 <= kept_more_by_cuda(heads=32) < 1.2 * 2 * 32 * 32 * 32
+
+
+def test_the_flash_kernel_keeps_no_probabilities() -> None:
+    # 6 bytes each on the CPU, in 2 layers of 8 heads; the CPU keeps the scaled query too, CUDA LayerNorm's fp32
+    probabilities = 6 * 2 * 8 * 32 * 32
+    assert -1.2 * probabilities < kept_more_by_cuda(heads=8) < -probabilities
 
 
 def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:

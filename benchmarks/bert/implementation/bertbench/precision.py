@@ -4,9 +4,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
+from bertbench.model.options import PrecisionName
 
-def computing(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """A context in which the forward pass computes in `precision`: fp32, bf16 or fp16."""
-    if precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, {"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
+
+def autocast_type(precision: PrecisionName) -> torch.dtype | None:
+    """What matrix products outside an fp8 encoder compute in; None for fp32."""
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}[precision]
+
+
+def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
+    """A context in which the forward pass computes in `precision`."""
+    dtype = autocast_type(precision)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)

@@ -64,7 +64,7 @@ def train(
                 snapshots.load(trainer, resumption.path, resumption.meta)
                 log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
-            evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
+            evaluator = HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches)
             communication = trainer.communication()
             if files:
                 files.describe_communication(communication)
@@ -72,8 +72,9 @@ def train(
 
         with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
             batches = load_steps(
-                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange
-            )
+                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange,
+                fill=system.fills_batches,
+            )  # fmt: skip
             for first, stop in system.blocks():
                 if stop < taken:
                     continue

@@ -3,6 +3,7 @@
 Shapes: as in model/bert.py.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -12,9 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.checkpoint.weights import load_weights
 from bertbench.config import System
-from bertbench.data.batch import synthetic
+from bertbench.data.batch import Batch, synthetic
+from bertbench.data.filler import filled
 from bertbench.data.loader import LoadedPart
 from bertbench.data.sampler import Part
+from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert, Scores
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
@@ -58,6 +61,9 @@ class Trainer:
         else:
             load_weights(weights_file(system.model.checkpoint), self.model)
         self.model.to(world.device)
+        self._model_arithmetic = set_arithmetic(
+            self.model, world.device, system.precision.compute, system.compute.compile
+        )
         self._parameters = list(self.model.parameters())
         communication = system.communication
         self._parallel = DistributedDataParallel(
@@ -96,6 +102,7 @@ class Trainer:
             compression=options.compression,
             bucket_elements=self._reducer.buckets,
             bytes_per_step=bytes_per_step([parameter.shape for parameter in self._parameters], options),
+            model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._arithmetic,
         )
 
@@ -139,10 +146,9 @@ class Trainer:
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
         """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
         part, batch = loaded
-        with computing(self._system.precision.compute, self._world.device):
-            scores: Scores = self._parallel(
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
-            )
+        if self._system.compute.compile == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
+        scores = self._score(self._parallel, batch)
         masked_lm = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M, reduction="sum")
         next_sentence = functional.cross_entropy(
             scores.next_sentence_S2.float(), batch.next_sentence_S, reduction="sum"
@@ -158,13 +164,21 @@ class Trainer:
         for _ in range(_WARMUP_STEPS):
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
-            loaded = LoadedPart(part, batch.to(self._world.device))
+            loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
             self.step(0, [loaded] * system.data.gradient_accumulation_steps)
+        self.model.eval()  # what evaluations call is compiled apart
+        with torch.no_grad():
+            self._score(self.model, loaded.batch)
+        self.model.train()
         self.model.load_state_dict(weights)
         self.optimizer.reset()
         self._reducer.reset()
         if self._scaler is not None:
             self._scaler.reset()
+
+    def _score(self, model: Callable[..., Scores], batch: Batch) -> Scores:
+        with computing(self._system.precision.compute, self._world.device):
+            return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def state(self) -> dict[str, torch.Tensor]:
         """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""

@@ -12,6 +12,7 @@ from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.errors import ConfigError
 from bertbench.evaluate import HeldOut
+from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.paths import weights_file
 from bertbench.train import check_weights, open_split
@@ -43,7 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     load_weights(path, model)
     with join(system.launch.device, system.launch.timeout_s) as world:
         model.to(world.device)
-        accuracy = HeldOut(held_out, system.evaluation.batch_size, world).accuracy(model, system.precision.compute)
+        precision = system.precision.compute
+        set_arithmetic(model, world.device, precision, "none")  # compiling would take longer than one evaluation
+        held_out_batches = HeldOut(held_out, system.evaluation.batch_size, world, fill=precision == "fp8")
+        accuracy = held_out_batches.accuracy(model, precision)
         if not world.leads:
             return 0
     if arguments.json:

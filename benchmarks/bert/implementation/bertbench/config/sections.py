@@ -8,6 +8,7 @@ from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
 from bertbench.config.section import Section
 from bertbench.data.samples import SampleOptions
+from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
     AdamOptions,
@@ -227,8 +228,18 @@ class Checkpoint(Section):
 class Precision(Section):
     """Number formats."""
 
-    compute: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Format of matrix products and activations; weights, gradients and optimizer state stay fp32."""
+    compute: PrecisionName = "fp32"
+    """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `fp8` is for the
+    encoder's matrix products and needs torchao and an H100 or newer; all else is then bf16."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""
+
+
+class Compute(Section):
+    """How the model's arithmetic is carried out; results don't depend on it, but for rounding."""
+
+    compile: CompileMode | None = None
+    """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
+    `reduce-overhead` also replays them as CUDA graphs, for tiny local batches (tried on no GPU yet); `none`: neither.
+    Where it isn't given: `default` on cuda, `none` on cpu."""

@@ -14,6 +14,7 @@ from bertbench.config.sections import (
     Checkpoint,
     Clip,
     Communication,
+    Compute,
     Data,
     Evaluation,
     Launch,
@@ -23,6 +24,7 @@ from bertbench.config.sections import (
     Precision,
     Schedule,
 )
+from bertbench.model.options import default_mode
 from bertbench.optim.schedule import Schedule as LearningRate
 
 
@@ -58,6 +60,7 @@ class System(Section):
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
+    compute: Compute = Compute()
 
     @property
     def world_size(self) -> int:
@@ -122,6 +125,12 @@ class System(Section):
     def scales_loss(self) -> bool:
         """Whether gradients pass through fp16, so that steps may overflow and be skipped."""
         return self.precision.compute == "fp16" or self.communication.compression == "fp16"
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether batches are rounded up to few sizes (data/filler.py)."""
+        mode = self.compute.compile or default_mode(self.launch.device)
+        return mode != "none" or self.precision.compute == "fp8"
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""

@@ -46,6 +46,14 @@ class Batch:
             move(self.next_sentence_S),
         )
 
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of a batch on a GPU until what `stream` was given so far is done."""
+        for tensor in (
+            self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
+            self.masked_at_M, self.masked_labels_M, self.next_sentence_S,
+        ):  # fmt: skip
+            tensor.record_stream(stream)
+
 
 def gather(samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Batch:
     """Read samples by id into a batch, longest first; `lengths` are theirs, from the index."""

@@ -1,4 +1,4 @@
-"""Batches ahead of the step: a thread plans and gathers the next steps while the device computes this one."""
+"""Batches ahead of the step: a thread plans, gathers and sends the next steps while the device computes this one."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from bertbench.balance.plan import efficiency
 from bertbench.data.batch import Batch, batch_of, gather, read
 from bertbench.data.dataset import MappedSamples
 from bertbench.data.exchange import Exchange
+from bertbench.data.filler import filled
 from bertbench.data.sampler import Part, Sampler
 
 _STEPS_AHEAD = 2
@@ -39,11 +40,13 @@ def load_steps(
     rank: int,
     device: torch.device,
     exchange: Exchange | None = None,
+    fill: bool = False,
 ) -> Iterator[LoadedStep]:
-    """Each of `steps` for one rank, in order; raises what reading raised.
+    """Each of `steps` for one rank, in order; raises what reading raised. `fill` rounds batches up to static sizes.
 
     With an exchange all ranks of its group must iterate alike: a step that one has begun to load, all load.
     """
+    copies = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def load(step: int) -> LoadedStep:
         plan = sampler.planner.plan(step)
@@ -55,16 +58,27 @@ def load_steps(
             by_id = np.argsort(ids)
             rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
             batches = [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
+        with torch.cuda.stream(copies):  # does nothing on a CPU
+            sent = [(filled(batch) if fill else batch).to(device) for batch in batches]
         return LoadedStep(
-            [LoadedPart(part, batch.to(device)) for part, batch in zip(parts, batches, strict=True)],
+            [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
             efficiency(sampler.planner.loads(plan)),
         )
+
+    def arrived(loaded: LoadedStep) -> LoadedStep:
+        """Let the stream that computes wait for the copies, and no memory be used again before it is done with it."""
+        if copies is not None:
+            computing = torch.cuda.current_stream(device)
+            computing.wait_stream(copies)
+            for _, batch in loaded.parts:
+                batch.record_stream(computing)
+        return loaded
 
     with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
         ahead: deque[Future[LoadedStep]] = deque()
         for step in steps:
             ahead.append(reader.submit(load, step))
             if len(ahead) > _STEPS_AHEAD:
-                yield ahead.popleft().result()
+                yield arrived(ahead.popleft().result())
         while ahead:
-            yield ahead.popleft().result()
+            yield arrived(ahead.popleft().result())

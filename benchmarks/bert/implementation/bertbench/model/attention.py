@@ -1,22 +1,60 @@
 """Self-attention inside each sequence of a flat batch: no padding, no mask, so nothing to leak through.
 
+`attention` is the one place that decides which kernel does it; each kernel is a function of its own.
 Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
 
 from bertbench.model.sequences import Sequences
 
+Attention = Callable[[torch.Tensor, Sequences, float], torch.Tensor]
+"""Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
+
+The number is the dropout on the attention probabilities: 0 outside training.
+"""
+
 
 def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    """Softmax attention of every sequence over its own tokens; returns [T, H, K].
+    """Attention by the fastest kernel that takes these tensors."""
+    kernel = kernel_for(qkv_T3HK.device, qkv_T3HK.dtype, qkv_T3HK.shape[-1])
+    return kernel(qkv_T3HK, sequences, dropout)
 
-    Neighbouring sequences of equal length are one batched product on a view of the flat tensor; other
-    lengths never share a product. Explicit matrix products beat SDPA on CPU for these sizes.
-    `dropout` acts on the attention probabilities and is 0 outside training.
+
+def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attention:
+    """The decision: torch's flash kernel in half precision on an A100 or newer, matrix products elsewhere."""
+    if device.type == "cuda" and flash_takes(dtype, width) and torch.cuda.get_device_capability(device) >= (8, 0):
+        return flash_attention
+    return plain_attention
+
+
+def flash_takes(dtype: torch.dtype, width: int) -> bool:
+    """Whether the flash kernel takes heads of this type and width."""
+    return dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
+
+
+def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    """All sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
+
+    `torch.nn.attention.varlen.varlen_attn` is the public way to it, but has no dropout, which BERT trains with; the
+    operator behind both has. Its first ten arguments are the same in torch 2.11 to 2.13.
+    """
+    query_THK, key_THK, value_THK = qkv_T3HK.unbind(1)
+    ends, longest = sequences.cu_seqlens_S1, sequences.longest
+    context_THK, *_ = torch.ops.aten._flash_attention_forward(
+        query_THK, key_THK, value_THK, ends, ends, longest, longest, dropout, False, False
+    )
+    return context_THK
+
+
+def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    """Matrix products, batched over neighbouring sequences of equal length, which are a view of the flat tensor.
+
+    Other lengths never share a product, so nothing is padded.
     """
     outputs = [
         _equal_lengths(
@@ -31,6 +69,7 @@ def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> t
 
 
 def _equal_lengths(qkv_GN3HK: torch.Tensor, dropout: float) -> torch.Tensor:
+    """Explicit matrix products: they beat SDPA on CPU for these sizes."""
     query_GHNK, key_GHNK, value_GHNK = qkv_GN3HK.permute(2, 0, 3, 1, 4)
     scores_GHNN = (query_GHNK / math.sqrt(query_GHNK.shape[-1])) @ key_GHNK.transpose(-2, -1)
     probabilities_GHNN = functional.dropout(scores_GHNN.softmax(dim=-1), dropout)

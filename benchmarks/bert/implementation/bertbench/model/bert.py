@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from bertbench.model.attention import Attention, attention
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
@@ -56,11 +57,11 @@ class MaskedLmHead(nn.Module):
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
         super().__init__()
         self.shape = shape
         self.embeddings = Embeddings(shape)
-        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(EncoderLayer(shape, attention) for _ in range(shape.layers))
         self.masked_lm = MaskedLmHead(shape)
         self.pooler = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.next_sentence = nn.Linear(shape.hidden_size, 2)

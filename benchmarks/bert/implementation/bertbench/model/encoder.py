@@ -7,19 +7,24 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bertbench.model.attention import attention
+from bertbench.model.attention import Attention, attention
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each followed by dropout, the residual and LayerNorm (Devlin et al., 2018)."""
+    """Attention and feed-forward, each followed by dropout, the residual and LayerNorm (Devlin et al., 2018).
 
-    def __init__(self, shape: BertShape) -> None:
+    What comes before and after attention are methods of their own, which depend on the number of tokens only: torch's
+    compiler can have them, and they are compiled once for all layers and batches.
+    """
+
+    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
         super().__init__()
         self.heads = shape.attention_heads
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
+        self.attention = attention
         self.qkv = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -34,11 +39,19 @@ class EncoderLayer(nn.Module):
 
         Attention needs the keys and values of all tokens, what follows it only the tokens that it gives out.
         """
-        qkv_T3HK = self.qkv(hidden_TD).unflatten(-1, (3, self.heads, -1))
-        context_RD = attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0).flatten(1)
+        qkv_T3HK = self.before_attention(hidden_TD).unflatten(-1, (3, self.heads, -1))
+        context_RD = self.attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0).flatten(1)
         hidden_RD = hidden_TD
         if read_R is not None:
             context_RD, hidden_RD = context_RD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
+        return self.after_attention(context_RD, hidden_RD)
+
+    def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
+        """Query, key and value, each of all heads: [T, D] in, [T, 3 D] out."""
+        return self.qkv(hidden_TD)
+
+    def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
+        """Everything from attention's answer and the layer's input to the layer's output: [R, D]."""
         hidden_RD = self.attention_norm(hidden_RD + self._dropout(self.attention_output(context_RD)))
         expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
         return self.feed_forward_norm(hidden_RD + self._dropout(self.feed_forward_out(expanded_RF)))

@@ -23,6 +23,11 @@ class Sequences(NamedTuple):
     cu_seqlens_S1: torch.Tensor
     groups: tuple[EqualLengths, ...]
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(group.length for group in self.groups)
+
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":
         """Lay out sequences of these lengths, in this order; equal neighbours share a group.

@@ -31,7 +31,7 @@ def _powersgd_elements(shape: Sequence[int], rank: int) -> int:
 
 @dataclass(frozen=True)
 class Communication:
-    """How the gradients of a run travel and are used."""
+    """How gradients of a run come about, travel and are used."""
 
     clip: ClipMode
     compression: Compression
@@ -39,6 +39,7 @@ class Communication:
     """Elements of each bucket, in the order in which they travel."""
     bytes_per_step: int
     """What one rank hands over."""
+    model_arithmetic: str
     optimizer_arithmetic: str
 
     def text(self) -> str:
@@ -47,5 +48,5 @@ class Communication:
         return (
             f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
             f"compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
-            f"optimizer: {self.optimizer_arithmetic}"
+            f"model: {self.model_arithmetic}; optimizer: {self.optimizer_arithmetic}"
         )

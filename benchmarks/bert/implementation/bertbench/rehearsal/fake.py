@@ -25,6 +25,7 @@ from bertbench.config import System
 from bertbench.data.batch import Batch, batch_of, synthetic
 from bertbench.data.columns import Columns
 from bertbench.data.lengths import predictions
+from bertbench.model.attention import attention, flash_attention, flash_takes
 from bertbench.model.bert import Bert, Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.communication import bucket_sum
@@ -32,7 +33,7 @@ from bertbench.optim.options import ReduceOptions
 from bertbench.optim.reduce import Reducer
 from bertbench.optim.sharded import deal
 from bertbench.optim.traffic import bytes_per_step
-from bertbench.precision import computing
+from bertbench.precision import autocast_type, computing
 
 _MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
 
@@ -139,12 +140,19 @@ def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
 
     as_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), as_device:
-        model = Bert(shape)
+        model = Bert(shape, flash_attention if _flashes(system) else attention)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             _loss(system, model, batch)
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage()._cdata, None)
     return sum(storage.nbytes() for storage in kept.values())
+
+
+def _flashes(system: System) -> bool:
+    """Whether attention on the system's GPUs is the flash kernel's: its operator runs on fake tensors too."""
+    dtype = autocast_type(system.precision.compute)
+    width = system.model.hidden_size // system.model.attention_heads
+    return system.launch.device == "cuda" and dtype is not None and flash_takes(dtype, width)
 
 
 def _loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:

@@ -1,0 +1,37 @@
+"""How a model computes: the one place that decides between fp8 and not, compiled and not, and says what it decided."""
+
+import torch
+
+from bertbench.errors import ConfigError
+from bertbench.model.attention import flash_attention, kernel_for
+from bertbench.model.bert import Bert
+from bertbench.model.compiled import compile_pieces, obstacle
+from bertbench.model.fp8 import encoder_in_fp8
+from bertbench.model.options import CompileMode, PrecisionName, default_mode
+from bertbench.precision import autocast_type
+
+
+def set_arithmetic(
+    model: Bert, device: torch.device, precision: PrecisionName, compile_mode: CompileMode | None
+) -> str:
+    """Prepare a model, whose weights are where they stay, to compute in `precision`; returns what it does, in a line.
+
+    `compile_mode` None means what suits the device. Raises ConfigError if fp8, or a mode that was named, can't work.
+    """
+    if precision == "fp8":
+        encoder_in_fp8(model, device)
+    mode = compile_mode or default_mode(device.type)
+    reason = None if mode == "none" else obstacle(device)
+    if reason and compile_mode:
+        raise ConfigError(f"compute.compile {compile_mode}: torch.compile can't work here ({reason}); set it to none")
+    if mode == "none":
+        pieces = "run as they are"
+    elif reason:
+        pieces = f"run as they are, slower than compiled ({reason})"
+    else:
+        compile_pieces(model, mode)
+        pieces = "fused by torch.compile" + (", replayed as CUDA graphs" if mode == "reduce-overhead" else "")
+    width = model.shape.hidden_size // model.shape.attention_heads
+    kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)
+    attention = "torch's flash kernel" if kernel is flash_attention else "matrix products"
+    return f"{precision}, attention by {attention}, pieces between {pieces}"

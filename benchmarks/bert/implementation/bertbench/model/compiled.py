@@ -1,0 +1,35 @@
+"""The model between attentions, fused by torch.compile: bias + GELU, dropout + residual + LayerNorm, embeddings.
+
+Attention stays outside: its kernel is one already, and what is compiled then depends on one number only, how many
+tokens there are. That is left open, so that one compilation serves every batch and every layer.
+"""
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
+
+from bertbench.model.bert import Bert
+from bertbench.model.options import CompileMode
+
+
+def compile_pieces(model: Bert, mode: CompileMode) -> None:
+    """Replace the model's pieces by compiled ones; each compiles when it is first called."""
+    # DDP's splitting of graphs at its buckets would only undo fusion: a piece is about one bucket already
+    torch._dynamo.config.optimize_ddp = False
+    torch._dynamo.config.recompile_limit = 64  # 8, torch's own, are few for several models in one process
+    pieces = [(model.embeddings, "forward"), (model.masked_lm, "forward")]
+    pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
+    for module, name in pieces:
+        setattr(module, name, torch.compile(getattr(module, name), dynamic=True, fullgraph=True, mode=mode))
+
+
+def obstacle(device: torch.device) -> str | None:
+    """Why torch.compile can't work for this device, in a line; None if it can."""
+    try:
+        torch.compile(_tried, fullgraph=True)(torch.zeros(97, device=device))
+    except TorchDynamoException as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def _tried(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers.sin() + 1

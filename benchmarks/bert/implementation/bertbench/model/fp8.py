@@ -1,0 +1,38 @@
+"""The encoder's matrix products in fp8, by torchao, which is optional.
+
+Activations, weights and gradients are scaled, each tensor by its largest value, to what fp8 holds (Micikevicius et al.,
+arXiv 2209.05433). Weights stay fp32 in memory; what isn't a matrix product of the encoder computes in bf16.
+"""
+
+import torch
+
+from bertbench.errors import ConfigError
+from bertbench.model.bert import Bert
+
+MULTIPLE = 16
+"""Of every dimension of an fp8 product, the number of tokens included (data/filler.py sees to that)."""
+
+
+def encoder_in_fp8(model: Bert, device: torch.device) -> None:
+    """Swap the encoder's linear layers for fp8 ones, which keep their parameters; a CPU emulates the products.
+
+    Raises ConfigError if torchao is missing, the GPU has no fp8, or a size is no multiple of 16.
+    """
+    sizes = (model.shape.hidden_size, model.shape.feed_forward_size)
+    if any(size % MULTIPLE for size in sizes):
+        raise ConfigError(
+            f"precision.compute fp8: hidden and feed-forward size {sizes[0]} and {sizes[1]} must be multiples of "
+            f"{MULTIPLE}; use bf16"
+        )
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
+        raise ConfigError(
+            f"precision.compute fp8: {torch.cuda.get_device_name(device)} has no fp8 products, an H100 or newer does; "
+            "use bf16"
+        )
+    try:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - optional
+    except ImportError:
+        raise ConfigError(
+            "precision.compute fp8 needs torchao, which is not installed; install bertbench[fp8], or use bf16"
+        ) from None
+    convert_to_float8_training(model.layers, config=Float8LinearConfig(emulate=device.type == "cpu"))
