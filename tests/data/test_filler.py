@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from bertbench.data.batch import batch_of
-from bertbench.data.filler import IGNORED, filled, static_size
+from bertbench.data.filler import filled, static_size
+from bertbench.model.loss import IGNORED
 from bertbench.model.sequences import EqualLengths
 from tests.tiny import Sample, columns_of
 

@@ -5,8 +5,9 @@ import torch
 
 from bertbench.data.batch import Batch, gather
 from bertbench.data.dataset import Dataset
-from bertbench.data.filler import IGNORED, filled
+from bertbench.data.filler import filled
 from bertbench.model.bert import Bert
+from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.precision import computing
 from bertbench.world import World

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.checkpoint.weights import load_weights
@@ -19,6 +18,7 @@ from bertbench.data.loader import LoadedPart
 from bertbench.data.sampler import Part
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert, Scores
+from bertbench.model.loss import cross_entropy_sum
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.communication import bucket_sum
@@ -149,10 +149,8 @@ class Trainer:
         if self._system.compute.compile == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
         scores = self._score(self._parallel, batch)
-        masked_lm = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M, reduction="sum")
-        next_sentence = functional.cross_entropy(
-            scores.next_sentence_S2.float(), batch.next_sentence_S, reduction="sum"
-        )
+        masked_lm = cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
+        next_sentence = cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
         return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
 
     def _warm_up(self, seed: int) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from bertbench.data.batch import Batch
+from bertbench.model.loss import IGNORED
 from bertbench.model.sequences import Sequences
 
-IGNORED = -100
-"""The label that cross_entropy leaves out."""
 _LEAST_STEP = 16  # fp8 products take multiples of it
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.sequences import Sequences
 
 Attention = Callable[[torch.Tensor, Sequences, float], torch.Tensor]
@@ -26,7 +27,9 @@ def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> t
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attention:
-    """The decision: torch's flash kernel in half precision on an A100 or newer, matrix products elsewhere."""
+    """The decision: torch's flash kernel in half precision on an A100 or newer, products in place on a CPU."""
+    if device.type == "cpu":
+        return cpu_attention
     if device.type == "cuda" and flash_takes(dtype, width) and torch.cuda.get_device_capability(device) >= (8, 0):
         return flash_attention
     return plain_attention
@@ -69,7 +72,6 @@ def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
 
 
 def _equal_lengths(qkv_GN3HK: torch.Tensor, dropout: float) -> torch.Tensor:
-    """Explicit matrix products: they beat SDPA on CPU for these sizes."""
     query_GHNK, key_GHNK, value_GHNK = qkv_GN3HK.permute(2, 0, 3, 1, 4)
     scores_GHNN = (query_GHNK / math.sqrt(query_GHNK.shape[-1])) @ key_GHNK.transpose(-2, -1)
     probabilities_GHNN = functional.dropout(scores_GHNN.softmax(dim=-1), dropout)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
+from bertbench.model.dropout import Drop, drop
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
@@ -25,8 +26,9 @@ class Scores(NamedTuple):
 class Embeddings(nn.Module):
     """Word + position + segment embeddings, LayerNorm, dropout."""
 
-    def __init__(self, shape: BertShape) -> None:
+    def __init__(self, shape: BertShape, drop: Drop) -> None:
         super().__init__()
+        self.drop = drop
         self.dropout = shape.hidden_dropout
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
@@ -36,7 +38,7 @@ class Embeddings(nn.Module):
     def forward(self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
         """Embed flat tokens: three [T] in, [T, D] out."""
         hidden_TD = self.word(tokens_T) + self.position(positions_T) + self.token_type(segments_T)
-        return functional.dropout(self.norm(hidden_TD), self.dropout, self.training)
+        return self.drop(self.norm(hidden_TD), self.dropout if self.training else 0.0)
 
 
 class MaskedLmHead(nn.Module):
@@ -57,11 +59,11 @@ class MaskedLmHead(nn.Module):
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
+    def __init__(self, shape: BertShape, attention: Attention = attention, drop: Drop = drop) -> None:
         super().__init__()
         self.shape = shape
-        self.embeddings = Embeddings(shape)
-        self.layers = nn.ModuleList(EncoderLayer(shape, attention) for _ in range(shape.layers))
+        self.embeddings = Embeddings(shape, drop)
+        self.layers = nn.ModuleList(EncoderLayer(shape, attention, drop) for _ in range(shape.layers))
         self.masked_lm = MaskedLmHead(shape)
         self.pooler = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.next_sentence = nn.Linear(shape.hidden_size, 2)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
+from bertbench.model.dropout import Drop, drop
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -19,12 +20,12 @@ class EncoderLayer(nn.Module):
     compiler can have them, and they are compiled once for all layers and batches.
     """
 
-    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
+    def __init__(self, shape: BertShape, attention: Attention = attention, drop: Drop = drop) -> None:
         super().__init__()
         self.heads = shape.attention_heads
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
-        self.attention = attention
+        self.attention, self.drop = attention, drop
         self.qkv = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -52,9 +53,9 @@ class EncoderLayer(nn.Module):
 
     def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         """Everything from attention's answer and the layer's input to the layer's output: [R, D]."""
-        hidden_RD = self.attention_norm(hidden_RD + self._dropout(self.attention_output(context_RD)))
+        hidden_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
         expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
-        return self.feed_forward_norm(hidden_RD + self._dropout(self.feed_forward_out(expanded_RF)))
+        return self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
 
-    def _dropout(self, hidden_RD: torch.Tensor) -> torch.Tensor:
-        return functional.dropout(hidden_RD, self.hidden_dropout, self.training)
+    def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
+        return self.drop(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)

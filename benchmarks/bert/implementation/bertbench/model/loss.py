@@ -1,0 +1,63 @@
+"""Sums of both heads' cross-entropies.
+
+Shapes: M masked tokens, S sequences, V vocabulary rows.
+"""
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+_ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
+
+
+IGNORED = -100
+"""The label of rows that don't count."""
+
+
+def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
+    """Sum over rows of -log softmax(logits)[label], in float32 at least; in training on CPU the logits are used up.
+
+    The scores of the masked tokens are the largest tensor of a step. On CPU their memory becomes their gradient's, a
+    block of rows at a time; torch's own way makes three more tensors of that size, whose pages the system must clear.
+    """
+    if logits_MV.device.type != "cpu" or not logits_MV.requires_grad:
+        return plain_cross_entropy_sum(logits_MV, labels_M)
+    total: torch.Tensor = _InPlace.apply(logits_MV, labels_M)
+    return total
+
+
+def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
+    """The same in torch's operation."""
+    return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum")
+
+
+class _InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
+        # Outside of autograd's sight, which is safe: a linear layer needs its output neither forward nor backward.
+        scores_MV = logits_MV.detach()
+        half = scores_MV.dtype.itemsize < 4
+        total = torch.zeros((), dtype=torch.float32 if half else scores_MV.dtype)
+        for scores_RV, labels_R in zip(scores_MV.split(_ROWS), labels_M.split(_ROWS), strict=True):
+            counts_R1 = (labels_R != IGNORED).to(total.dtype)[:, None]
+            label_R1 = labels_R.clamp(min=0)[:, None]
+            if half:
+                logarithms_RV = torch.log_softmax(scores_RV, -1, dtype=torch.float32)
+            else:
+                logarithms_RV = torch.log_softmax(scores_RV, -1, out=scores_RV)
+            total -= (logarithms_RV.gather(1, label_R1) * counts_R1).sum()
+            gradient_RV = logarithms_RV.exp_()
+            gradient_RV.scatter_add_(1, label_R1, -counts_R1)
+            gradient_RV.mul_(counts_R1)
+            if half:
+                scores_RV.copy_(gradient_RV)
+        ctx.save_for_backward(scores_MV)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (gradient_MV,) = ctx.saved_tensors
+        return gradient_MV.mul_(gradient), None

@@ -1,0 +1,91 @@
+"""What a CPU computes in its own way equals torch's: attention in place, dropout from bits, loss in place."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bertbench.model import cpu_attention as in_place
+from bertbench.model.attention import plain_attention
+from bertbench.model.dropout import drop, factors, random_bits
+from bertbench.model.loss import IGNORED, cross_entropy_sum
+from bertbench.model.sequences import Sequences
+
+# 131 and 97 are products of their own, the three of 31 share one.
+SEQUENCES = Sequences.of(np.array([131, 131, 97, 31, 31, 31, 5, 2]))
+TOKENS, HEADS, WIDTH = 459, 3, 8
+
+
+def _inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    qkv = torch.randn(TOKENS, 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
+    return qkv, torch.randn(TOKENS, HEADS, WIDTH, dtype=torch.float64, generator=generator)
+
+
+def test_attention_in_place_equals_torchs_operations_forward_and_backward() -> None:
+    qkv, gradient = _inputs()
+    plain = plain_attention(qkv, SEQUENCES, 0.0)
+    (expected,) = torch.autograd.grad(plain, qkv, gradient)
+    context = in_place.cpu_attention(qkv, SEQUENCES, 0.0)
+    (found,) = torch.autograd.grad(context, qkv, gradient)
+    torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() -> None:
+    qkv, gradient = _inputs()
+    torch.manual_seed(11)
+    context = in_place.cpu_attention(qkv, SEQUENCES, 0.3)
+    (found,) = torch.autograd.grad(context, qkv, gradient)
+    torch.manual_seed(11)
+    parts = []
+    for tokens, sequences in in_place._products(SEQUENCES.groups):
+        length = (tokens.stop - tokens.start) // sequences
+        query, key, value = (
+            part.unflatten(0, (sequences, length)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens].unbind(1)
+        )
+        probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
+        answer = (probabilities * factors(random_bits(probabilities.shape), 0.3, torch.float64)) @ value
+        parts.append(answer.unflatten(0, (sequences, HEADS)).transpose(1, 2).flatten(0, 1))
+    expected_context = torch.cat(parts)
+    (expected,) = torch.autograd.grad(expected_context, qkv, gradient)
+    torch.testing.assert_close(context, expected_context, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
+    torch.manual_seed(3)
+    kept = factors(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
+    dropped = (kept == 0).double().mean()
+    assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / kept.numel()) ** 0.5
+    assert kept.max() == pytest.approx(1 / 0.9, rel=1e-5)
+    assert len(kept.unique()) == 2
+    # neighbours share a 64-bit draw: their drops must still be independent
+    pair = torch.stack(((kept[:, 0:996:4] == 0).flatten(), (kept[:, 1:996:4] == 0).flatten())).double()
+    assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
+
+
+def test_dropout_and_its_gradient_use_one_mask() -> None:
+    hidden, residual = torch.ones(61, 13, requires_grad=True), torch.zeros(61, 13, requires_grad=True)
+    for rate, result in ((0.5, drop(hidden, 0.5)), (0.25, drop(hidden, 0.25, residual))):
+        (gradient,) = torch.autograd.grad(result.sum(), hidden)
+        assert torch.equal(gradient, result)
+        assert 0 < (result == 0).double().mean() < 2 * rate
+    assert torch.equal(drop(hidden, 0.0), hidden)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_loss_in_place_and_its_gradient_equal_torchs(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(67, 17, dtype=dtype, generator=generator).requires_grad_()
+    weights = torch.randn(131, 17, dtype=dtype, generator=generator).requires_grad_()
+    labels = torch.randint(131, (67,), generator=generator)
+    labels[[3, 50]] = IGNORED
+    logits = (hidden @ weights.T).to(torch.promote_types(dtype, torch.float32))
+    expected = functional.cross_entropy(logits, labels, reduction="sum")
+    found = cross_entropy_sum(hidden @ weights.T, labels)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    gradients = torch.autograd.grad(found * 0.37, (hidden, weights))
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    for gradient, its in zip(gradients, torch.autograd.grad(expected * 0.37, (hidden, weights)), strict=True):
+        torch.testing.assert_close(gradient, its, rtol=tolerance, atol=tolerance)
