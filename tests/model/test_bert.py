@@ -1,8 +1,6 @@
 import numpy as np
 import torch
-from torch.nn import functional
 
-from bertbench.model.attention import attention
 from bertbench.model.bert import Bert, Scores
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.model.shape import BertShape
@@ -58,22 +56,6 @@ def test_a_batch_scores_as_its_sequences_do_alone() -> None:
     together = scores(model, tokens, lengths).masked_lm_MV
     alone = [scores(model, part, [len(part)]).masked_lm_MV for part in tokens.split(lengths)]
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)  # other matrix sizes, other rounding
-
-
-def test_attention_and_its_gradient_equal_padded_attention_with_a_mask() -> None:
-    lengths, heads, width = [11, 7, 7, 2], 3, 5
-    generator = torch.Generator().manual_seed(2)
-    qkv = torch.randn(27, 3, heads, width, generator=generator, requires_grad=True)
-    weights = torch.randn(27, heads, width, generator=generator)
-    (attention(qkv, Sequences.of(np.array(lengths)), 0.0) * weights).sum().backward()
-    ours = qkv.grad
-    padded_qkv = qkv.detach().clone().requires_grad_()
-    rows = torch.nn.utils.rnn.pad_sequence(list(padded_qkv.split(lengths)), batch_first=True)
-    mask = torch.arange(11)[None, :] < torch.tensor(lengths)[:, None]
-    query, key, value = (rows[:, :, part].transpose(1, 2) for part in range(3))
-    out = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None, :])
-    (out.transpose(1, 2)[mask] * weights).sum().backward()
-    torch.testing.assert_close(ours, padded_qkv.grad, atol=1e-6, rtol=1e-5)
 
 
 def test_leaving_out_what_no_head_reads_changes_neither_scores_nor_gradients() -> None:

@@ -1,13 +1,16 @@
 """Progress for people, on standard error: a bar on a terminal, plain lines elsewhere. Never part of an MLPerf log."""
 
+from __future__ import annotations
+
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tqdm import tqdm
 
-from bertbench.config import System
+if TYPE_CHECKING:  # benches tell their progress where pydantic isn't
+    from bertbench.config import System
 
 _LINE_EVERY_S = 10.0
 

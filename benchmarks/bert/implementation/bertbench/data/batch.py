@@ -3,15 +3,20 @@
 Shapes: T tokens in the batch, S sequences, M masked tokens.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bertbench.data.columns import Columns
-from bertbench.data.dataset import MappedSamples
 from bertbench.model.sequences import EqualLengths, Sequences
+
+if TYPE_CHECKING:  # benches make batches where h5py isn't
+    from bertbench.data.dataset import MappedSamples
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Batch:
     masked_labels_M: torch.Tensor
     next_sentence_S: torch.Tensor
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device) -> Batch:
         """The same batch on a device; copies don't wait for the device."""
         if device.type == "cpu":
             return self

@@ -1,0 +1,179 @@
+"""What needs a GPU. `pytest --noconftest tests/gpu` runs where there is only torch, numpy and pytest."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bertbench.data.batch import Batch, batch_of
+from bertbench.data.columns import Columns
+from bertbench.data.filler import filled
+from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.attention import flash_attention, kernel_for, plain_attention
+from bertbench.model.bert import Bert
+from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.options import AdamOptions
+from bertbench.precision import computing
+from tests.model.padded import attention_errors, sequences_on
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+CUDA = torch.device("cuda")
+LENGTHS = [512, 512, 301, 77, 5]
+SMALL = BertShape(1024, 256, 3, 4, 512, hidden_dropout=0.0, attention_dropout=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_attention_errs_at_most_three_times_as_much_as_padded_attention(dtype: torch.dtype) -> None:
+    assert (kernel_for(CUDA, dtype, 64) is flash_attention) == (dtype != torch.float32)
+    for ours, padded in attention_errors(CUDA, dtype, LENGTHS, heads=4, width=64):
+        assert ours <= 3 * padded
+
+
+def test_dropout_in_flash_attention_is_unbiased_and_the_same_forward_and_backward() -> None:
+    generator = torch.Generator().manual_seed(1)
+    qkv = torch.randn(sum(LENGTHS), 3, 4, 64, generator=generator).to(CUDA, torch.bfloat16)
+    sequences = sequences_on(CUDA, LENGTHS)
+    query, key, value = qkv.unbind(1)
+    value = value.clone().requires_grad_()
+    context = flash_attention(torch.stack((query, key, value), 1), sequences, 0.1)
+    weights = torch.randn_like(context)
+    (gradient,) = torch.autograd.grad((context * weights).sum(), value)
+    # the answer is linear in the values, so with one and the same mask both products are one number
+    forward = (context.detach().double() * weights.double()).sum().item()
+    backward = (value.detach().double() * gradient.double()).sum().item()
+    assert forward == pytest.approx(backward, abs=0.02 * context.numel() ** 0.5)
+    whole = flash_attention(qkv, sequences, 0.0).float()
+    mean = torch.stack([flash_attention(qkv, sequences, 0.1).float() for _ in range(200)]).mean(0)
+    assert not torch.equal(context.float(), whole)
+    assert (mean - whole).abs().mean() < 0.1 * (context.float() - whole).abs().mean()
+
+
+def made_up(seed: int) -> Batch:
+    """A batch with Wikipedia's share of masked tokens, of a size of its own."""
+    generator = np.random.default_rng(seed)
+    lengths = np.sort(generator.integers(20, 512, 13))[::-1]
+    masked = lengths // 7
+    columns = Columns(
+        lengths=lengths,
+        masked=masked,
+        input_ids=generator.integers(1024, size=lengths.sum()).astype(np.int16),
+        segment_ids=np.zeros(lengths.sum(), np.int8),
+        masked_lm_positions=np.concatenate([np.arange(1, count + 1) for count in masked]).astype(np.int16),
+        masked_lm_ids=generator.integers(1024, size=masked.sum()).astype(np.int16),
+        next_sentence_labels=generator.integers(2, size=13).astype(np.int8),
+    )
+    return batch_of(columns)
+
+
+class Training:
+    """A small model that takes steps on made-up batches."""
+
+    def __init__(
+        self, precision: PrecisionName, mode: CompileMode, attend: bool = True, shape: BertShape = SMALL
+    ) -> None:
+        self.precision, self.filled, self.mode = precision, mode != "none" or precision == "fp8", mode
+        self.model = Bert(shape) if attend else Bert(shape, plain_attention)
+        self.model.initialize(torch.Generator().manual_seed(3))
+        self.model.to(CUDA)
+        self.text = set_arithmetic(self.model, CUDA, precision, mode)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = MultiTensorAdam(self.parameters, AdamOptions(), True, self.model.fused_parameters())
+
+    def batch(self, seed: int) -> Batch:
+        batch = made_up(seed)
+        return (filled(batch) if self.filled else batch).to(CUDA)
+
+    def step(self, batch: Batch) -> torch.Tensor:
+        """The loss, on the device."""
+        if self.mode == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        with computing(self.precision, CUDA):
+            scores = self.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
+        loss = loss + functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
+        loss.backward()
+        self.optimizer.step(1e-3, after_coefficient(gradient_norm(self.parameters), 1.0))
+        for parameter in self.parameters:
+            parameter.grad = None
+        return loss.detach()
+
+    def losses(self) -> list[float]:
+        """Of ten steps."""
+        return torch.stack([self.step(self.batch(seed)) for seed in range(10)]).tolist()
+
+
+@pytest.fixture(scope="module")
+def exact() -> list[float]:
+    """Losses in fp32, nothing optimised."""
+    return Training("fp32", "none", attend=False).losses()
+
+
+def largest(losses: list[float], exact: list[float]) -> float:
+    return max(abs(one - other) for one, other in zip(losses, exact, strict=True))
+
+
+@pytest.mark.parametrize(("precision", "mode"), [
+    ("fp32", "default"), ("bf16", "none"), ("bf16", "default"), ("fp16", "default"), ("bf16", "reduce-overhead"),
+])  # fmt: skip
+def test_losses_are_within_three_times_the_error_of_plain_half_precision(
+    precision: PrecisionName, mode: CompileMode, exact: list[float]
+) -> None:
+    allowed = 1e-4 if precision == "fp32" else 3 * largest(Training("bf16", "none", attend=False).losses(), exact)
+    assert largest(Training(precision, mode).losses(), exact) <= allowed
+
+
+def test_fp8_trains_close_to_fp32(exact: list[float]) -> None:
+    pytest.importorskip("torchao")
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no fp8 products before the H100")
+    assert Training("fp8", "default").losses() == pytest.approx(exact, rel=0.05)  # e4m3 keeps 4 bits
+
+
+@contextmanager
+def no_synchronisation() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("mode", ["none", "default"])
+def test_a_step_never_waits_for_the_device(mode: CompileMode) -> None:
+    dropping = BertShape(1024, 256, 3, 4, 512)
+    training = Training("bf16", mode, shape=dropping)
+    batches = [training.batch(seed) for seed in range(5)]
+    for batch in batches[:3]:  # compiles
+        training.step(batch)
+    with no_synchronisation():
+        for batch in batches[3:]:
+            training.step(batch)
+
+
+def test_one_compilation_serves_batches_of_all_sizes() -> None:
+    training = Training("bf16", "default")
+    for seed in (1, 2):
+        training.step(training.batch(seed))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for seed in range(3, 9):
+            training.step(training.batch(seed))
+
+
+def test_batches_arrive_whole_from_a_stream_of_their_own() -> None:
+    copies, computing_stream = torch.cuda.Stream(), torch.cuda.current_stream()
+    for seed in range(20):
+        expected = made_up(seed)
+        with torch.cuda.stream(copies):
+            batch = expected.to(CUDA)
+        computing_stream.wait_stream(copies)
+        batch.record_stream(computing_stream)
+        assert batch.tokens_T.sum().item() == expected.tokens_T.sum().item()
+        assert torch.equal(batch.sequences.cu_seqlens_S1.cpu(), expected.sequences.cu_seqlens_S1)

@@ -1,0 +1,40 @@
+"""Attention against padded SDPA in fp32: it may err at most three times as much as padded SDPA in the same format."""
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from bertbench.model.attention import flash_attention, flash_takes, kernel_for, plain_attention
+from bertbench.model.sequences import Sequences
+from tests.model.padded import attention_errors
+
+LENGTHS = [23, 17, 17, 11, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_errs_at_most_three_times_as_much_as_padded_attention(dtype: torch.dtype) -> None:
+    for ours, padded in attention_errors(torch.device("cpu"), dtype, LENGTHS, heads=3, width=8):
+        assert ours <= 3 * padded
+
+
+def test_the_flash_kernel_is_for_half_precision_on_gpus() -> None:
+    cpu = torch.device("cpu")
+    assert kernel_for(cpu, torch.bfloat16, 64) is plain_attention
+    assert flash_takes(torch.bfloat16, 64)
+    assert not flash_takes(torch.float32, 64)
+    assert not flash_takes(torch.float16, 7)
+
+
+def test_the_flash_operator_has_the_arguments_that_we_give_it_and_a_gradient() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        qkv = torch.empty(71, 3, 3, 8, dtype=torch.bfloat16, requires_grad=True)
+        context = flash_attention(qkv, Sequences.of(np.array(LENGTHS)), 0.1)
+        context.sum().backward()
+    assert context.shape == (71, 3, 8)
+    assert qkv.grad is not None
+    assert qkv.grad.shape == qkv.shape
+
+
+def test_sequences_know_their_longest() -> None:
+    assert Sequences.of(np.array(LENGTHS)).longest == 23
