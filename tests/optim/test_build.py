@@ -42,6 +42,6 @@ def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:
     build._FUSED_FROM = 1
     no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False} if world.rank == 1 else {}
     with torch._inductor.config.patch(no_compiler):
-        optimizer, text = build.build_optimizer(Bert(TINY), AdamOptions(), False, "torch", sharded=False)
+        optimizer, text = build.build_optimizer(Bert(TINY), AdamOptions(), True, "torch", sharded=False)
     assert isinstance(optimizer, MultiTensorAdam)
     return text

@@ -19,15 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertbench.bench.samples import wikipedia_like
 from bertbench.data.batch import gather
-from bertbench.data.columns import Columns, spans
+from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset, MappedSamples
-from bertbench.data.lengths import draw_lengths, predictions
 from bertbench.data.permutation import Permutation
 from bertbench.data.shards import write_split
 from bertbench.progress import Progress
 
-_VOCABULARY = 30_522
 _BATCH = 48
 _SHARDS = 8
 _ROUNDS = 3
@@ -45,24 +44,6 @@ class Rate:
     order: str
     cache: str
     samples_per_s: float
-
-
-def wikipedia_like(samples: int, seed: int) -> Columns:
-    """Random tokens in samples of Wikipedia's lengths, 15 % of them masked."""
-    random = np.random.default_rng(seed)
-    lengths = draw_lengths(samples, seed)
-    lengths = np.maximum(lengths, 5)
-    masked = predictions(lengths)
-    within = spans(np.zeros(samples, np.int64), masked)
-    return Columns(
-        lengths=lengths,
-        masked=masked,
-        input_ids=random.integers(5, _VOCABULARY, lengths.sum()).astype(np.int16),
-        segment_ids=(spans(np.zeros(samples, np.int64), lengths) >= np.repeat(lengths // 2, lengths)).astype(np.int8),
-        masked_lm_positions=(within * np.repeat(lengths, masked) // np.repeat(masked, masked)).astype(np.int16),
-        masked_lm_ids=random.integers(5, _VOCABULARY, masked.sum()).astype(np.int16),
-        next_sentence_labels=random.integers(0, 2, samples).astype(np.int8),
-    )
 
 
 def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:

@@ -23,7 +23,7 @@ class MultiTensorAdam:
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` does the arithmetic of the matrices, nearly all of it. Weights must stay where they are in memory.
+    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too. Weights must stay where they are in memory.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class MultiTensorAdam:
             self._correction(self.options.beta2),
             coefficient,
             taken,
+            self.steps,
         )
         if (matrices := self._matrices.state()).weights:
             self._matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
-            foreach_step(vectors, self.options, 0.0, False, scalars)
+            step = foreach_step if self.trust_ratio else self._matrix_step
+            step(vectors, self.options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:
         # at least one step: until the first is taken, the moments are 0 and the correction must not be

@@ -10,6 +10,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
+from bertbench.optim.native import native_adam_step
 from bertbench.optim.options import AdamOptions, Implementation
 from bertbench.optim.sharded import ShardedOptimizer
 from bertbench.optim.state import Optimizer, Step
@@ -42,13 +43,15 @@ def build_optimizer(
 
 
 def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Step, str]:
+    if not trust_ratio:
+        return native_adam_step, "torch's fused Adam"
     total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
     if total < _FUSED_FROM:
         return foreach_step, "torch's multi-tensor operations"
     fused: FusedStep | None = None
     reason = "another rank has no compiler"
     try:
-        fused = FusedStep(device, trust_ratio)
+        fused = FusedStep(device)
     except CompilerMissing as error:
         reason = str(error)
     works = torch.tensor(fused is not None, dtype=torch.int32, device=device)

@@ -1,4 +1,4 @@
-"""A step of Adam or LAMB as passes that torch.compile fuses: Adam goes through memory once, LAMB twice.
+"""A step of LAMB as two passes over memory that torch.compile fuses.
 
 LAMB needs the second pass because a tensor's update has to be whole before its norm is known; the update is left in
 the gradient's buffer, so neither pass needs memory of its own. A pass takes one flat tensor of any size: one
@@ -41,35 +41,32 @@ class _Numbers(NamedTuple):
 
 
 class FusedStep:
-    """Does what `foreach.foreach_step` does; making one compiles, which takes some 10 s.
+    """Does what `foreach.foreach_step` does with a trust ratio; making one compiles, which takes some 10 s.
 
     Raises CompilerMissing if the device's compiler is not there: g++ for a CPU, Triton for a GPU.
     """
 
-    def __init__(self, device: torch.device, trust_ratio: bool) -> None:
-        self._adam = _fuse(_adam)
+    def __init__(self, device: torch.device) -> None:
         self._lamb_first, self._lamb_second = _fuse(_lamb_first), _fuse(_lamb_second)
         tried = State(*([torch.zeros(97, device=device)] for _ in State._fields))
         try:
-            self(tried, AdamOptions(), 0.0, trust_ratio, StepScalars(0.0, 1.0, 1.0, None, None))
+            self(tried, AdamOptions(), 0.0, True, StepScalars(0.0, 1.0, 1.0, None, None, 1))
         except TorchDynamoException as error:
             raise CompilerMissing(str(error).splitlines()[0]) from error
 
     def __call__(
         self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
     ) -> None:
-        """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up."""
+        """Update weights and moments as MultiTensorAdam says for LAMB; what stood in the gradients is used up."""
+        assert trust_ratio, "torch has a fused Adam of its own"
         device = state.weights[0].device
         numbers = _Numbers(
             (options.beta1, options.beta2, options.epsilon, decay),
-            *(_tensor(1.0 if scalar is None else scalar, device) for scalar in scalars),
+            *(_tensor(1.0 if scalar is None else scalar, device) for scalar in scalars[:-1]),
         )
         for tensors in map(_Tensors, *state):
-            if trust_ratio:
-                squares = self._lamb_first(tensors, numbers)
-                self._lamb_second(tensors.weight, tensors.gradient, *squares, numbers.rate)
-            else:
-                self._adam(tensors, numbers)
+            squares = self._lamb_first(tensors, numbers)
+            self._lamb_second(tensors.weight, tensors.gradient, *squares, numbers.rate)
 
 
 def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,10 +87,6 @@ def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
     first.copy_(torch.where(numbers.taken > 0, first.lerp(gradient, 1 - beta1), first))
     second.copy_(torch.where(numbers.taken > 0, second * beta2 + gradient.square() * (1 - beta2), second))
     return first / numbers.correction1 / ((second / numbers.correction2).sqrt() + epsilon) + decay * weight
-
-
-def _adam(tensors: _Tensors, numbers: _Numbers) -> None:
-    tensors.weight.sub_(_update(tensors, numbers) * numbers.rate)
 
 
 def _lamb_first(tensors: _Tensors, numbers: _Numbers) -> tuple[Tensor, Tensor]:

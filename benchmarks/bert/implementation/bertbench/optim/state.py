@@ -63,6 +63,8 @@ class StepScalars(NamedTuple):
     """Factor on the gradient, finite; 0 in a step that is skipped."""
     taken: torch.Tensor | None
     """1, or 0 in a step that is skipped; None in a run that skips nothing."""
+    steps: Scalar
+    """Steps taken, this one with them."""
 
 
 Step = Callable[[State, AdamOptions, float, bool, StepScalars], None]
