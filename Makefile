@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all setup lint format types clean
+.PHONY: demo test test-all bench setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -20,6 +20,9 @@ test: $(VENV)/.dev-ready ## the tests that finish in minutes
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
 	tests/slurm/install.sh
 	$(BIN)/python -m pytest
+
+bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a small size
+	$(BIN)/bertbench bench step
 
 setup: $(VENV)/.dev-ready ## everything for development
 

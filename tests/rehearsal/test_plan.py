@@ -87,7 +87,7 @@ def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:
 
 
 def test_the_flash_kernel_keeps_no_probabilities() -> None:
-    # 4 bytes each on the CPU, in 2 layers of 8 heads; CUDA keeps LayerNorm's input and the masked tokens' scores in fp32
+    # 4 bytes each on the CPU, in 2 layers of 8 heads; CUDA keeps LayerNorm's input and masked tokens' scores in fp32
     probabilities = 4 * 2 * 8 * 32 * 32
     assert -1.2 * probabilities < kept_more_by_cuda(heads=8) < -0.6 * probabilities
 

@@ -16,7 +16,7 @@ import torch
 
 from bertbench.config.hardware import Hardware
 from bertbench.errors import RunError
-from bertbench.results import processor
+from bertbench.processor import processor
 
 _SYS = Path("/sys")
 _GB = 1e9

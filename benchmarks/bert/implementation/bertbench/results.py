@@ -15,6 +15,7 @@ from bertbench.config import System
 from bertbench.errors import RunError, system_reason
 from bertbench.optim.traffic import Communication
 from bertbench.paths import REPOSITORY
+from bertbench.processor import processor
 from bertbench.world import available_cores
 
 
@@ -115,16 +116,6 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
         return None
     return answer.stdout.strip()
-
-
-def processor() -> str:
-    """Name of the processor, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _write(path: Path, content: object) -> None:

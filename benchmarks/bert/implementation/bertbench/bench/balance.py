@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
-from bertbench.bench.data import wikipedia_like
 from bertbench.bench.ranks import on_ranks
+from bertbench.bench.samples import wikipedia_like
 from bertbench.bench.shapes import SHAPES
 from bertbench.config import System
 from bertbench.data.batch import batch_of

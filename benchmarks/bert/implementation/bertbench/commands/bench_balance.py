@@ -7,7 +7,7 @@ from dataclasses import asdict
 from bertbench.bench.balance import measure
 from bertbench.bench.shapes import SHAPES
 from bertbench.errors import ConfigError
-from bertbench.results import processor
+from bertbench.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from bertbench.bench.shapes import SHAPES
 from bertbench.commands import add_system_arguments
 from bertbench.config import load_system
 from bertbench.errors import RunError
+from bertbench.processor import processor
 from bertbench.progress import Progress
-from bertbench.results import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bertbench.bench.data import measure
 from bertbench.errors import ConfigError
+from bertbench.processor import processor
 from bertbench.progress import Progress
-from bertbench.results import processor
 
 _FEWEST = 480
 

@@ -11,8 +11,8 @@ from bertbench.bench.optim import measure
 from bertbench.config import load_system
 from bertbench.errors import ConfigError
 from bertbench.model.shape import BertShape
+from bertbench.processor import processor
 from bertbench.progress import Progress
-from bertbench.results import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from bertbench.bench.network import obstacle
 from bertbench.bench.overlap import measure
 from bertbench.errors import ConfigError
-from bertbench.results import processor
+from bertbench.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

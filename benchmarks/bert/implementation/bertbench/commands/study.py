@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bertbench.errors import ConfigError
 from bertbench.paths import STUDIES, runs_folder
+from bertbench.processor import processor
 from bertbench.progress import Progress
-from bertbench.results import processor
 from bertbench.study.compare import Difference, Summary, differences, run_study, summarize
 from bertbench.study.definition import read_definition
 from bertbench.study.page import page_of

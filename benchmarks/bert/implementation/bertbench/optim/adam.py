@@ -23,7 +23,8 @@ class MultiTensorAdam:
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too. Weights must stay where they are in memory.
+    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too. Weights
+    must stay where they are in memory.
     """
 
     def __init__(

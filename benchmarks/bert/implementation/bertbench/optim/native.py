@@ -7,7 +7,7 @@ from bertbench.optim.state import Scalar, State, StepScalars
 
 
 def native_adam_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
-    """Do what `foreach.foreach_step` does without a trust ratio: torch.optim.AdamW(fused=True) calls the same kernel."""
+    """Do what `foreach.foreach_step` does without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
     assert not trust_ratio, "torch has no fused LAMB"
     weights, gradients, firsts, seconds = state
     device = weights[0].device

@@ -1,0 +1,256 @@
+"""`bench step`: training steps of ours and of transformers' BERT on the same batches, in turns, in one process.
+
+A batch has Wikipedia's lengths: one sequence is drawn from each of equally large parts of their distribution, so that
+every batch is like the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay.
+Useful work is what unpadded sequences and heads on masked tokens need, as published results are counted, whoever does
+more, or, by leaving out of the last layer what no head reads, less.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bertbench.bench import stock
+from bertbench.bench.machine import MatrixProducts, PeakMemory, wait
+from bertbench.bench.samples import samples_of
+from bertbench.bench.shapes import SHAPES
+from bertbench.data.batch import batch_of
+from bertbench.data.columns import Columns
+from bertbench.data.filler import filled
+from bertbench.data.lengths import length_shares
+from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.bert import Bert
+from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.options import PrecisionName, default_mode
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.native import native_adam_step
+from bertbench.optim.options import AdamOptions
+from bertbench.precision import autocast_type, computing
+from bertbench.progress import Progress
+
+_LEARNING_RATE = 1e-4
+_STATE_BYTES = 16  # of a parameter: weight, gradient, two moments
+_GROUPED_BATCHES = 50  # transformers sorts so many batches together
+
+Step = Callable[[Columns], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One program at one size and number format; medians over the rounds, but sums where batches differ in kind."""
+
+    size: str
+    dtype: PrecisionName
+    name: str
+    real_tokens_per_s: float
+    samples_per_s: float
+    useful_gflops: float
+    """Useful work a second, in 10^9 floating-point operations."""
+    share_of_gemm: float
+    """The same over the best rate of matrix products in this run."""
+    peak_memory_mb: float
+    """Weights, gradients, moments, and what a step takes beside them."""
+    biased: bool
+    """Whether batches are no random draw of the data."""
+
+
+@dataclass
+class _Arm:
+    """One program, its batches and what they took."""
+
+    name: str
+    step: Step
+    batches: list[Columns]
+    memory: PeakMemory
+    biased: bool = False
+    seconds: list[float] = field(default_factory=list)
+
+
+def measure(
+    sizes: list[str],
+    dtypes: list[PrecisionName],
+    device: torch.device,
+    batch: int,
+    rounds: int,
+    compile_stock: bool,
+    seed: int,
+    progress: Progress,
+) -> tuple[list[Measured], MatrixProducts]:
+    """Measure every size in every number format; `compile_stock` adds torch.compile to the rivals: minutes of it."""
+    products, results = MatrixProducts(device), []
+    for size in sizes:
+        for dtype in dtypes:
+            torch.manual_seed(seed)
+            arms = [_ours(SHAPES[size], dtype, device, batch, rounds, seed)]
+            if stock.is_here():
+                arms += _rivals(SHAPES[size], dtype, device, batch, rounds, compile_stock, seed)
+            with torch.random.fork_rng(devices=[]):
+                _take_turns(arms, rounds, products, dtype, device, f"{size}, {dtype}", progress)
+            rate = products.flops[_product_type(dtype)]
+            results += [_measured(arm, size, dtype, rate) for arm in arms]
+    return results, products
+
+
+def useful_flops(shape: BertShape, lengths_S: NDArray[np.int64], masked_S: NDArray[np.int64]) -> float:
+    """Floating-point operations of a training step that the task needs; the backward pass needs twice the forward's.
+
+    Per token 2 operations for each of a layer's 4 D^2 + 2 D F weights; per pair of a sequence's tokens 4 D in each
+    layer; per masked token 2 for each of the head's D^2 + D V. Pooler and pair head are too small to count.
+    """
+    width, tokens = shape.hidden_size, float(lengths_S.sum())
+    layer = 2.0 * (4 * width**2 + 2 * width * shape.feed_forward_size) * tokens
+    attention = 4.0 * width * float((lengths_S.astype(np.float64) ** 2).sum())
+    head = 2.0 * (width**2 + width * shape.vocab_size) * float(masked_S.sum())
+    return 3 * (shape.layers * (layer + attention) + head)
+
+
+def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
+    """`count` batches; sequence i of each is drawn from the i-th of `batch` equal parts of Wikipedia's lengths."""
+    cumulative, random = np.cumsum(length_shares()), np.random.default_rng(seed)
+    batches = []
+    for number in range(count):
+        places = (np.arange(batch) + random.random(batch)) / batch
+        lengths = np.searchsorted(cumulative, places * cumulative[-1]) + 1
+        batches.append(samples_of(lengths[::-1], seed + number))
+    return batches
+
+
+def _take_turns(
+    arms: list[_Arm], rounds: int, products: MatrixProducts, dtype: PrecisionName, device: torch.device, what: str,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Let every arm step through its batch of the round; round 0 warms up, on every batch where code is compiled."""
+    for number in range(rounds + 1):
+        for place, arm in enumerate(arms):
+            progress.update(
+                number * len(arms) + place, (rounds + 1) * len(arms), f"{what}: round {number} of {rounds}, {arm.name}"
+            )
+            products.try_again(_product_type(dtype))
+            content = arm.batches[max(0, number - 1)]
+            if not number and device.type == "cuda":
+                for other in arm.batches:
+                    arm.step(other)
+            with arm.memory:
+                wait(device)
+                began = time.perf_counter()
+                arm.step(content)
+                wait(device)
+                if number:
+                    arm.seconds.append(time.perf_counter() - began)
+
+
+def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
+    shape, parameters = SHAPES[size], sum(parameter.numel() for parameter in _meta(SHAPES[size]).parameters())
+    work = np.array(
+        [
+            (content.lengths.sum(), len(content.lengths), useful_flops(shape, content.lengths, content.masked))
+            for content in arm.batches
+        ]
+    )
+    seconds = np.array(arm.seconds)
+    if arm.biased:  # its batches are short, middling and long ones
+        tokens, samples, flops = work.sum(0) / seconds.sum()
+    else:
+        tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
+    memory = arm.memory.bytes + _STATE_BYTES * parameters
+    return Measured(
+        size=size,
+        dtype=dtype,
+        name=arm.name,
+        real_tokens_per_s=round(float(tokens), 1),
+        samples_per_s=round(float(samples), 3),
+        useful_gflops=round(float(flops) / 1e9, 3),
+        share_of_gemm=round(float(flops) / gemm_flops, 4),
+        peak_memory_mb=round(memory / 2**20, 1),
+        biased=arm.biased,
+    )
+
+
+def _ours(shape: BertShape, dtype: PrecisionName, device: torch.device, batch: int, rounds: int, seed: int) -> _Arm:
+    model = Bert(shape)
+    model.initialize(torch.Generator().manual_seed(seed))
+    model.to(device)
+    set_arithmetic(model, device, dtype, None)
+    fills = default_mode(device.type) != "none" or dtype == "fp8"
+    optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
+    _give_gradients(model)
+
+    def step(content: Columns) -> None:
+        batch = batch_of(content)
+        loaded = (filled(batch) if fills else batch).to(device)
+        with computing(dtype, device):
+            scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
+        masked_lm = cross_entropy_sum(scores.masked_lm_MV, loaded.masked_labels_M) / int(content.masked.sum())
+        pairs = cross_entropy_sum(scores.next_sentence_S2, loaded.next_sentence_S) / len(content.lengths)
+        (masked_lm + pairs).backward()
+        optimizer.step(_LEARNING_RATE)
+        _clear_gradients(model)
+
+    return _Arm("bertbench", step, wikipedia_batches(batch, rounds, seed), PeakMemory(device))
+
+
+def _rivals(
+    shape: BertShape, dtype: PrecisionName, device: torch.device, batch: int, rounds: int, compiled: bool, seed: int
+) -> Iterator[_Arm]:
+    model = stock.stock_model(shape).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.01, fused=True)
+    _give_gradients(model)
+    batches = wikipedia_batches(batch, rounds, seed)
+
+    def stepper(attention: str, length: int | None, program: nn.Module) -> Step:
+        def step(content: Columns) -> None:
+            model.set_attn_implementation(attention)
+            tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, length).items()}
+            with computing(dtype, device):
+                loss = program(**tensors).loss
+            loss.backward()
+            optimizer.step()
+            _clear_gradients(model)
+
+        return step
+
+    for padding, length in (("512", shape.max_positions), ("the longest", None)):
+        for attention in ("eager", "sdpa"):
+            name = f"transformers {attention}, padded to {padding}"
+            yield _Arm(name, stepper(attention, length, model), batches, PeakMemory(device))
+    if compiled:
+        program = torch.compile(model)
+        name = "transformers sdpa + torch.compile, padded to 512"
+        yield _Arm(name, stepper("sdpa", shape.max_positions, program), batches, PeakMemory(device))
+    grouped = _grouped_batches(batch, rounds, seed)
+    name = "transformers sdpa, group_by_length"
+    yield _Arm(name, stepper("sdpa", None, model), grouped, PeakMemory(device), biased=True)
+
+
+def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
+    """`count` batches from short to long, as transformers' group_by_length makes them: 50 batches sorted by length."""
+    many = np.concatenate([content.lengths for content in wikipedia_batches(batch, _GROUPED_BATCHES, seed)])
+    sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
+    places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)
+    return [samples_of(sorted_batches[place][::-1], seed + int(place)) for place in places]
+
+
+def _give_gradients(model: nn.Module) -> None:
+    """Gradients that stay where they are, as in a run whose buckets they are views of."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+
+
+def _clear_gradients(model: nn.Module) -> None:
+    torch._foreach_zero_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
+
+
+def _meta(shape: BertShape) -> Bert:
+    with torch.device("meta"):
+        return Bert(shape)
+
+
+def _product_type(dtype: PrecisionName) -> torch.dtype:
+    return autocast_type(dtype) or torch.float32

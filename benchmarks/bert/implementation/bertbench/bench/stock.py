@@ -1,0 +1,65 @@
+"""What a user would pick instead: BertForPreTraining of transformers, its batches padded.
+
+Shapes: S sequences, N tokens of the longest sequence, or all 512.
+"""
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertbench.data.columns import Columns
+from bertbench.model.shape import BertShape
+
+_IGNORED = -100
+
+PaddedBatch = dict[str, torch.Tensor]
+
+
+def is_here() -> bool:
+    """Whether transformers can be imported."""
+    return importlib.util.find_spec("transformers") is not None
+
+
+def stock_model(shape: BertShape) -> Any:
+    """Transformers' BertForPreTraining of this shape with the same activation and dropout, in training mode."""
+    import transformers  # noqa: PLC0415 - seconds, and an extra
+
+    config = transformers.BertConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.attention_heads,
+        intermediate_size=shape.feed_forward_size,
+        max_position_embeddings=shape.max_positions,
+        hidden_act="gelu_pytorch_tanh",
+        hidden_dropout_prob=shape.hidden_dropout,
+        attention_probs_dropout_prob=shape.attention_dropout,
+    )
+    return transformers.BertForPreTraining(config).train()
+
+
+def padded(content: Columns, length: int | None) -> PaddedBatch:
+    """The samples as transformers takes them, [S, N] each, padded to `length` or, without it, to their longest."""
+    samples, width = len(content.lengths), length or int(content.lengths.max())
+    at_S1 = np.concatenate(([0], np.cumsum(content.lengths)))
+    row_T = np.repeat(np.arange(samples), content.lengths)
+    column_T = np.arange(len(content.input_ids)) - np.repeat(at_S1[:-1], content.lengths)
+    row_M = np.repeat(np.arange(samples), content.masked)
+
+    def spread(values_T: np.ndarray | int) -> np.ndarray:
+        table_SN = np.zeros((samples, width), np.int64)
+        table_SN[row_T, column_T] = values_T
+        return table_SN
+
+    labels_SN = np.full((samples, width), _IGNORED, np.int64)
+    labels_SN[row_M, content.masked_lm_positions] = content.masked_lm_ids
+    arrays = {
+        "input_ids": spread(content.input_ids),
+        "token_type_ids": spread(content.segment_ids),
+        "attention_mask": spread(1),
+        "labels": labels_SN,
+        "next_sentence_label": content.next_sentence_labels.astype(np.int64),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}

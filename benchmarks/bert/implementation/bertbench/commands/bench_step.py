@@ -1,0 +1,97 @@
+"""`bertbench bench step`: the training step beside transformers' BERT."""
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+
+import torch
+
+from bertbench.bench import stock
+from bertbench.bench.shapes import SHAPES
+from bertbench.bench.step import Measured, measure
+from bertbench.errors import ConfigError
+from bertbench.processor import processor
+from bertbench.progress import Progress
+
+_DTYPES = ("fp32", "bf16", "fp16", "fp8")
+_CPU_DTYPES = ("fp32", "bf16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is measured, where, how often."""
+    parser.add_argument("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)")
+    parser.add_argument(
+        "--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to measure (default cpu)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="on a CPU (default 1)")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (default 8 on a CPU, 48 on a GPU)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="timed steps of each program (default 3)")
+    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and weights (default 1)")
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=None,
+        help="measure transformers under torch.compile too (default on a GPU only: on a CPU it takes minutes and "
+        "didn't help)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print a table."""
+    on_gpu = arguments.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
+    sizes = _words(arguments.sizes, "--sizes", tuple(SHAPES))
+    dtypes = _words(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
+    if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
+        raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
+    batch = arguments.batch or (48 if on_gpu else 8)
+    if min(arguments.threads, arguments.rounds, batch) < 1:
+        raise ConfigError("--threads, --rounds and --batch must be at least 1")
+    torch.set_num_threads(arguments.threads)
+    device = torch.device(arguments.device)
+    compiled = on_gpu if arguments.compile is None else arguments.compile
+    with Progress() as progress:
+        if not stock.is_here():
+            progress.say("transformers is not installed, so ours is measured alone; `make setup` installs it")
+        results, products = measure(sizes, dtypes, device, batch, arguments.rounds, compiled, arguments.seed, progress)
+    names = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    machine = {
+        "name": torch.cuda.get_device_name() if on_gpu else processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "batch": batch,
+        "gemm_gflops": {names[dtype]: round(flops / 1e9, 1) for dtype, flops in products.flops.items()},
+    }
+    if arguments.json:
+        print(json.dumps({"machine": machine, "results": [asdict(result) for result in results]}, indent=2))
+        return 0
+    rates = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
+    print(f"{machine['name']}, {machine['threads']} threads; matrix products at best: {rates}; batches of {batch}")
+    for size in sizes:
+        for dtype in dtypes:
+            _print_table([result for result in results if (result.size, result.dtype) == (size, dtype)])
+    return 0
+
+
+def _print_table(results: list[Measured]) -> None:
+    best = max((result.real_tokens_per_s for result in results[1:] if not result.biased), default=None)
+    first = results[0]
+    heads = f"{'tokens/s':>10} {'samples/s':>10} {'GFLOP/s':>9} {'of gemm':>8} {'MB':>7}"
+    print(f"\n{f'{first.size}, {first.dtype}':<50} {heads}")
+    for result in results:
+        mark = " (biased)" if result.biased else ""
+        print(
+            f"{result.name + mark:<50} {result.real_tokens_per_s:>10,.0f} {result.samples_per_s:>10,.2f} "
+            f"{result.useful_gflops:>9,.1f} {result.share_of_gemm:>8.1%} {result.peak_memory_mb:>7,.0f}"
+        )
+    if best:
+        print(f"bertbench is {first.real_tokens_per_s / best:.2f} times the best unbiased variant")
+
+
+def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
+    words = text.split(",")
+    if unknown := [word for word in words if word not in known]:
+        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
+    return words

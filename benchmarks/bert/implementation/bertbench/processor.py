@@ -1,0 +1,14 @@
+"""What this machine's processor calls itself."""
+
+import platform
+from pathlib import Path
+
+
+def processor() -> str:
+    """Name of the processor, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
