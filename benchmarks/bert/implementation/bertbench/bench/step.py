@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,7 +99,7 @@ def measure(
     return results, products
 
 
-def useful_flops(shape: BertShape, lengths_S: NDArray[np.int64], masked_S: NDArray[np.int64]) -> float:
+def useful_flops(shape: BertShape, lengths_S: NDArray[np.integer], masked_S: NDArray[np.integer]) -> float:
     """Floating-point operations of a training step that the task needs; the backward pass needs twice the forward's.
 
     Per token 2 operations for each of a layer's 4 D^2 + 2 D F weights; per pair of a sequence's tokens 4 D in each
@@ -204,7 +205,7 @@ def _rivals(
     _give_gradients(model)
     batches = wikipedia_batches(batch, rounds, seed)
 
-    def stepper(attention: str, length: int | None, program: nn.Module) -> Step:
+    def stepper(attention: str, length: int | None, program: Callable[..., Any]) -> Step:
         def step(content: Columns) -> None:
             model.set_attn_implementation(attention)
             tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, length).items()}

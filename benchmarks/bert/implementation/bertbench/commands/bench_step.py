@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from dataclasses import asdict
+from typing import TypeVar
 
 import torch
 
@@ -11,11 +12,13 @@ from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
 from bertbench.errors import ConfigError
+from bertbench.model.options import PrecisionName
 from bertbench.processor import processor
 from bertbench.progress import Progress
 
-_DTYPES = ("fp32", "bf16", "fp16", "fp8")
+_DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16", "fp8")
 _CPU_DTYPES = ("fp32", "bf16")
+_Word = TypeVar("_Word", bound=str)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,20 +58,21 @@ def run(arguments: argparse.Namespace) -> int:
         if not stock.is_here():
             progress.say("transformers is not installed, so ours is measured alone; `make setup` installs it")
         results, products = measure(sizes, dtypes, device, batch, arguments.rounds, compiled, arguments.seed, progress)
-    names = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    names: dict[torch.dtype, PrecisionName] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+    rates = {names[dtype]: round(flops / 1e9, 1) for dtype, flops in products.flops.items()}
     machine = {
         "name": torch.cuda.get_device_name() if on_gpu else processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "batch": batch,
-        "gemm_gflops": {names[dtype]: round(flops / 1e9, 1) for dtype, flops in products.flops.items()},
+        "gemm_gflops": rates,
     }
     if arguments.json:
         print(json.dumps({"machine": machine, "results": [asdict(result) for result in results]}, indent=2))
         return 0
-    rates = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
-    print(f"{machine['name']}, {machine['threads']} threads; matrix products at best: {rates}; batches of {batch}")
+    best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in rates.items())
+    print(f"{machine['name']}, {machine['threads']} threads; matrix products at best: {best}; batches of {batch}")
     for size in sizes:
         for dtype in dtypes:
             _print_table([result for result in results if (result.size, result.dtype) == (size, dtype)])
@@ -90,8 +94,8 @@ def _print_table(results: list[Measured]) -> None:
         print(f"bertbench is {first.real_tokens_per_s / best:.2f} times the best unbiased variant")
 
 
-def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
+def _words(text: str, option: str, known: tuple[_Word, ...]) -> list[_Word]:
     words = text.split(",")
     if unknown := [word for word in words if word not in known]:
         raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
-    return words
+    return [word for word in known if word in words]
