@@ -1,7 +1,7 @@
 """Batches ahead of the step: a thread plans and gathers the next steps while the device computes this one."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from bertbench.data.batch import Batch, batch_of, gather, read
 from bertbench.data.dataset import MappedSamples
 from bertbench.data.exchange import Exchange
 from bertbench.data.sampler import Part, Sampler
+from bertbench.ranges import DATA_WAIT, named
 
 _STEPS_AHEAD = 2
 
@@ -39,15 +40,23 @@ def load_steps(
     rank: int,
     device: torch.device,
     exchange: Exchange | None = None,
+    mark: Callable[[str], None] = lambda _: None,
 ) -> Iterator[LoadedStep]:
     """Each of `steps` for one rank, in order; raises what reading raised.
 
     With an exchange all ranks of its group must iterate alike: a step that one has begun to load, all load.
+    `mark` is told when the first step is planned, when its shards are open, and when it is here.
     """
 
     def load(step: int) -> LoadedStep:
         plan = sampler.planner.plan(step)
         parts = sampler.share(plan, rank)
+        if step == steps.start:
+            mark("plan")
+            mine = plan.dealt if exchange is None else plan.drawn
+            for number in np.unique(samples.shards_of(mine.of(rank))).tolist():
+                samples.shard(number)
+            mark("shards")
         if exchange is None:
             batches = [gather(samples, part.ids, sampler.dataset.lengths(part.ids)) for part in parts]
         else:
@@ -60,11 +69,17 @@ def load_steps(
             efficiency(sampler.planner.loads(plan)),
         )
 
+    def arrived(step: Future[LoadedStep]) -> LoadedStep:
+        with named(DATA_WAIT):
+            loaded = step.result()
+        mark("first batch")
+        return loaded
+
     with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
         ahead: deque[Future[LoadedStep]] = deque()
         for step in steps:
             ahead.append(reader.submit(load, step))
             if len(ahead) > _STEPS_AHEAD:
-                yield ahead.popleft().result()
+                yield arrived(ahead.popleft())
         while ahead:
-            yield ahead.popleft().result()
+            yield arrived(ahead.popleft())

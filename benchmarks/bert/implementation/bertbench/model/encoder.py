@@ -10,6 +10,7 @@ from torch.nn import functional
 from bertbench.model.attention import attention
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
+from bertbench.ranges import ATTENTION, named
 
 
 class EncoderLayer(nn.Module):
@@ -30,7 +31,8 @@ class EncoderLayer(nn.Module):
     def forward(self, hidden_TD: torch.Tensor, sequences: Sequences) -> torch.Tensor:
         """One layer: [T, D] in, [T, D] out."""
         qkv_T3HK = self.qkv(hidden_TD).unflatten(-1, (3, self.heads, -1))
-        context_THK = attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0)
+        with named(ATTENTION):
+            context_THK = attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0)
         attended_TD = self._dropout(self.attention_output(context_THK.flatten(1)))
         hidden_TD = self.attention_norm(hidden_TD + attended_TD)
         expanded_TF = functional.gelu(self.feed_forward_in(hidden_TD), approximate="tanh")
