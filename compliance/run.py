@@ -89,7 +89,9 @@ class RunFacts:
     def not_a_result(self) -> str | None:
         """What the log calls the run, if it says that it is no result."""
         event = self.first("not_a_result")
-        return None if event is None else shown(event.value)
+        if event is None:
+            return None
+        return event.value if isinstance(event.value, str) and event.value else shown(event.value)
 
     @property
     def init_s(self) -> float | None:

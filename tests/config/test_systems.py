@@ -15,6 +15,7 @@ from bertbench.config.scaling import scaled
 from bertbench.errors import ConfigError, RunError
 from bertbench.events import Clock, MlperfLog, Run, log_submission
 from bertbench.forecast.convergence import reference_points
+from bertbench.startup import Startup
 from bertbench.world import World
 from compliance.judge import judge
 from compliance.published import TABLE
@@ -152,7 +153,7 @@ def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path
 
 
 def _initialise_too_long(world: World, path: str) -> str:
-    with MlperfLog(Path(path)) as log, pytest.raises(RunError) as caught, Clock(log, world, 0).init():
+    with MlperfLog(Path(path)) as log, pytest.raises(RunError) as caught, Clock(log, world, 0, Startup(0.0)).init():
         pass
     return str(caught.value)
 
@@ -161,7 +162,7 @@ def _log_all(world: World, folder: str) -> None:
     for name in GPU_SYSTEMS:
         system = load_system(name)
         with MlperfLog(Path(folder) / f"{name}.txt") as log:
-            clock = Clock(log, world, system.init_limit_minutes)
+            clock = Clock(log, world, system.init_limit_minutes, Startup(0.0))
             with clock.init():
                 log.point(constants.CACHE_CLEAR, True)
                 log_submission(log, system, seed=1)
