@@ -186,9 +186,10 @@ class Clock:
         yield
         minutes = (time.monotonic() - began) / 60
         if minutes > self._init_limit_minutes:
+            piece, seconds = max(self._startup.seconds().items(), key=lambda item: item[1])
             raise RunError(
-                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; "
-                "look at what the nodes load from where"
+                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; the longest "
+                f"piece of start-up was {piece}, {seconds:.0f} s (docs/running.md): shorten it"
             )
         self._log.end(constants.INIT_STOP)
         self._initialized = True

@@ -6,6 +6,7 @@ user_annotation (ours, and torch's ProfilerStep#n) or, on a GPU, kernel and gpu_
 """
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,8 @@ class Profiler:
     """Profiles steps PROFILED_STEPS - 5 to the last, on every rank alike; off, it does nothing."""
 
     def __init__(self, world: World, on: bool) -> None:
+        if on:
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
         self._cuda = world.device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
         phases = schedule(wait=_WAIT, warmup=_WARM_UP, active=_ACTIVE, repeat=1)
