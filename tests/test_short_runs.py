@@ -68,7 +68,8 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     ("words", "expected"),
     [
         (["--smoke", "--result", "RUNS/result_7.txt"], "--smoke makes no result; give it another name"),
-        (["--profile", "--resume", "auto"], "--profile takes a few steps of a new run; leave --resume out"),
+        (["--profile"], "--profile takes 12 steps, the system gives up after 6; raise schedule.max_steps"),
+        (["--smoke", "--resume", "auto"], "--smoke takes a few steps of a new run; leave --resume out"),
     ],
 )
 def test_a_short_run_takes_no_result_s_place(

@@ -158,24 +158,30 @@ def _host_time(placed: list[_Placed], steps: list[Event]) -> Spent:
 def _device_time(on_device: list[Event], placed: list[_Placed], steps: list[Event]) -> Spent:
     """On a GPU: each kernel's time, sums of gradients only where nothing else runs, and the time that is left."""
     asked_by = {one.span["args"]["External id"]: one for one in placed if "External id" in one.span.get("args", {})}
-    window = [(min(s["ts"] for s in steps), max(s["ts"] + s["dur"] for s in steps))]
-    parts: dict[str, list[Interval]] = defaultdict(list)
-    for span in on_device:
+    at, end = min(step["ts"] for step in steps), max(step["ts"] + step["dur"] for step in steps)
+    spent: Spent = defaultdict(float)
+    free: list[Interval] = []
+    sums: list[Interval] = []
+    for span in sorted(on_device, key=lambda one: one["ts"]):
         asker = asked_by.get(span.get("args", {}).get("External id"))
         names = (*asker.around, asker.span["name"]) if asker else ()
         main = asker is None or asker.span["tid"] == steps[0]["tid"]
-        parts[_kernel_part(span["name"].lower(), names, main)].append((span["ts"], span["ts"] + span["dur"]))
+        part = _kernel_part(span["name"].lower(), names, main)
+        start, stop = min(span["ts"], end), min(span["ts"] + span["dur"], end)
+        if part == ALL_REDUCE:
+            sums.append((start, stop))
+            continue
+        if start > at:
+            free.append((at, start))
+        spent[part] += max(0.0, stop - max(start, at))
+        at = max(at, stop)
+    free.append((at, end))
     waits = [(o.span["ts"], o.span["ts"] + o.span["dur"]) for o in placed if o.span["name"] == DATA_WAIT]
-    spent: Spent = defaultdict(float)
-    left = window
-    # what comes later counts only where nothing before it runs
-    for name in [*(part for part in parts if part != ALL_REDUCE), ALL_REDUCE]:
-        rest = _without(left, parts[name])
-        spent[name] = _length(left) - _length(rest)
-        left = rest
-    idle = _without(left, waits)
-    spent[DATA_WAIT] += _length(left) - _length(idle)
-    spent[IDLE] = _length(idle)
+    for part, taken in ((ALL_REDUCE, sums), (DATA_WAIT, waits)):
+        left = _without(free, taken)
+        spent[part] += _length(free) - _length(left)
+        free = left
+    spent[IDLE] = _length(free)
     return spent
 
 
@@ -204,22 +210,15 @@ def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
 
 
 def _without(intervals: list[Interval], taken: list[Interval]) -> list[Interval]:
-    """What of disjoint intervals, in order, the others don't cover."""
-    left: list[Interval] = []
-    ordered = sorted(taken)
-    for start, stop in intervals:
-        at = start
-        for begin, end in ordered:
-            if end <= at:
-                continue
-            if begin >= stop:
-                break
-            if begin > at:
-                left.append((at, begin))
-            at = max(at, end)
-        if at < stop:
-            left.append((at, stop))
-    return left
+    """What of disjoint intervals the others don't cover."""
+    for begin, end in taken:
+        intervals = [
+            piece
+            for start, stop in intervals
+            for piece in ((start, min(stop, begin)), (max(start, end), stop))
+            if piece[0] < piece[1]
+        ]
+    return intervals
 
 
 def _length(intervals: list[Interval]) -> float:

@@ -6,6 +6,7 @@ The log has the event `not_a_result`, never ends with success, and is never name
 from typing import Literal
 
 from bertbench.config import System
+from bertbench.errors import ConfigError
 from bertbench.profiling import PROFILED_STEPS
 
 Short = Literal["smoke", "profile"]
@@ -17,7 +18,13 @@ def shortened(system: System, short: Short) -> System:
     """The system with few steps and one evaluation at their end; its schedules stay.
 
     A smoke run takes one snapshot where the system takes any, a profiled run none: its steps are to be steady.
+    Raises ConfigError if the system has too few steps to be profiled.
     """
+    if short == "profile" and system.max_steps < PROFILED_STEPS:
+        raise ConfigError(
+            f"--profile takes {PROFILED_STEPS} steps, the system gives up after {system.max_steps}; raise "
+            "schedule.max_steps and evaluation.max_samples to at least as much"
+        )
     steps, snapshot_step = (_SMOKE_STEPS, _SMOKE_SNAPSHOT_STEP) if short == "smoke" else (PROFILED_STEPS, None)
     every = snapshot_step if system.checkpoint.every_steps else None
     samples = steps * system.global_batch_size

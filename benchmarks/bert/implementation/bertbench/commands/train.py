@@ -91,6 +91,8 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     `launched`: when it was, if not with this process.
     """
     os.environ[LAUNCHED] = str(launched or process_started())
+    if short := _short(arguments):
+        shortened(system, short)  # for its error
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
     if system.model.checkpoint is not None:

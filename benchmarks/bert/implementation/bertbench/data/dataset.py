@@ -1,7 +1,7 @@
 """Read a prepared split: its index at once, its samples by id from memory-mapped shards.
 
-Opening reads metadata only, so it may happen before the clock starts; `map_samples` is the first touch of
-training data. Shapes: N samples in the split.
+Opening reads metadata only, so it may happen before the clock starts; reading through `map_samples` is the first
+touch of training data. Shapes: N samples in the split.
 """
 
 from collections.abc import Callable, Sequence
