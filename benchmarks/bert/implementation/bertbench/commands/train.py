@@ -88,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
 def train_once(system: System, arguments: argparse.Namespace, launched: float | None = None) -> tuple[ResultFiles, int]:
     """One run with all its ranks on this machine; returns its files and exit code.
 
-    `launched`: when it was, if not with this process.
+    `launched`: when it was, if not with this process or before it, as run_with_docker.sh tells.
     """
-    os.environ[LAUNCHED] = str(launched or process_started())
+    os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     if short := _short(arguments):
         shortened(system, short)  # for its error
     check_startable(system)
