@@ -10,5 +10,5 @@ OPTIMIZER, DATA_WAIT = "optimizer", "data wait"
 
 
 def named(name: str) -> AbstractContextManager[object]:
-    """A range of the profiler; without one it costs 0.3 us instead of record_function's 7."""
+    """A range of the profiler; without one it costs a twentieth of what record_function does."""
     return record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
