@@ -10,6 +10,7 @@ from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
+from compliance.startup import TIMED, UNTIMED
 
 
 def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
@@ -50,10 +51,11 @@ def table(paths: Sequence[Path]) -> str:
 def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
     """One object of `summary`."""
     rows = [_row(log, facts) for log, facts in runs]
-    times = [row["time_to_train_s"] if row["status"] == "success" else None for row in rows]
-    for row, counts in zip(rows, counted(times), strict=True):
+    results = [row for row in rows if row["not_a_result"] is None]
+    times = [row["time_to_train_s"] if row["status"] == "success" else None for row in results]
+    for row, counts in zip(results, counted(times), strict=True):
         row["counted"] = counts
-    reached = [row for row, time in zip(rows, times, strict=True) if time is not None]
+    reached = [row for row, time in zip(results, times, strict=True) if time is not None]
     return {
         "system": system,
         "runs": rows,
@@ -69,6 +71,8 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
     return {
         "log": str(log),
         "status": facts.status,
+        "not_a_result": facts.not_a_result,
+        "counted": False,
         "seed": facts.seed,
         "time_to_train_s": total,
         "samples": facts.samples,
@@ -78,6 +82,8 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "startup_s": startup,
         "steps_s": steps,
         "evaluation_s": facts.evaluation_s,
+        "initialisation_s": facts.init_s,
+        "startup": facts.startup and facts.startup._asdict(),
     }
 
 
@@ -100,7 +106,7 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         [
             Path(row["log"]).stem,
             *("-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS),
-            str(row["status"] or "unfinished"),
+            "no result" if row["not_a_result"] else str(row["status"] or "unfinished"),
         ]
         for row in content["runs"]
     ]
@@ -109,7 +115,7 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def conclusion(content: dict[str, Any]) -> str:
     """What the runs of an object of `summary` come to, in a sentence."""
-    runs, reached = len(content["runs"]), content["reached"]
+    runs, reached = sum(row["not_a_result"] is None for row in content["runs"]), content["reached"]
     if not reached:
         return f"{reached} of {runs} runs reached the target"
     counting = sum(row["counted"] for row in content["runs"])
@@ -121,7 +127,38 @@ def conclusion(content: dict[str, Any]) -> str:
 
 
 def _table(content: dict[str, Any]) -> str:
-    header, rows = text_rows(content)
+    lines = [content["system"], *_aligned(*text_rows(content)), conclusion(content)]
+    header, rows = startup_rows(content)
+    if rows:
+        lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]
+        lines.append(startup_conclusion(content))
+    return "\n".join(lines)
+
+
+def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and two rows a run, the rank that logs and the slowest, of an object of `summary`; seconds a piece."""
+    told = [(Path(row["log"]).stem, row["startup"]) for row in content["runs"] if row["startup"]]
+    rows = []
+    for name, startup in told:
+        of_rank = startup["untimed_s"] | startup["timed_s"]
+        for label, seconds in ((name, of_rank), ("slowest rank", startup["slowest_s"])):
+            cells = [[f"{seconds[p]:.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
+            rows.append([label, *cells[0], "|", *cells[1]])
+    return ["run", *UNTIMED, "|", *TIMED], rows
+
+
+def startup_conclusion(content: dict[str, Any]) -> str:
+    """What start-up costs in the runs of an object of `summary` that tell its pieces."""
+    told = [row for row in content["runs"] if row["startup"]]
+    untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in told)
+    shares = [row["startup_s"] / row["time_to_train_s"] for row in told if row["time_to_train_s"]]
+    initialised = [row["initialisation_s"] for row in told if row["initialisation_s"] is not None]
+    on_clock = f"{mean(row['startup_s'] for row in told):.3f} s on the clock before the first step"
+    share = f", {mean(shares):.1%} of the run" if shares else ""
+    within = f"; initialisation took {max(initialised) / 60:.1f} min at most" if initialised else ""
+    return f"launch to run_start {untimed:.1f} s in the mean; {on_clock}{share}{within}"
+
+
+def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]
-    return "\n".join([content["system"], *lines, conclusion(content)])
+    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]

@@ -10,12 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from compliance import curves, description, page
+from compliance import curves, description, page, profile
 from compliance.charts import Axis, Bar, Series, bars, lines
 from compliance.judge import Finding, Judgement, judge
 from compliance.published import MLPERF_TARGET, beside
-from compliance.report import conclusion, summarized, systems, text_rows
+from compliance.report import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
 from compliance.run import RunFacts
+from compliance.startup import TIMED, UNTIMED
 
 _LONGEST_LINE = 2_000
 _MOST_FINDINGS = 100
@@ -79,9 +80,11 @@ def _section(group: _System) -> str:
             bars("Time to train: which runs count", _counted(group), Axis(unit)),
             bars("Where the time went", _where(group, seconds), Axis(unit)),
             *_training(group),
+            *(drawn for log, _ in group.runs if (drawn := profile.chart(log))),
         ),
         page.heading("Every run"),
         page.table(*text_rows(group.summary)),
+        *_startup(group),
         page.heading("Findings"),
         _findings(group),
         page.heading("Published results"),
@@ -109,6 +112,8 @@ def _counted(group: _System) -> list[Bar]:
     _, seconds = group.unit
     rows = []
     for row in group.summary["runs"]:
+        if row["not_a_result"]:
+            continue
         time = (row["time_to_train_s"] or 0.0) / seconds
         what = _RUN_KINDS[0 if row["counted"] else 1 if row["status"] == "success" else 2]
         parts = dict.fromkeys(_RUN_KINDS, 0.0) | {what: time}
@@ -143,6 +148,30 @@ def _training(group: _System) -> list[str]:
         if series:
             charts.append(lines(title, series, Axis("step"), axis))
     return charts
+
+
+def _startup(group: _System) -> list[str]:
+    """Where the time went before the first step, in runs that tell it."""
+    told = [(Path(row["log"]).stem, row["startup"]) for row in group.summary["runs"] if row["startup"]]
+    if not told:
+        return []
+    charts = []
+    for title, part, pieces in (
+        ("Off the clock: launch to run_start", "untimed_s", UNTIMED),
+        ("On the clock: run_start to the end of the first step", "timed_s", TIMED),
+    ):
+        drawn = [
+            Bar(name, {piece: startup[part].get(piece, 0.0) for piece in pieces}, f"{sum(startup[part].values()):.2f}")
+            for name, startup in told
+        ]
+        charts.append(bars(title, drawn, Axis("seconds, rank 0")))
+    header, rows = startup_rows(group.summary)
+    return [
+        page.heading("Start-up"),
+        page.paragraph(startup_conclusion(group.summary)),
+        page.panels(*charts),
+        page.table(header, rows, "seconds: rank 0 of each run, and of each piece the rank where it took longest"),
+    ]
 
 
 def _findings(group: _System) -> str:

@@ -58,6 +58,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
     findings = [
         *_number_of_runs(folder, name, len(paths)),
         *_failures(name, logs, passed),
+        *_no_results(name, logs),
         *_belonging(name, folder.name, division, logs),
         *_seeds(name, division == "closed" and "seed-checker-bypass" not in _parameters(folder), paths, events),
         *_settings(name, events),
@@ -117,6 +118,14 @@ def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> I
         severity: Severity = "warning" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
         yield Finding("failed-runs", severity, None, found, expected, _MEND_RUNS)
+
+
+def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
+    """One run may have failed, but it must have been one."""
+    found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
+    if found:
+        told = f"{name}: runs that say they are no results: {', '.join(found)}"
+        yield Finding("not-a-result", "error", None, told, "runs made to their end", _MEND_RUNS)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from collections import defaultdict
 from typing import Any, NamedTuple
 
 from compliance.log import Event
+from compliance.record import shown
+from compliance.startup import KEY, TIMED, UNTIMED, Startup
 
 
 class Evaluation(NamedTuple):
@@ -84,8 +86,33 @@ class RunFacts:
         return self.samples / self.time_to_train_s if self.samples and self.time_to_train_s else None
 
     @property
+    def not_a_result(self) -> str | None:
+        """What the log calls the run, if it says that it is no result."""
+        event = self.first("not_a_result")
+        if event is None:
+            return None
+        return event.value if isinstance(event.value, str) and event.value else shown(event.value)
+
+    @property
+    def init_s(self) -> float | None:
+        """Seconds of initialisation, from init_start to init_stop."""
+        start, stop = self._time("init_start"), self._time("init_stop")
+        return None if start is None or stop is None else (stop - start) / 1e3
+
+    @property
+    def startup(self) -> Startup | None:
+        """The pieces of start-up, where the log tells them; those that are not known are left out."""
+        event = self.first(KEY)
+        first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
+        timed = {piece: first[piece] for piece in TIMED if piece in first}
+        untimed = {piece: first[piece] for piece in UNTIMED if piece in first}
+        return Startup(untimed, timed, slowest) if timed else None
+
+    @property
     def startup_s(self) -> float | None:
-        """Seconds from run_start to the first block or epoch of training."""
+        """Seconds from run_start until the first step could begin; where the log doesn't tell, to the first block."""
+        if self.startup is not None:
+            return self.startup.before_first_step_s
         first = next((event for event in self._events if event.key in ("block_start", "epoch_start")), None)
         if first is None or self.started_ms is None or not math.isfinite(first.time_ms):
             return None
@@ -118,3 +145,9 @@ def number(value: Any) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:  # an integer beyond the largest float
         return None
+
+
+def _seconds(content: Any) -> dict[str, float]:
+    """The known pieces of a log's object, which may hold anything."""
+    known = content if isinstance(content, dict) else {}
+    return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}

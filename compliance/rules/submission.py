@@ -114,7 +114,16 @@ def _cache_clear(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, "caches cleared while the clock ran")
 
 
+def _no_result(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("not_a_result"):
+        yield Breach(event.line, f"not_a_result {shown(event.value)}", "no such event")
+
+
 RULES = (
+    Rule(
+        "not-a-result", "A run that was made to look inside, for instance with --smoke or --profile, is no result",
+        f"{_TRAINING_RULES}, section on run results", "error", "make a whole run", _no_result,
+    ),
     Rule(
         "division", "The log names its division: closed or open", f"{_TRAINING_RULES}, section on divisions", "error",
         "log submission_division as closed or open", _division,

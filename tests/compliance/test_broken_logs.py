@@ -92,6 +92,10 @@ def going_on(records: list[Record]) -> list[Record]:
     return [*records[:index], event | {"metadata": {"samples": 4480, "after": "rank 3 was killed"}}, *records[index:]]
 
 
+def no_result(value: Any) -> Mutation:
+    return lambda records: renamed("seed", "not_a_result", 1)(again("seed", value=value)(records))
+
+
 def moved(key: str, before: str, nth: int = 0) -> Mutation:
     """The record to before another key, with a time of then."""
 
@@ -203,6 +207,8 @@ TABLE = [
     Broken("benchmark a list", "fail", "benchmark", "submission_benchmark", setting("submission_benchmark", ["bert"])),
     Broken("another benchmark", "fail", "official", None, setting("submission_benchmark", "retinanet")),
     Broken("resumed", "warning", "resumed", "resumed", going_on),
+    Broken("no result", "fail", "not-a-result", "not_a_result", no_result("smoke")),
+    Broken("no result, and no word of what it is", "fail", "not-a-result", "not_a_result", no_result(None)),
     Broken("no submitter's name", "warning", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
     Broken("no seed", "warning", "seed", None, without("seed")),

@@ -11,7 +11,7 @@ import pytest
 
 from compliance.package import PackageJudgement, judge_package
 from compliance.score import counted
-from tests.compliance.packages import evaluated_after, run_log, write_package
+from tests.compliance.packages import evaluated_after, line, run_log, write_package
 
 
 def judged(root: Path) -> PackageJudgement:
@@ -89,6 +89,12 @@ def test_one_failed_run_is_dropped_as_the_slowest(tmp_path: Path) -> None:
     assert judgement.results[0].time_to_train_s == 105.125
     (logs / "result_7.txt").write_text(run_log(seed=8, status="aborted"))
     assert "failed-runs" in errors(tmp_path)
+
+
+def test_a_run_that_was_made_to_look_inside_is_not_even_a_failed_one(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    (logs / "result_4.txt").write_text(line("not_a_result", "smoke") + "\n" + run_log(seed=5, status="aborted"))
+    assert errors(tmp_path) == {"not-a-result"}
 
 
 def rewrite(path: Path, old: str, new: str) -> None:

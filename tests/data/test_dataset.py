@@ -12,7 +12,7 @@ import torch
 
 from bertbench.config import load_system
 from bertbench.data import index
-from bertbench.data.batch import gather
+from bertbench.data.batch import gather, read
 from bertbench.data.dataset import Dataset
 from bertbench.data.manifest import Manifest
 from bertbench.data.prepare import Source, prepare
@@ -59,6 +59,18 @@ def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path
     assert batch.masked_labels_M.tolist() == [10, 50, 30, 20]
     assert batch.next_sentence_S.tolist() == [0, 1, 1]
     assert (batch.tokens_T.dtype, batch.masked_labels_M.dtype) == (torch.int32, torch.int64)
+
+
+def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None:
+    split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
+    samples = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy")).map_samples()
+    assert samples.shards_of(np.array([2, 0, 1])).tolist() == [1, 0, 0]
+    (tmp_path / "train" / split.shards[1].name).unlink()
+    assert read(samples, np.array([1, 0])).lengths.tolist() == [7, 5]
+    (tmp_path / "train" / split.shards[0].name).unlink()
+    assert read(samples, np.array([0])).lengths.tolist() == [5]  # it is open
+    with pytest.raises(DataError, match="prepare the data again"):
+        read(samples, np.array([2]))
 
 
 def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:
@@ -188,4 +200,4 @@ def test_a_shard_with_a_wrong_field_is_one_error(
     content["train"]["shards"][0]["bytes"] = (copied / "train" / "part_00000.h5").stat().st_size
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=expected):
-        Dataset.open(copied, "train").map_samples()
+        Dataset.open(copied, "train").map_samples().shard(0)

@@ -33,7 +33,8 @@ for ((run = 1; run <= runs; run++)); do
   cleared=0 # a container may not drop the machine's page cache: here, where the user may be allowed to
   if sync && sudo -n /sbin/sysctl -q vm.drop_caches=3 2>/dev/null; then cleared=1; fi
   code=0
-  docker run "${options[@]}" --env BERTBENCH_CACHES_CLEARED="$cleared" "${CONT:-bertbench}" "$@" || code=$?
+  docker run "${options[@]}" --env BERTBENCH_CACHES_CLEARED="$cleared" --env BERTBENCH_LAUNCHED="$(date +%s.%N)" \
+    "${CONT:-bertbench}" "$@" || code=$?
   ((code <= worst)) || worst=$code
   ((code == 0 || code == 3)) || exit "$code" # 3: ended in order without the target
 done

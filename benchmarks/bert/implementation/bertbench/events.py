@@ -18,10 +18,14 @@ from mlperf_logging.mllog.mllog import MLLogger
 from bertbench.config import System
 from bertbench.errors import RunError
 from bertbench.paths import REPOSITORY
+from bertbench.startup import Startup
 from bertbench.world import World
+from compliance.startup import KEY as STARTUP
 
 INTERRUPTED = "interrupted"
 """In the metadata of run_stop: the run did not come to its own end, and may go on."""
+NOT_A_RESULT = "not_a_result"
+"""Key of the event of a run that was made to look inside; its value says how."""
 # Frames between mllog and the line of ours that an event is about.
 _STACK_OFFSET = 2
 
@@ -145,13 +149,24 @@ class Clock:
     """Initialisation, then the run: in this order and once each.
 
     `resumed`: of a run that goes on the clock runs already, so initialisation is on it, and neither has a start here.
+    `not_a_result` labels a run that can't be one: its log says so, and never ends with success.
     """
 
-    def __init__(self, log: MlperfLog, world: World, init_limit_minutes: int, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        log: MlperfLog,
+        world: World,
+        init_limit_minutes: int,
+        startup: Startup,
+        resumed: bool = False,
+        not_a_result: str | None = None,
+    ) -> None:
         self._log = log
         self._world = world
         self._init_limit_minutes = init_limit_minutes
+        self._startup = startup
         self._resumed = resumed
+        self._not_a_result = not_a_result
         self._initialized = False
         self._ran = False
 
@@ -159,18 +174,22 @@ class Clock:
     def init(self) -> Iterator[None]:
         """Untimed; raises RunError if it takes longer than the division allows."""
         assert not self._initialized, "a run is initialised once"
+        self._startup.mark("files")
         if self._resumed:
             yield
             self._initialized = True
             return
         self._log.start(constants.INIT_START)
+        if self._not_a_result:
+            self._log.point(NOT_A_RESULT, self._not_a_result)
         began = time.monotonic()
         yield
         minutes = (time.monotonic() - began) / 60
         if minutes > self._init_limit_minutes:
+            piece, seconds = max(self._startup.seconds().items(), key=lambda item: item[1])
             raise RunError(
-                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; "
-                "look at what the nodes load from where"
+                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; the longest "
+                f"piece of start-up was {piece}, {seconds:.0f} s (docs/running.md): shorten it"
             )
         self._log.end(constants.INIT_STOP)
         self._initialized = True
@@ -184,12 +203,16 @@ class Clock:
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
         run = Run(self._log, evaluations)
+        self._startup.mark("rest")
         self._world.barrier()
         if not self._resumed:
             self._log.start(constants.RUN_START)
+        self._startup.mark("waiting")
         ending: dict[str, Any] = {}
         try:
             yield run
+            if self._not_a_result:
+                run.aborted(f"--{self._not_a_result} takes a few steps: no result")
         except BaseException as error:
             ending[INTERRUPTED] = True  # first: a signal may end the next line
             run.aborted(self._world.account_for_failure(error))
@@ -199,3 +222,5 @@ class Clock:
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
             ending = {constants.STATUS: run.status, "reason": run.reason, **ending}
             self._log.end(constants.RUN_STOP, {key: value for key, value in ending.items() if value is not None})
+        if not self._resumed:
+            self._log.point(STARTUP, None, self._startup.told(self._world))

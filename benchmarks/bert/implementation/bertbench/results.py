@@ -72,17 +72,17 @@ class ResultFiles:
         self.log.unlink(missing_ok=True)
 
 
-def reserve(runs: Path, system: str) -> ResultFiles:
+def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "result") -> ResultFiles:
     """Take the next free number under runs/<system>/bert; the log exists, empty, when this returns.
 
-    Raises RunError if the folder can't be written.
+    Other kinds of runs than results have other names. Raises RunError if the folder can't be written.
     """
-    folder = runs / system / "bert"
+    folder = runs / system / folder_name
     number = 0
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            log = folder / f"result_{number}.txt"
+            log = folder / f"{kind}_{number}.txt"
             log.open("x").close()
             return ResultFiles(log)
         except FileExistsError:

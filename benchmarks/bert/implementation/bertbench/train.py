@@ -22,11 +22,13 @@ from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
 from bertbench.paths import data_folder, weights_file
+from bertbench.profiling import Profiler
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
 from bertbench.resume.resumption import RESUMED, Resumption, put_back
 from bertbench.resume.snapshots import Snapshots
 from bertbench.seeding import derive
+from bertbench.startup import Startup
 from bertbench.trainer import Trainer
 from bertbench.world import World
 
@@ -38,26 +40,33 @@ def train(
     files: ResultFiles | None,
     progress: RunProgress,
     resumption: Resumption | None = None,
+    startup: Startup | None = None,
+    profiler: Profiler | None = None,
+    not_a_result: str | None = None,
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
     `files` is where rank 0 writes, None on the other ranks; with `resumption` they are those of the run that goes on.
+    `startup` has the marks so far. A run that is `not_a_result` never succeeds; the word is what its log calls it.
     Raises RunError, ConfigError, DataError or CheckpointError; if the clock has started, the log then ends with
     `aborted`.
     """
     _stop_on_termination()
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
     batch = system.global_batch_size
+    startup, profiler = startup or Startup(time.time()), profiler or Profiler(world, on=False)
     with (
         MlperfLog(files.log if files else None) as log,
         Metrics(files.metrics if files else None, world) as metrics,
     ):
-        clock = Clock(log, world, system.init_limit_minutes, resumed=resumption is not None)
+        clock = Clock(log, world, system.init_limit_minutes, startup, resumption is not None, not_a_result)
         with clock.init():
             if resumption is None:
                 log_beginning(log, system, world, seed)
+            startup.mark("caches")
             training, held_out = open_data(system)
-            trainer = Trainer(system, world, seed)
+            startup.mark("data")
+            trainer = Trainer(system, world, seed, startup.mark)
             sampler = make_sampler(system, training, seed)
             snapshots = Snapshots(system, world, seed, files)
             if resumption:
@@ -70,11 +79,17 @@ def train(
                 files.describe_communication(communication)
             progress.say(communication.text())
 
-        with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
+        with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run, profiler:
             batches = load_steps(
-                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange,
-                fill=system.fills_batches,
-            )  # fmt: skip
+                sampler,
+                training.map_samples(),
+                range(taken, system.max_steps),
+                world.rank,
+                world.device,
+                exchange,
+                system.fills_batches,
+                startup.mark,
+            )
             for first, stop in system.blocks():
                 if stop < taken:
                     continue
@@ -84,9 +99,11 @@ def train(
                         loaded = next(batches)
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (time.perf_counter() - began)
+                        startup.mark("first step")
                         metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded.load_efficiency)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
+                        profiler.step()
                     metrics.flush()
                 with run.evaluation():
                     accuracy = evaluator.accuracy(trainer.model, system.precision.compute)

@@ -28,6 +28,7 @@ from bertbench.optim.state import Resumable, Scalar
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.paths import weights_file
 from bertbench.precision import computing
+from bertbench.ranges import BACKWARD, FORWARD, OPTIMIZER, named
 from bertbench.seeding import derive
 from bertbench.world import World
 
@@ -52,7 +53,8 @@ class StepReport(NamedTuple):
 class Trainer:
     """The model of one rank with its optimizer; `step` is the whole of the timed work."""
 
-    def __init__(self, system: System, world: World, seed: int) -> None:
+    def __init__(self, system: System, world: World, seed: int, mark: Callable[[str], None] = lambda _: None) -> None:
+        """Build and warm up; `mark` is told of each piece when it has ended."""
         self._system = system
         self._world = world
         self.model = Bert(system.model.shape())
@@ -91,7 +93,9 @@ class Trainer:
         if self._scaler is not None:  # the host doesn't know how many steps were taken
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
             self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
+        mark("model")
         self._warm_up(seed)
+        mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", world.rank))
 
     def communication(self) -> Communication:
@@ -112,10 +116,14 @@ class Trainer:
         for place, part in enumerate(parts, start=1):
             last = place == len(parts)
             with nullcontext() if last else self._parallel.no_sync():
-                part_loss = self._loss(part)
-                (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
+                with named(FORWARD):
+                    part_loss = self._loss(part)
+                with named(BACKWARD):
+                    (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
-        report = self._update(number, loss, self._reducer.finish())
+        clipped = self._reducer.finish()
+        with named(OPTIMIZER):
+            report = self._update(number, loss, clipped)
         self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
         return report
 

@@ -122,7 +122,7 @@ def _batch_of(rows: dict[str, list[Any]], labels: list[int]) -> object:
         next_sentence_labels=np.array(labels),
         **{name: np.concatenate(rows[name]) for name in _FIELDS},
     )
-    return gather(MappedSamples([shard], np.array([0, count])), np.arange(count), np.diff(offsets[0]))  # type: ignore[list-item]
+    return gather(MappedSamples(lambda _: shard, np.array([0, count])), np.arange(count), np.diff(offsets[0]))  # type: ignore[arg-type, return-value]
 
 
 def _h5py_rows(path: Path, content: Columns) -> Reader:

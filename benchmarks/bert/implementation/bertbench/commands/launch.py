@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from bertbench.commands import train
@@ -61,7 +62,7 @@ def _here(arguments: argparse.Namespace) -> int:
     for number in range(arguments.runs):
         if arguments.runs > 1:
             print(f"run {number + 1} of {arguments.runs}", file=sys.stderr)
-        files, code = train.train_once(system, arguments)
+        files, code = train.train_once(system, arguments, time.time() if number else None)
         outcomes.append(train.outcome(files))
         codes.append(code)
         if code not in (0, TARGET_MISSED):

@@ -13,16 +13,20 @@ from pathlib import Path
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
-from bertbench.errors import RunError
+from bertbench.errors import ConfigError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
+from bertbench.profiling import Profiler
 from bertbench.progress import RunProgress
 from bertbench.rank import as_rank
 from bertbench.rendezvous import Ranks, launched_ranks
 from bertbench.results import ResultFiles, reserve
 from bertbench.resume.resumption import Resumption, find
+from bertbench.short_run import Short, shortened
+from bertbench.startup import LAUNCHED, Startup, process_started
 from bertbench.train import check_weights, make_sampler, open_data, open_split, train
+from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -55,11 +59,22 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
     parser.add_argument(
         "--allow-config-change", action="store_true", help="resume although the configuration has changed"
     )
+    short = parser.add_mutually_exclusive_group()
+    short.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a few steps of everything, to see that machine and file work; no result (runs/SYSTEM/smoke/)",
+    )
+    short.add_argument(
+        "--profile",
+        action="store_true",
+        help="profile a few steady steps: a trace, and a table of where time goes; no result (runs/SYSTEM/profile/)",
+    )
     add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: target reached; 3: ended in order without it; 1 or 2: failed."""
+    """Exit code 0: target reached, or a short run ended in order; 3: ended in order without it; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
@@ -70,8 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFiles, int]:
-    """One run with all its ranks on this machine; returns its files and exit code."""
+def train_once(system: System, arguments: argparse.Namespace, launched: float | None = None) -> tuple[ResultFiles, int]:
+    """One run with all its ranks on this machine; returns its files and exit code.
+
+    `launched`: when it was, if not with this process or before it, as run_with_docker.sh tells.
+    """
+    os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
+    if short := _short(arguments):
+        shortened(system, short)  # for its error
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
     if system.model.checkpoint is not None:
@@ -91,6 +112,7 @@ def outcome(files: ResultFiles) -> dict[str, object]:
     return {
         "log": str(files.log),
         "status": facts.status,
+        **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
         "seed": facts.seed,
         "accuracy": facts.best_accuracy,
         "samples": facts.samples,
@@ -99,9 +121,12 @@ def outcome(files: ResultFiles) -> dict[str, object]:
 
 
 def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
+    short = _short(arguments)
     if arguments.result is None:
-        return reserve(runs_folder(), system.name)
+        return reserve(runs_folder(), system.name, short or "bert", short or "result")
     files = ResultFiles(arguments.result)
+    if short and files.log.match(LOG_PATTERN):
+        raise ConfigError(f"--result {files.log}: --{short} makes no result; give it another name than {LOG_PATTERN}")
     if files.snapshots.exists():
         raise RunError(
             f"{files.log}: an earlier run of this name left snapshots; go on with it by --resume auto, or give another "
@@ -111,6 +136,8 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
 
 
 def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | None:
+    if arguments.resume != "never" and (short := _short(arguments)):
+        raise ConfigError(f"--{short} takes a few steps of a new run; leave --resume out")
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
         meta = resumption.meta
@@ -127,12 +154,24 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
         going_on.append("--allow-config-change")
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return [*overrides, *seed, *going_on]
+    short = _short(arguments)
+    return [*overrides, *seed, *going_on, *([f"--{short}"] if short else [])]
+
+
+def _short(arguments: argparse.Namespace) -> Short | None:
+    return "smoke" if arguments.smoke else "profile" if arguments.profile else None
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """This process is one rank."""
+    startup, short = Startup.of_rank(), _short(arguments)
+    steps_between_evaluations = -(-system.evaluation_interval // system.global_batch_size)
+    if short:
+        system = shortened(system, short)
+    startup.mark("imports")
     with as_rank(system, ranks) as world:
+        startup.mark("meeting")
+        profiler = Profiler(world, on=short == "profile")
         found = _resumption(system, arguments) if world.leads else None
         told = world.from_all(found.as_text() if found else "")[0]
         resumption = Resumption.from_text(told) if told else None
@@ -150,10 +189,13 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
                 progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
-            ended = train(system, world, seed, files, progress, resumption)
+            ended = train(system, world, seed, files, progress, resumption, startup, profiler, short)
             progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
             progress.say(_against_guessing(system, ended.accuracy))
-    return 0 if ended.reason is None else TARGET_MISSED
+            if files and short == "profile":
+                evaluation_s = RunFacts(read_events(files.log)).evaluation_s
+                progress.say(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
+    return 0 if ended.reason is None or short else TARGET_MISSED
 
 
 def _against_guessing(system: System, accuracy: float) -> str:

@@ -71,11 +71,11 @@ def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
     A slice a sample and field is copied as one piece of memory: with MLPerf's thousands of shards nearly every
     sample of a batch is in another one, so there is nothing to vectorise over.
     """
-    shard_of = np.searchsorted(samples.first_ids, ids, side="right") - 1
+    shard_of = samples.shards_of(ids)
     rows = ids - samples.first_ids[shard_of]
     tokens, segments, positions, labels, pairs = [], [], [], [], []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
-        shard = samples.shards[number]
+        shard = samples.shard(number)
         start, stop = shard.offsets[row], shard.offsets[row + 1]
         masked_start, masked_stop = shard.masked_offsets[row], shard.masked_offsets[row + 1]
         tokens.append(shard.input_ids[start:stop])

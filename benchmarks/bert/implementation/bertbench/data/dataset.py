@@ -1,11 +1,12 @@
 """Read a prepared split: its index at once, its samples by id from memory-mapped shards.
 
-Opening reads metadata only, so it may happen before the clock starts; `map_samples` is the first touch of
-training data. Shapes: N samples in the split.
+Opening reads metadata only, so it may happen before the clock starts; reading through `map_samples` is the first
+touch of training data. Shapes: N samples in the split.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -103,19 +104,29 @@ class Dataset:
         return masked_of(self.entries_N[ids])
 
     def map_samples(self) -> "MappedSamples":
-        """Map all shards. This is where the run first touches the samples themselves."""
-        return MappedSamples(
-            [MappedShard(self.folder / self.name / shard.name, shard.samples) for shard in self.split.shards],
-            np.cumsum([0, *(shard.samples for shard in self.split.shards)]),
-        )
+        """All samples, still on disk. The first sample that is read is where the run first touches the data."""
+        shards = self.split.shards
+
+        @cache
+        def shard(number: int) -> MappedShard:
+            return MappedShard(self.folder / self.name / shards[number].name, shards[number].samples)
+
+        return MappedSamples(shard, np.cumsum([0, *(one.samples for one in shards)]))
 
 
 @dataclass(frozen=True)
 class MappedSamples:
-    """All mapped shards of a split, with the id at which each begins."""
+    """The shards of a split, with the id at which each begins.
 
-    shards: list[MappedShard]
+    A shard is opened when its first sample is read: all of MLPerf's would be seconds on the clock before step 1.
+    """
+
+    shard: Callable[[int], MappedShard]
     first_ids: NDArray[np.int64]
+
+    def shards_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the shards that hold these samples."""
+        return np.searchsorted(self.first_ids, ids, side="right") - 1
 
 
 def _check_size(path: Path, shard: ShardFile) -> None:

@@ -1,7 +1,7 @@
 """Batches ahead of the step: a thread plans, gathers and sends the next steps while the device computes this one."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from bertbench.data.dataset import MappedSamples
 from bertbench.data.exchange import Exchange
 from bertbench.data.filler import filled
 from bertbench.data.sampler import Part, Sampler
+from bertbench.ranges import DATA_WAIT, named
 
 _STEPS_AHEAD = 2
 
@@ -41,16 +42,24 @@ def load_steps(
     device: torch.device,
     exchange: Exchange | None = None,
     fill: bool = False,
+    mark: Callable[[str], None] = lambda _: None,
 ) -> Iterator[LoadedStep]:
     """Each of `steps` for one rank, in order; raises what reading raised. `fill` rounds batches up to static sizes.
 
     With an exchange all ranks of its group must iterate alike: a step that one has begun to load, all load.
+    `mark` is told when the first step is planned, when its shards are open, and when it is here.
     """
     copies = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def load(step: int) -> LoadedStep:
         plan = sampler.planner.plan(step)
         parts = sampler.share(plan, rank)
+        if step == steps.start:
+            mark("plan")
+            mine = plan.dealt if exchange is None else plan.drawn
+            for number in np.unique(samples.shards_of(mine.of(rank))).tolist():
+                samples.shard(number)
+            mark("shards")
         if exchange is None:
             batches = [gather(samples, part.ids, sampler.dataset.lengths(part.ids)) for part in parts]
         else:
@@ -65,8 +74,11 @@ def load_steps(
             efficiency(sampler.planner.loads(plan)),
         )
 
-    def arrived(loaded: LoadedStep) -> LoadedStep:
+    def arrived(step: Future[LoadedStep]) -> LoadedStep:
         """Let the stream that computes wait for the copies, and no memory be used again before it is done with it."""
+        with named(DATA_WAIT):
+            loaded = step.result()
+        mark("first batch")
         if copies is not None:
             computing = torch.cuda.current_stream(device)
             computing.wait_stream(copies)
@@ -79,6 +91,6 @@ def load_steps(
         for step in steps:
             ahead.append(reader.submit(load, step))
             if len(ahead) > _STEPS_AHEAD:
-                yield arrived(ahead.popleft().result())
+                yield arrived(ahead.popleft())
         while ahead:
-            yield arrived(ahead.popleft().result())
+            yield arrived(ahead.popleft())

@@ -5,7 +5,6 @@ tokens there are. That is left open, so that one compilation serves every batch 
 """
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
 
 from bertbench.model.bert import Bert
 from bertbench.model.options import CompileMode
@@ -26,7 +25,7 @@ def obstacle(device: torch.device) -> str | None:
     """Why torch.compile can't work for this device, in a line; None if it can."""
     try:
         torch.compile(_tried, fullgraph=True)(torch.zeros(97, device=device))
-    except TorchDynamoException as error:
+    except torch._dynamo.exc.TorchDynamoException as error:
         return str(error).splitlines()[0]
     return None
 

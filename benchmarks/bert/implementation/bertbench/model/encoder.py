@@ -11,6 +11,7 @@ from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import Drop, drop
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
+from bertbench.ranges import ATTENTION, named
 
 
 class EncoderLayer(nn.Module):
@@ -41,8 +42,9 @@ class EncoderLayer(nn.Module):
         Attention needs the keys and values of all tokens, what follows it only the tokens that it gives out.
         """
         qkv_T3HK = self.before_attention(hidden_TD).unflatten(-1, (3, self.heads, -1))
-        context_RD = self.attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0).flatten(1)
-        hidden_RD = hidden_TD
+        with named(ATTENTION):
+            context_THK = self.attention(qkv_T3HK, sequences, self.attention_dropout if self.training else 0.0)
+        context_RD, hidden_RD = context_THK.flatten(1), hidden_TD
         if read_R is not None:
             context_RD, hidden_RD = context_RD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
         return self.after_attention(context_RD, hidden_RD)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
 
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import Scalar, State, StepScalars
@@ -51,7 +50,7 @@ class FusedStep:
         tried = State(*([torch.zeros(97, device=device)] for _ in State._fields))
         try:
             self(tried, AdamOptions(), 0.0, True, StepScalars(0.0, 1.0, 1.0, None, None, 1))
-        except TorchDynamoException as error:
+        except torch._dynamo.exc.TorchDynamoException as error:
             raise CompilerMissing(str(error).splitlines()[0]) from error
 
     def __call__(

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bertbench.optim.clip import clip_together, contribution_limit
 from bertbench.optim.communication import BucketSum, TensorFuture, done
 from bertbench.optim.options import ClipMode
+from bertbench.ranges import ALL_REDUCE, named
 
 
 class Reducer:
@@ -54,8 +55,9 @@ class Reducer:
         if held:
             buffers = [bucket.buffer() for bucket in held]
             self._active.append(clip_together(buffers, self._limit(buckets=1)))
-            for future in [self._sum(bucket) for bucket in held]:
-                future.wait()  # on CUDA the stream waits, not the host
+            with named(ALL_REDUCE):
+                for future in [self._sum(bucket) for bucket in held]:
+                    future.wait()  # on CUDA the stream waits, not the host
         active, self._active = self._active, []
         return torch.stack(active).mean() if active else None
 

@@ -1,0 +1,61 @@
+"""Start-up as the report shows it, and what it makes of runs that are no results."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.report import summary, table
+from compliance.report_page import html
+from tests.compliance.packages import line, run_log
+
+SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,
+                           "first step": 0.25}  # fmt: skip
+
+
+def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
+    path.write_text(run_log(seconds=100) + line("startup", None, 102_000, seconds=seconds, slowest=slowest) + "\n")
+    return path
+
+
+def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
+    log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
+    (system,) = summary([log])
+    (row,) = system["runs"]
+    assert row["startup"]["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
+    assert row["startup"]["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
+    assert row["startup"]["slowest_s"]["first batch"] == 1.5
+    # until the first step could begin: the step itself is training
+    assert (row["startup_s"], row["steps_s"], row["initialisation_s"]) == (1.0, 99.0, 0.5)
+    lines = table([log]).splitlines()
+    assert lines[-1] == (
+        "launch to run_start 5.8 s in the mean; 1.000 s on the clock before the first step, 1.0% of the run; "
+        "initialisation took 0.0 min at most"
+    )
+    assert lines[-2].split()[:4] == ["slowest", "rank", "2.50", "3.25"]
+    assert lines[-2].split()[-4:] == ["0.12", "0.50", "1.50", "0.25"]
+    page = html([log], "5.0.0")
+    assert "On the clock: run_start to the end of the first step" in page
+    assert "Off the clock: launch to run_start" in page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slowest"),
+    [(None, None), ("much", 7), ({"plan": "\x1b[2J"}, []), ({"\x1b[2J": 1.0}, {}), ({"plan": float("nan")}, {})],
+)
+def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
+    log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
+    assert summary([log])[0]["runs"][0]["startup"] is None
+    assert "start-up: seconds" not in table([log])
+    assert "Off the clock" not in html([log], "5.0.0")
+
+
+def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
+    (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
+    (system,) = summary([tmp_path])
+    assert [(row["counted"], row["not_a_result"]) for row in system["runs"]] == [(True, None), (False, "profile")]
+    assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
+    shown = table([tmp_path])
+    assert "1 of 1 runs reached the target" in shown
+    assert shown.splitlines()[3].endswith("no result")
