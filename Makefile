@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
-SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
+SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test test-all bench setup lint format types clean

@@ -16,6 +16,7 @@ for package in ("model", "optim"):
         importlib.import_module(f"bertbench.{package}.{module.name}")
 for name in ("cost", "optim", "overlap", "ranks", "shapes"):
     importlib.import_module("bertbench.bench." + name)
+import bertbench.bench.gpu_check, bertbench.bench.trace, bertbench.commands.bench_overlap
 import tests.gpu.test_gpu
 """
 

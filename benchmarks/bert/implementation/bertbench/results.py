@@ -1,5 +1,7 @@
 """What a run leaves behind: result_<n>.txt, and beside it a folder of the same name with what explains it."""
 
+from __future__ import annotations
+
 import json
 import os
 import platform
@@ -8,15 +10,18 @@ import subprocess
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from bertbench.config import System
 from bertbench.errors import RunError, system_reason
 from bertbench.optim.traffic import Communication
 from bertbench.paths import REPOSITORY
 from bertbench.processor import processor
 from bertbench.world import available_cores
+
+if TYPE_CHECKING:  # benches name the processor where pydantic isn't
+    from bertbench.config import System
 
 
 @dataclass(frozen=True)

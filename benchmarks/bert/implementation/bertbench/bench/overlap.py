@@ -8,6 +8,7 @@ The middle bandwidth is the one at which the all-reduce of the gradient lasts as
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 import torch
@@ -19,12 +20,14 @@ from torch.nn.parallel import DistributedDataParallel
 from bertbench.bench.network import limit_bandwidth, on_two_hosts
 from bertbench.data.batch import Batch, synthetic
 from bertbench.model.bert import Bert
+from bertbench.model.options import PrecisionName
 from bertbench.model.shape import BertShape
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.communication import TensorFuture, done, flat_sum
 from bertbench.optim.options import AdamOptions, ClipMode
 from bertbench.optim.reduce import Reducer
+from bertbench.precision import computing
 from bertbench.progress import Progress
 from bertbench.world import World
 
@@ -81,25 +84,41 @@ class _Sum:
         """Nothing stays from step to step."""
 
 
-class _Arm:
+class Arm:
     """A model that clips in one mode."""
 
-    def __init__(self, mode: ClipMode, ranks: int) -> None:
-        self.model = Bert(_SHAPE)
+    def __init__(
+        self,
+        mode: ClipMode,
+        ranks: int,
+        shape: BertShape,
+        device: torch.device,
+        precision: PrecisionName,
+        bucket_mb: float | None,
+    ) -> None:
+        self.model = Bert(shape)
         self.model.initialize(torch.Generator().manual_seed(1))
+        self.model.to(device)
         self.parameters = list(self.model.parameters())
         self.sum, self._mode = _Sum(), mode
-        self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True, bucket_cap_mb=_BUCKET_MB)
+        self._computing = partial(computing, precision, device)
+        self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb)
         self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
         self.reducer.attach(self._parallel)
         self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch", False)
 
     def step(self, batch: Batch) -> tuple[float, float]:
-        """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction."""
+        """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
+
+        On a CPU, that is: a GPU has only been told by then.
+        """
         began = time.perf_counter()
-        scores = self._parallel(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-        loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
-        loss += functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)
+        with self._computing():
+            scores = self._parallel(
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+            )
+        loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
+        loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
         forward = time.perf_counter()
         loss.backward()
         self.reducer.finish()
@@ -116,7 +135,7 @@ class _Arm:
 
 def _on_rank(world: World, rounds: int, size: int) -> Measured:
     progress = Progress(enabled=world.leads)
-    arms = {mode: _Arm(mode, world.size) for mode in MODES}
+    arms = {mode: Arm(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
     batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
 
     def step(mode: ClipMode, summed: bool) -> tuple[float, float]:

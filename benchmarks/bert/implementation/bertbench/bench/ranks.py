@@ -1,4 +1,4 @@
-"""Ranks of a benchmark: gloo processes on this machine, joined as a run's are."""
+"""Ranks of a benchmark: processes on this machine, joined as a run's are."""
 
 import os
 import socket
@@ -12,22 +12,24 @@ from bertbench.world import join
 _TIMEOUT_S = 120
 
 
-def on_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What rank 0 returns from function(world, *arguments), called on `count` CPU ranks."""
+def on_ranks(count: int, function: Callable[..., Any], *arguments: Any, device: str = "cpu") -> Any:
+    """What rank 0 returns from function(world, *arguments), called on `count` ranks; on `cuda` each has its GPU."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     answers = multiprocessing.get_context("spawn").SimpleQueue()
-    multiprocessing.spawn(_rank, (count, port, answers, function, arguments), nprocs=count)
+    multiprocessing.spawn(_rank, (count, port, answers, device, function, arguments), nprocs=count)
     return answers.get()
 
 
-def _rank(rank: int, count: int, port: int, answers: Any, function: Callable[..., Any], arguments: Any) -> None:
+def _rank(
+    rank: int, count: int, port: int, answers: Any, device: str, function: Callable[..., Any], arguments: Any
+) -> None:
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(count),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
     )  # fmt: skip
-    with join("cpu", _TIMEOUT_S) as world:
+    with join(device, _TIMEOUT_S) as world:
         answer = function(world, *arguments)
         if world.leads:
             answers.put(answer)

@@ -1,12 +1,18 @@
-"""`bertbench bench overlap`: communication that each clip mode hides behind the backward pass."""
+"""`bertbench bench overlap`: communication that each clip mode hides behind the backward pass.
+
+On a machine of several GPUs from traces of their kernels, elsewhere between two virtual hosts.
+"""
 
 import argparse
 import json
 import sys
 from dataclasses import asdict
 
+import torch
+
 from bertbench.bench.network import obstacle
 from bertbench.bench.overlap import measure
+from bertbench.bench.trace import Traced, measure_traces
 from bertbench.errors import ConfigError
 from bertbench.processor import processor
 
@@ -23,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print a table; where two virtual hosts can't be had, say so and measure nothing."""
     if arguments.rounds < 1 or arguments.batch < 1:
         raise ConfigError("--rounds and --batch must be at least 1")
+    if torch.cuda.device_count() > 1:
+        return _print_traces(measure_traces(arguments.rounds, arguments.batch), arguments.json)
     if reason := obstacle():
         print(f"skipped: {reason}", file=sys.stderr)
         if arguments.json:
@@ -42,4 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
             f"{row.bandwidth_mbit:>8,.0f} {measured.all_reduce_ms[row.bandwidth_mbit]:>14,.0f}  {row.mode:<8}"
             f"{row.step_ms:>9,.0f}{row.exposed_ms:>12,.0f}{row.hidden:>8.0%}"
         )
+    return 0
+
+
+def _print_traces(rows: list[Traced], as_json: bool) -> int:
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return 0
+    print(f"BERT-Large in bf16 on {rows[0].gpus} GPUs of kind {torch.cuda.get_device_name()}")
+    print(f"{'clip':<8}{'step ms':>9}{'communication ms':>18}{'exposed ms':>12}{'hidden':>8}")
+    for row in rows:
+        print(f"{row.mode:<8}{row.step_ms:>9.1f}{row.communication_ms:>18.1f}{row.exposed_ms:>12.1f}{row.hidden:>8.0%}")
     return 0

@@ -12,8 +12,12 @@ from bertbench.model.options import CompileMode
 
 def compile_pieces(model: Bert, mode: CompileMode) -> None:
     """Replace the model's pieces by compiled ones; each compiles when it is first called."""
+    import torch._dynamo.config  # noqa: PLC0415 - seconds, and the launcher imports this module and compiles nothing
+    import torch._inductor.config  # noqa: PLC0415
+
     # DDP's splitting of graphs at its buckets would only undo fusion: a piece is about one bucket already
     torch._dynamo.config.optimize_ddp = False
+    torch._inductor.config.compile_threads = 1  # a handful of pieces: no pool of compiling processes on every rank
     torch._dynamo.config.recompile_limit = 64  # 8, torch's own, are few for several models in one process
     pieces = [(model.embeddings, "forward"), (model.masked_lm, "forward")]
     pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]

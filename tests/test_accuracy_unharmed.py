@@ -1,0 +1,82 @@
+"""Every optimisation that runs on a CPU, against none: padded attention, all tokens through the last layer, one by one.
+
+Dropout is off: with other shapes it would draw other masks.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+from bertbench.bench.ranks import on_ranks
+from bertbench.config import System
+from bertbench.data.loader import load_steps
+from bertbench.model.sequences import Sequences
+from bertbench.optim import build
+from bertbench.train import make_sampler, open_data
+from bertbench.trainer import Trainer
+from bertbench.world import World
+from tests.model.padded import padded
+from tests.ranks import run_ranks
+
+DEMO_SIZES = (
+    "model.hidden_size=128", "model.attention_heads=8", "model.feed_forward_size=256", "model.max_positions=32",
+    "optimizer.learning_rate=0.003", "optimizer.beta2=0.98", "optimizer.epsilon=1e-8", "schedule.warmup_steps=100",
+    "data.global_batch_size=128", "schedule.max_steps=3000",
+)  # fmt: skip
+
+
+def test_thirty_losses_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+    system = tiny("launch.ranks_per_node=1", "optimizer.learning_rate=0.003", "schedule.max_steps=30")
+    ((optimised, plain),) = run_ranks(1, both, system, 30)
+    assert plain[-1] < plain[0]
+    assert optimised == pytest.approx(plain, abs=1e-5)
+
+
+@pytest.mark.slow  # torch.compile takes most of a minute
+def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+    system = tiny("launch.ranks_per_node=1", *DEMO_SIZES)
+    compiled = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "compute.compile=default")
+    optimised = on_ranks(1, losses, compiled, True, 200)
+    plain = on_ranks(1, losses, system, False, 200)
+    assert plain[-1] < 0.7 * plain[0]
+    assert optimised == pytest.approx(plain, abs=2e-3)
+
+
+def both(world: World, system: System, steps: int) -> tuple[list[float], list[float]]:
+    return losses(world, system, True, steps), losses(world, system, False, steps)
+
+
+def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
+    """Losses of the first steps, with everything or with nothing."""
+    if optimised and system.compute.compile:
+        build._FUSED_FROM = 0
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    if not optimised:
+        slow_down(trainer)
+    sampler = make_sampler(system, training, 11)
+    loaded = load_steps(sampler, training.map_samples(), range(steps), world.rank, world.device, fill=optimised)
+    answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
+    trainer.close()
+    return answer
+
+
+def slow_down(trainer: Trainer) -> None:
+    """Undo what the model saves."""
+    for layer in trainer.model.layers:
+        layer.attention = padded_attention
+    last = trainer.model.layers[-1]
+    last.forward = partial(give_all, last.forward)
+
+
+def padded_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    assert dropout == 0
+    return padded(qkv_T3HK, sequences.cu_seqlens_S1.diff().tolist())
+
+
+def give_all(
+    forward: Callable[..., torch.Tensor], hidden: torch.Tensor, sequences: Sequences, read: torch.Tensor
+) -> torch.Tensor:
+    return forward(hidden, sequences)[read]
