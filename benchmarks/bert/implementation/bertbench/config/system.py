@@ -16,6 +16,7 @@ from bertbench.config.sections import (
     Communication,
     Data,
     Evaluation,
+    Finetune,
     Launch,
     Loss,
     Model,
@@ -58,6 +59,7 @@ class System(Section):
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
+    finetune: Finetune = Finetune()
 
     @property
     def world_size(self) -> int:
