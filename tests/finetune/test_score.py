@@ -70,6 +70,8 @@ def test_the_best_threshold_is_the_one_that_answers_most_questions_rightly() -> 
     # one of two equal odds can't be answered alone
     assert best_threshold([1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [True, False, True]) == (200 / 3, 1)
     assert best_threshold([0.0], [5.0], [False]) == (100, 4)  # to answer nothing is best
+    # an answer of which nothing is left, where there is none, does no harm
+    assert best_threshold([1.0, 1.0], [0.0, 1.0], [False, True]) == (100, 1)
 
 
 def write(path: Path, content: object) -> str:

@@ -1,6 +1,6 @@
 """Logits -> answers: the best spans of every window, then of every question, and whether it has an answer at all.
 
-Shapes: C tokens of a feature's window, L tokens of the longest answer.
+Shapes: N tokens of a feature, C of them in its window of the context.
 """
 
 import math

@@ -132,7 +132,7 @@ def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[i
 
 
 def _widest(tokens: int, starts_W: NDArray[np.int64], stops_W: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The window in which each token has the most context on its poorer side; of equals the first, never the shorter."""
+    """The window in which each token has most context on its poorer side; of equals the first, never the shorter."""
     places = np.arange(tokens)
     left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places
     return np.minimum(left_WC, right_WC).argmax(axis=0)  # negative outside of a window

@@ -25,4 +25,4 @@ class AnswerOptions:
     n_best: int
     """Answers of a question that are kept."""
     null_score_threshold: float
-    """A question is left unanswered if no answer beats its best answer by more than this, in logits."""
+    """A question is left unanswered if the empty answer's score is above the best other's by more than this."""

@@ -100,8 +100,8 @@ def finetune(
             run.success()
         trainer.close()
     if files:
-        files.write_model(model, inputs)
         files.write_predictions(evaluated.predictions, _told(inputs, epochs))
+        files.write_model(model, inputs)
     return epochs
 
 

@@ -108,7 +108,7 @@ def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerab
     threshold = min(null_odds) - 1.0
     order = sorted(range(len(null_odds)), key=lambda number: null_odds[number])
     for place, number in enumerate(order):
-        current += earned[number] if answerable[number] else -1.0
+        current += earned[number] - (not answerable[number])
         last_of_equals = place + 1 == len(order) or null_odds[order[place + 1]] > null_odds[number]
         if last_of_equals and current > best:
             best, threshold = current, null_odds[number]
