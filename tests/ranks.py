@@ -18,18 +18,22 @@ _LIMIT_S = 60
 
 def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Call function(world, *arguments) on `count` ranks; raises AssertionError with the failures."""
+    answers = answers_of(environments_of(count), _joined, function, arguments)
+    failures = [text for failed, text in answers if failed]
+    assert not failures, "\n".join(failures)
+    return [value for _, value in answers]
+
+
+def environments_of(count: int) -> list[dict[str, str]]:
+    """What torchrun would tell each of `count` ranks of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environments = [
+    return [
         {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         for rank in range(count)
     ]  # fmt: skip
-    answers = answers_of(environments, _joined, function, arguments)
-    failures = [text for failed, text in answers if failed]
-    assert not failures, "\n".join(failures)
-    return [value for _, value in answers]
 
 
 def answers_of(

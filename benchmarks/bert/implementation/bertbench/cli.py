@@ -50,8 +50,8 @@ COMMANDS = (
     Command("study clip", "compare clip modes by samples to target", "study"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
     Command("study parallel", "compare parallel layouts"),
-    Command("finetune squad", "fine-tune on SQuAD"),
-    Command("finetune score", "score SQuAD predictions"),
+    Command("finetune squad", "fine-tune on SQuAD", "finetune_squad"),
+    Command("finetune score", "score SQuAD predictions", "finetune_score"),
     Command("report", "print a table of runs", "report"),
     Command("package", "build a submission package", "package"),
 )

@@ -45,8 +45,8 @@ def agent_of(system: System) -> elastic_launch:
     )
 
 
-def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
-    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
+def run_ranks(system: System, words: list[str], files: ResultFiles) -> int:
+    """Run `bertbench` with these words on every rank of this machine; returns the exit code.
 
     However the ranks end, the log at `files.log` is closed: a run that had started ends with run_stop, one that
     had not leaves no log.
@@ -54,7 +54,7 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
     agent = agent_of(system)
     reason = None
     try:
-        agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))
+        agent("-m", "bertbench", *words)
         return 0
     except ChildFailedError as failed:
         # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.

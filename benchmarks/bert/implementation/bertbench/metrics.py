@@ -19,10 +19,16 @@ from bertbench.world import World
 
 
 class Metrics:
-    """Collects steps; rank 0 writes them."""
+    """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
 
-    def __init__(self, path: Path | None, world: World) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        world: World,
+        remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
+    ) -> None:
         self._world = world
+        self._remedy = remedy
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
         self._steps: list[tuple[int, int, StepReport, float, float]] = []
         self.last_loss = math.nan
@@ -62,10 +68,7 @@ class Metrics:
             if self._file:
                 self._file.write(json.dumps(line) + "\n")
             if not math.isfinite(loss):
-                raise RunError(
-                    f"the loss of step {step} is {loss}; "
-                    "lower optimizer.learning_rate or lengthen schedule.warmup_steps"
-                )
+                raise RunError(f"the loss of step {step} is {loss}; {self._remedy}")
             self.last_loss = loss
         if self._file:
             self._file.flush()

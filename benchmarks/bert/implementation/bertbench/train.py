@@ -51,7 +51,7 @@ def train(
     Raises RunError, ConfigError, DataError or CheckpointError; if the clock has started, the log then ends with
     `aborted`.
     """
-    _stop_on_termination()
+    stop_on_termination()
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
     batch = system.global_batch_size
     startup, profiler = startup or Startup(time.time()), profiler or Profiler(world, on=False)
@@ -228,7 +228,7 @@ def check_weights(system: System, path: Path) -> Weights:
     return weights
 
 
-def _stop_on_termination() -> None:
+def stop_on_termination() -> None:
     """Let SIGTERM end the run in order: the log is closed and says why."""
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,11 @@
 """Our weights file: the model's parameters in one safetensors file, with what they belong to in its metadata.
 
+A fine-tuned model has the tensors of its span head besides.
 Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows that stand for tokens), source.
 """
 
 import json
+from collections.abc import Container
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from bertbench.checkpoint.output import new_file, save_tensors
 from bertbench.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
+from bertbench.model.span import head_tensors
 
 FORMAT = "bertbench-weights-1"
 _DTYPE = "F32"
@@ -63,7 +66,7 @@ class Weights:
             content = json.loads(metadata["shape"])
             shape = BertShape(**{field.name: content[field.name] for field in fields(BertShape)})
             real, source = int(metadata["real_vocab_size"]), metadata["source"]
-            expected = expected_tensors(shape)
+            expected = expected_tensors(shape, found)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:  # RuntimeError: torch on impossible sizes
             raise CheckpointError(f"{path}: its metadata is damaged ({error!r}); {_MAKE}") from error
         _compare(path, found, expected)
@@ -73,6 +76,11 @@ class Weights:
     def real_shape(self) -> BertShape:
         """The shape without padding."""
         return replace(self.shape, vocab_size=self.real_vocab_size)
+
+    @property
+    def has_span_head(self) -> bool:
+        """Whether the weights are of a fine-tuned model."""
+        return any(name in self.tensors for name in head_tensors(self.shape))
 
     @property
     def parameters(self) -> int:
@@ -103,7 +111,8 @@ def load_weights(path: Path, model: Bert) -> None:
     """
     weights = Weights.open(path)
     weights.check_fits(model.shape)
-    model.load_state_dict(weights.read())
+    tensors = weights.read()
+    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
 
 
 def write_weights(
@@ -114,7 +123,7 @@ def write_weights(
     Raises CheckpointError if the file exists or can't be written, or if a tensor isn't the model's.
     """
     found = {name: (tuple(tensor.shape), _DTYPE) for name, tensor in tensors.items()}
-    _compare(path, found, expected_tensors(shape))
+    _compare(path, found, expected_tensors(shape, found))
     metadata = {
         "format": FORMAT,
         "shape": json.dumps(asdict(shape)),
@@ -125,10 +134,12 @@ def write_weights(
         save_tensors(tensors, unfinished, metadata)
 
 
-def expected_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's parameters."""
+def expected_tensors(shape: BertShape, found: Container[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's parameters; those of the span head only if one of them is among `found`."""
     with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
+        tensors = {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
+    head = head_tensors(shape)
+    return tensors | head if any(name in found for name in head) else tensors
 
 
 def _compare(path: Path, found: dict[str, tuple[tuple[int, ...], str]], expected: dict[str, tuple[int, ...]]) -> None:

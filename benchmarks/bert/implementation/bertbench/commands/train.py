@@ -100,7 +100,8 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
     resume = str(resumption.path) if resumption else "never"
-    return files, run_ranks(system, [arguments.system, *rank_options(arguments, resume)], files)
+    words = ["train", arguments.system, *rank_options(arguments, resume), "--result", str(files.log)]
+    return files, run_ranks(system, words, files)
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:

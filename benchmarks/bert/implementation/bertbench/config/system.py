@@ -17,6 +17,7 @@ from bertbench.config.sections import (
     Compute,
     Data,
     Evaluation,
+    Finetune,
     Launch,
     Loss,
     Model,
@@ -61,6 +62,7 @@ class System(Section):
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
     compute: Compute = Compute()
+    finetune: Finetune = Finetune()
 
     @property
     def world_size(self) -> int:

@@ -91,21 +91,25 @@ class Vocabulary:
         """Checksum of vocab.txt, by which a run knows its data's tokenizer."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def tokenizer(self, lower_case: bool = True) -> Tokenizer:
+        """What splits text into these entries, without special tokens."""
+        entries = {token: number for number, token in enumerate(self.tokens)}
+        return _wordpiece(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=200), lower_case)
+
     def encode(self, sentences: list[str]) -> Iterator[list[int]]:
         """Token ids of each sentence, lower-cased, without special tokens.
 
         Python lower-cases first, as the reference does: it knows the Greek final sigma, the library doesn't.
         """
-        entries = {token: number for number, token in enumerate(self.tokens)}
-        tokenizer = _wordpiece(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=200))
+        tokenizer = self.tokenizer()
         for start in range(0, len(sentences), _ENCODE_BATCH):
             batch = [sentence.lower() for sentence in sentences[start : start + _ENCODE_BATCH]]
             for encoding in tokenizer.encode_batch(batch, add_special_tokens=False):
                 yield encoding.ids
 
 
-def _wordpiece(model: WordPiece) -> Tokenizer:
+def _wordpiece(model: WordPiece, lower_case: bool = True) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer

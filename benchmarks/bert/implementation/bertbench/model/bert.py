@@ -81,6 +81,15 @@ class Bert(nn.Module):
         """Parameters that hold several logical tensors along their first dimension: query, key and value."""
         return {layer.qkv.weight: 3 for layer in self.modules() if isinstance(layer, EncoderLayer)}
 
+    def hidden(
+        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
+    ) -> torch.Tensor:
+        """What the last layer says of every token: [T, D]."""
+        hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
+        for layer in self.layers:
+            hidden_TD = layer(hidden_TD, sequences)
+        return hidden_TD
+
     def forward(
         self,
         tokens_T: torch.Tensor,

@@ -6,6 +6,7 @@ import torch
 from torch import distributed, nn
 
 from bertbench.model.bert import Bert
+from bertbench.model.span import SpanBert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
 from bertbench.optim.foreach import foreach_step
@@ -20,13 +21,14 @@ _FUSED_FROM = 20_000_000
 
 
 def build_optimizer(
-    model: Bert, options: AdamOptions, trust_ratio: bool, impl: Implementation, sharded: bool
+    model: Bert | SpanBert, options: AdamOptions, trust_ratio: bool, impl: Implementation, sharded: bool
 ) -> tuple[Optimizer, str]:
     """The optimizer of a model, whose weights must be where they stay, and a text that says how it computes.
 
     All ranks must call this at the same time, and all of them compute alike. Raises ConfigError if `impl` is not there.
     """
-    parameters, fused = list(model.parameters()), model.fused_parameters()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    fused = model.fused_parameters()
     if impl == "apex":
         step, text = None, "NVIDIA apex's fused kernels"
     else:

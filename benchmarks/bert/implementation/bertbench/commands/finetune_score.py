@@ -1,0 +1,57 @@
+"""`bertbench finetune score`: exact match and F1 of predictions for SQuAD questions."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.finetune.score import by_id, read_predictions, summary
+from bertbench.finetune.squad import read_squad
+
+_SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Questions with their answers, and predictions."""
+    parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions in SQuAD 1.1 or 2.0 format")
+    parser.add_argument(
+        "--predictions", type=Path, required=True, metavar="FILE",
+        help="JSON object {question id: answer}, \"\" for no answer; a question without a prediction counts as wrong",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the scores, in percent."""
+    questions, predictions = read_squad(arguments.dev, check_places=False), read_predictions(arguments.predictions)
+    known = by_id(questions)
+    if repeated := len(questions) - len(known):
+        print(
+            f"warning: {arguments.dev}: {repeated} of {len(questions)} questions have the id of an earlier one; of "
+            "those with one id the last counts",
+            file=sys.stderr,
+        )
+    _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known.keys() - predictions.keys())
+    _warn(
+        f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known.keys()
+    )
+    found = summary(questions, predictions)
+    print(json.dumps(found, indent=2) if arguments.json else table(found))
+    return 0
+
+
+def table(found: dict[str, float]) -> str:
+    """The scores as lines for a person."""
+    lines = [f"exact {found['exact']:.2f} %, F1 {found['f1']:.2f} % of {found['total']:,.0f} questions"]
+    for prefix, name in (("HasAns", "with an answer"), ("NoAns", "without an answer")):
+        if f"{prefix}_total" in found and found[f"{prefix}_total"] != found["total"]:
+            lines.append(
+                f"  {name}: exact {found[f'{prefix}_exact']:.2f} %, F1 {found[f'{prefix}_f1']:.2f} % of "
+                f"{found[f'{prefix}_total']:,.0f}"
+            )
+    return "\n".join(lines)
+
+
+def _warn(text: str, ids: set[str]) -> None:
+    if ids:
+        more = ", ..." if len(ids) > _SHOWN else ""
+        print(f"warning: {text} {len(ids)} questions: {', '.join(sorted(ids)[:_SHOWN])}{more}", file=sys.stderr)

@@ -1,0 +1,87 @@
+"""`bertbench finetune squad`: fine-tune on SQuAD and answer the development questions.
+
+Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+"""
+
+import argparse
+import json
+import os
+import secrets
+from pathlib import Path
+
+from bertbench.commands import add_system_arguments
+from bertbench.commands.finetune_score import table
+from bertbench.config import System, load_system
+from bertbench.finetune.files import reserve
+from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.run import finetune
+from bertbench.launch import check_startable, run_ranks
+from bertbench.progress import Progress
+from bertbench.rank import as_rank
+from bertbench.rendezvous import Ranks, launched_ranks
+
+_SEED_BITS = 32
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, the questions, what to start from, and where to write."""
+    parser.epilog = (
+        "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
+        "--set finetune.epochs=3. docs/finetuning.md tells what is written."
+    )
+    parser.add_argument("--system", required=True, help="name of a system, or path of a system file")
+    parser.add_argument(
+        "--train", type=Path, required=True, metavar="FILE", help="questions to train on, SQuAD 1.1 or 2.0"
+    )
+    parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions to answer after every epoch")
+    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="vocab.txt that belongs to the model")
+    parser.add_argument(
+        "--init", type=Path, metavar="CKPT",
+        help="weights file to start from, of `checkpoint import` or of another fine-tuning (default: the system's "
+        "model.checkpoint, else random weights)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make, or an empty one")
+    parser.add_argument("--seed", type=int, help="repeat the run that logged this seed (default: from entropy)")
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0: all epochs done; 1 or 2: failed."""
+    system = load_system(arguments.system, arguments.overrides)
+    ranks = launched_ranks(os.environ)
+    if ranks is not None:
+        return _as_rank(system, ranks, arguments)
+    check_startable(system)
+    _inputs(system, arguments)  # what is wrong with them is better said once than by every rank
+    files = reserve(arguments.out)
+    code = run_ranks(system, _words(arguments), files)
+    if code == 0:
+        content = json.loads(files.scores.read_text(encoding="utf-8"))
+        print(json.dumps(content, indent=2) if arguments.json else f"{table(content['scores'])}\nwrote {arguments.out}")
+    return code
+
+
+def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
+    with as_rank(system, ranks) as world:
+        inputs = _inputs(system, arguments)
+        seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+        files = reserve(arguments.out) if world.leads else None
+        if files:
+            files.describe(system, seed)
+        with Progress(enabled=world.leads) as progress:
+            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            finetune(system, world, seed, inputs, files, progress)
+    return 0
+
+
+def _inputs(system: System, arguments: argparse.Namespace) -> Inputs:
+    return Inputs.open(system, arguments.train, arguments.dev, arguments.vocab, arguments.init)
+
+
+def _words(arguments: argparse.Namespace) -> list[str]:
+    """What every rank is called with."""
+    paths = {name: getattr(arguments, name) for name in ("train", "dev", "vocab", "init", "out")}
+    words = ["finetune", "squad", "--system", arguments.system]
+    words += [word for name, path in paths.items() if path is not None for word in (f"--{name}", str(path))]
+    words += [] if arguments.seed is None else ["--seed", str(arguments.seed)]
+    return words + [word for override in arguments.overrides for word in ("--set", override)]

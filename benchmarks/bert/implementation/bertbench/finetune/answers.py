@@ -1,0 +1,118 @@
+"""Logits -> answers: the best spans of every window, then of every question, and whether it has an answer at all.
+
+Shapes: N tokens of a feature, C of them in its window of the context.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.finetune.features import Feature, text_of
+from bertbench.finetune.options import AnswerOptions
+from bertbench.finetune.squad import Question
+
+
+class Span(NamedTuple):
+    """A possible answer: characters of the context, and the logits of its first and last token."""
+
+    start: int
+    stop: int
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """What spans are compared by."""
+        return self.start_logit + self.end_logit
+
+
+class WindowSpans(NamedTuple):
+    """What one window says of its question."""
+
+    question: int
+    null: Span
+    """The empty answer, with the logits of [CLS]."""
+    spans: list[Span]
+    """The best, best first."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is answered to one question."""
+
+    text: str
+    """Empty: no answer."""
+    best_text: str
+    """The best answer that isn't empty."""
+    null_odds: float
+    """Score of the empty answer less that of the best other."""
+    n_best: list[dict[str, object]]
+    """text, probability among these, start_logit and end_logit of each, as BERT's published code writes them."""
+
+
+def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: AnswerOptions) -> WindowSpans:
+    """The n best spans of a window of at most max_answer_length tokens, over all of them.
+
+    A span begins only where this window shows more context than others do.
+    """
+    logits_C2 = logits_N2[feature.first : -1].astype(np.float64)
+    longest = options.max_answer_length
+    starts_C = np.where(feature.widest_C, logits_C2[:, 0], -np.inf)
+    ends = np.concatenate((logits_C2[:, 1], np.full(longest - 1, -np.inf)))
+    scores = (starts_C[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest)).ravel()
+    count = min(options.n_best, scores.size)
+    best = np.argpartition(-scores, count - 1)[:count]
+    best = best[np.argsort(-scores[best], kind="stable")]
+    firsts, more = np.divmod(best[np.isfinite(scores[best])], longest)
+    spans = [
+        Span(
+            int(feature.offsets_C2[first, 0]),
+            int(feature.offsets_C2[last, 1]),
+            float(logits_C2[first, 0]),
+            float(logits_C2[last, 1]),
+        )
+        for first, last in zip(firsts.tolist(), (firsts + more).tolist(), strict=True)
+    ]
+    return WindowSpans(feature.question, Span(0, 0, float(logits_N2[0, 0]), float(logits_N2[0, 1])), spans)
+
+
+def predict(
+    questions: Sequence[Question], windows: Iterable[WindowSpans], options: AnswerOptions, may_abstain: bool
+) -> list[Prediction]:
+    """The answer to every question, from all its windows; empty answers are given only if `may_abstain`."""
+    of_question: list[list[WindowSpans]] = [[] for _ in questions]
+    for window in windows:
+        of_question[window.question].append(window)
+    return [
+        _predict(question.context, seen, options, may_abstain)
+        for question, seen in zip(questions, of_question, strict=True)
+    ]
+
+
+def _predict(context: str, windows: list[WindowSpans], options: AnswerOptions, may_abstain: bool) -> Prediction:
+    texts: dict[str, Span] = {}
+    for span in sorted((span for window in windows for span in window.spans), key=lambda span: -span.score):
+        texts.setdefault(text_of(context, span.start, span.stop), span)
+    ranked = list(texts.items())[: options.n_best]
+    null = min((window.null for window in windows), key=lambda span: span.score)
+    best_text, best = ranked[0]  # every token may begin an answer in one of the windows
+    odds = null.score - best.score
+    if may_abstain:
+        ranked = sorted([*ranked, ("", null)], key=lambda item: -item[1].score)
+    highest = ranked[0][1].score
+    weights = [math.exp(span.score - highest) for _, span in ranked]
+    n_best: list[dict[str, object]] = [
+        {
+            "text": text,
+            "probability": weight / sum(weights),
+            "start_logit": span.start_logit,
+            "end_logit": span.end_logit,
+        }
+        for (text, span), weight in zip(ranked, weights, strict=True)
+    ]
+    abstains = may_abstain and odds > options.null_score_threshold
+    return Prediction("" if abstains else best_text, best_text, odds, n_best)

@@ -1,0 +1,89 @@
+"""Features -> each rank's share of a global batch, unpadded.
+
+Shapes: T tokens in the batch, S sequences.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertbench.balance.cost import CostModel
+from bertbench.balance.deal import by_cost
+from bertbench.data.batch import Batch, batch_of
+from bertbench.data.columns import Columns
+from bertbench.data.permutation import Permutation
+from bertbench.finetune.features import Feature
+
+
+class SpanBatch(NamedTuple):
+    """Sequences with the places of their answers in the flat batch."""
+
+    batch: Batch
+    starts_S: torch.Tensor
+    ends_S: torch.Tensor
+
+    def to(self, device: torch.device) -> "SpanBatch":
+        """The same batch on a device."""
+        return SpanBatch(self.batch.to(device), self.starts_S.to(device), self.ends_S.to(device))
+
+
+class Share(NamedTuple):
+    """What one rank works on in a step."""
+
+    batch: SpanBatch
+    weight: float
+    """Of a sequence's loss: one over the global batch; 0 on a rank without a feature, which works on one of another's,
+    since all ranks take part in every step."""
+    load_efficiency: float
+    """Mean over largest cost of the ranks' shares."""
+
+
+def span_batch(features: Sequence[Feature]) -> SpanBatch:
+    """One flat batch of features, which come longest first."""
+    lengths_S = np.array([feature.length for feature in features])
+    none_S, no_tokens = np.zeros(len(features), np.int64), np.zeros(0, np.int64)
+    batch = batch_of(
+        Columns(
+            lengths=lengths_S,
+            masked=none_S,
+            input_ids=np.concatenate([feature.tokens_N for feature in features]),
+            segment_ids=np.concatenate([np.arange(one.length) >= one.first for one in features]),
+            masked_lm_positions=no_tokens,
+            masked_lm_ids=no_tokens,
+            next_sentence_labels=none_S,
+        )
+    )
+    first_S = batch.sequences.cu_seqlens_S1[:-1].long()
+    return SpanBatch(
+        batch,
+        first_S + torch.tensor([feature.start for feature in features]),
+        first_S + torch.tensor([feature.end for feature in features]),
+    )
+
+
+def share_of(features: Sequence[Feature], ids: NDArray[np.int64], cost: CostModel, rank: int, ranks: int) -> Share:
+    """This rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
+    lengths = np.array([features[number].length for number in ids])
+    rank_of = by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
+    loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
+    mine = ids[rank_of == rank]
+    chosen = longest_first(features, mine if mine.size else ids[:1])
+    return Share(
+        span_batch([features[number] for number in chosen]),
+        1 / len(ids) if mine.size else 0.0,
+        float(loads.mean() / loads.max()),
+    )
+
+
+def longest_first(features: Sequence[Feature], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ids by length of their features."""
+    return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
+
+
+def epoch_batches(features: int, batch_size: int, seed: int) -> list[NDArray[np.int64]]:
+    """Every feature once, in a random order, as global batches; the last one may be smaller."""
+    order = Permutation(features, seed)(np.arange(features))
+    return [order[start : start + batch_size] for start in range(0, features, batch_size)]

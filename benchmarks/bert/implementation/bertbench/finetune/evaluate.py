@@ -1,0 +1,92 @@
+"""Answers and scores of the development questions, their windows shared by the ranks."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bertbench.config import System
+from bertbench.finetune.answers import Prediction, Span, WindowSpans, predict, window_spans
+from bertbench.finetune.batches import longest_first, span_batch
+from bertbench.finetune.features import Feature
+from bertbench.finetune.score import best_threshold, by_id, marks, summary
+from bertbench.finetune.squad import Question
+from bertbench.finetune.step import logits_of, span_losses
+from bertbench.model.span import SpanBert
+from bertbench.world import World
+
+
+class Evaluated(NamedTuple):
+    """What a model answers, and what that is worth; the same on every rank."""
+
+    predictions: dict[str, Prediction]
+    """By question id."""
+    scores: dict[str, float]
+    """In percent, under the names of SQuAD 2.0's evaluation."""
+    loss: float
+    """Mean over all windows."""
+
+
+class DevQuestions:
+    """The development questions; `evaluate` answers them all."""
+
+    def __init__(
+        self, system: System, world: World, questions: Sequence[Question], features: list[Feature], may_abstain: bool
+    ) -> None:
+        self._world, self._precision = world, system.precision.compute
+        self._options = system.finetune.answers()
+        self._questions, self._features, self._may_abstain = questions, features, may_abstain
+        ids, size = (
+            longest_first(features, np.arange(len(features)))[world.rank :: world.size],
+            system.evaluation.batch_size,
+        )
+        self._batches = [ids[start : start + size] for start in range(0, len(ids), size)]
+
+    @torch.no_grad()
+    def evaluate(self, model: SpanBert) -> Evaluated:
+        """Answer every question once; every rank must call it."""
+        model.eval()
+        windows: list[WindowSpans] = []
+        loss = torch.zeros((), device=self._world.device)
+        for ids in self._batches:
+            features = [self._features[number] for number in ids]
+            batch = span_batch(features).to(self._world.device)
+            logits_T2 = logits_of(model, batch, self._precision, self._world.device)
+            loss += span_losses(logits_T2, batch).sum()
+            parts = logits_T2.cpu().split([feature.length for feature in features])
+            windows += [
+                window_spans(feature, part.numpy(), self._options)
+                for feature, part in zip(features, parts, strict=True)
+            ]
+        model.train()
+        mean_loss = self._world.sum(loss).item() / len(self._features)
+        answered = predict(self._questions, self._from_all(windows), self._options, self._may_abstain)
+        predictions = {question.id: one for question, one in zip(self._questions, answered, strict=True)}
+        scores = summary(self._questions, {name: one.text for name, one in predictions.items()})
+        return Evaluated(predictions, scores | self._best(predictions), mean_loss)
+
+    def _from_all(self, mine: list[WindowSpans]) -> list[WindowSpans]:
+        return [
+            WindowSpans(question, Span(*null), [Span(*span) for span in spans])
+            for text in self._world.from_all(json.dumps(mine))
+            for question, null, spans in json.loads(text)
+        ]
+
+    def _best(self, predictions: dict[str, Prediction]) -> dict[str, float]:
+        """The best thresholds on null odds that hindsight finds, and what they score."""
+        if not self._may_abstain:
+            return {}
+        asked = by_id(self._questions)
+        odds = [predictions[name].null_odds for name in asked]
+        earned = [marks(question, predictions[name].best_text) for name, question in asked.items()]
+        answerable = [bool(question.answers) for question in asked.values()]
+        exact = best_threshold([one.exact for one in earned], odds, answerable)
+        f1 = best_threshold([one.f1 for one in earned], odds, answerable)
+        return {
+            "best_exact": exact.score,
+            "best_exact_thresh": exact.threshold,
+            "best_f1": f1.score,
+            "best_f1_thresh": f1.threshold,
+        }

@@ -1,0 +1,138 @@
+"""Questions -> features: sequences of word pieces that know which characters of the context they stand for.
+
+A context longer than a sequence becomes several windows that overlap (Devlin et al. 2018, google-research/bert).
+Shapes: N tokens of a sequence, C of them in its window of the context, W windows.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from bertbench.data.vocabulary import Vocabulary
+from bertbench.errors import DataError
+from bertbench.finetune.options import WindowOptions
+from bertbench.finetune.squad import Question
+
+_BATCH = 1000  # texts handed to the tokenizer at a time
+
+
+class Feature(NamedTuple):
+    """One sequence of a question: [CLS] question [SEP] window [SEP]."""
+
+    question: int
+    """Number of the question in its file."""
+    tokens_N: NDArray[np.int32]
+    first: int
+    """Place of the window's first token in the sequence."""
+    offsets_C2: NDArray[np.int32]
+    """Characters of the context that each of the window's tokens stands for: from, up to and not including."""
+    widest_C: NDArray[np.bool_]
+    """Whether no other window shows more context around the token: only there may an answer begin."""
+    start: int
+    """Place of the answer's first token; 0, which is [CLS], if the window doesn't hold all of the answer."""
+    end: int
+    """Place of the answer's last token."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the sequence."""
+        return len(self.tokens_N)
+
+
+def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
+    """Features of all questions, in their order, labelled with the first answer.
+
+    Raises DataError if a context holds no token, or an answer stands for none.
+    """
+    tokenizer = vocabulary.tokenizer(options.lower_case)
+    contexts = list(dict.fromkeys(question.context for question in questions))
+    encoded = dict(zip(contexts, _encoded(tokenizer, contexts, options.lower_case), strict=True))
+    asked = _encoded(tokenizer, [question.text for question in questions], options.lower_case)
+    cls, sep = np.array([vocabulary.id("[CLS]")], np.int32), np.array([vocabulary.id("[SEP]")], np.int32)
+    features = []
+    for number, (question, query) in enumerate(zip(questions, asked, strict=True)):
+        context = encoded[question.context]
+        answer = _answer_tokens(question, context.offsets_C2)
+        head = np.concatenate((cls, query.tokens_C[: options.max_query_length], sep))
+        starts_W, stops_W = windows(len(context.tokens_C), options.max_seq_length - len(head) - 1, options.doc_stride)
+        widest_C = _widest(len(context.tokens_C), starts_W, stops_W)
+        for window, (start, stop) in enumerate(zip(starts_W.tolist(), stops_W.tolist(), strict=True)):
+            inside = answer is not None and start <= answer[0] and answer[1] < stop
+            labels = [len(head) + token - start for token in answer] if answer is not None and inside else [0, 0]
+            features.append(
+                Feature(
+                    question=number,
+                    tokens_N=np.concatenate((head, context.tokens_C[start:stop], sep)),
+                    first=len(head),
+                    offsets_C2=context.offsets_C2[start:stop],
+                    widest_C=widest_C[start:stop] == window,
+                    start=labels[0],
+                    end=labels[1],
+                )
+            )
+    return features
+
+
+def windows(tokens: int, room: int, stride: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and one past the last token of each window of at most `room` tokens, `stride` from start to start.
+
+    The last window is the first that reaches the end; no token is left between two windows.
+    """
+    further = max(0, tokens - room)
+    step = min(stride, room)
+    starts_W = np.arange(1 + -(-further // step)) * step
+    return starts_W, np.minimum(starts_W + room, tokens)
+
+
+def text_of(context: str, start: int, stop: int) -> str:
+    """The context from one character up to another, with the accents that the last letter carries.
+
+    The tokenizer drops combining marks, so that no token stands for them.
+    """
+    while stop < len(context) and unicodedata.combining(context[stop]):
+        stop += 1
+    return context[start:stop]
+
+
+class _Encoded(NamedTuple):
+    tokens_C: NDArray[np.int32]
+    offsets_C2: NDArray[np.int32]
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str], lower_case: bool) -> list[_Encoded]:
+    encodings: list[Encoding] = []
+    for start in range(0, len(texts), _BATCH):
+        batch = [_lowered(text) if lower_case else text for text in texts[start : start + _BATCH]]
+        encodings += tokenizer.encode_batch(batch, add_special_tokens=False)
+    return [_Encoded(np.array(one.ids, np.int32), np.array(one.offsets, np.int32).reshape(-1, 2)) for one in encodings]
+
+
+def _lowered(text: str) -> str:
+    """In lower case as `Vocabulary.encode` has it, unless a letter becomes two, as the Turkish I with a dot does."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text
+
+
+def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[int, int] | None:
+    """First and last token that share a character with the first answer; None without answers."""
+    if not len(offsets_C2):
+        raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
+    if not question.answers:
+        return None
+    text, start = question.answers[0]
+    first = int(np.searchsorted(offsets_C2[:, 1], start, side="right"))
+    last = int(np.searchsorted(offsets_C2[:, 0], start + len(text), side="left")) - 1
+    if first > last:
+        raise DataError(f"question {question.id}: no token stands for its answer {text!r}; remove the question")
+    return first, last
+
+
+def _widest(tokens: int, starts_W: NDArray[np.int64], stops_W: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The window in which each token has most context on its poorer side; of equals the first, never the shorter."""
+    places = np.arange(tokens)
+    left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places
+    return np.minimum(left_WC, right_WC).argmax(axis=0)  # negative outside of a window

@@ -1,0 +1,88 @@
+"""What a fine-tuning leaves behind: one folder with its log, predictions, scores and weights."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bertbench.checkpoint.output import new_file
+from bertbench.checkpoint.weights import write_weights
+from bertbench.errors import ConfigError, RunError, system_reason
+from bertbench.finetune.answers import Prediction
+from bertbench.finetune.inputs import Inputs
+from bertbench.model.span import HEAD, SpanBert
+from bertbench.results import ResultFiles
+
+
+@dataclass(frozen=True)
+class FinetuneFiles(ResultFiles):
+    """The log of a fine-tuning, and all else in the same folder."""
+
+    LOG = "mlperf_log.txt"
+
+    @property
+    def folder(self) -> Path:
+        """--out."""
+        return self.log.parent
+
+    @property
+    def predictions(self) -> Path:
+        """{question id: answer}, in the form that SQuAD's evaluation takes."""
+        return self.folder / "predictions.json"
+
+    @property
+    def scores(self) -> Path:
+        """What was read, and what every epoch scored."""
+        return self.folder / "scores.json"
+
+    @property
+    def weights(self) -> Path:
+        """The fine-tuned model."""
+        return self.folder / "weights.safetensors"
+
+    def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
+        """Predictions, n-best answers, null odds and scores, each file whole or not at all.
+
+        Raises CheckpointError if one can't be written.
+        """
+        _write(self.predictions, {name: one.text for name, one in predictions.items()})
+        _write(self.folder / "nbest_predictions.json", {name: one.n_best for name, one in predictions.items()})
+        _write(self.folder / "null_odds.json", {name: one.null_odds for name, one in predictions.items()})
+        _write(self.scores, scores)
+
+    def write_model(self, model: SpanBert, inputs: Inputs) -> None:
+        """The model as a weights file, its pre-training heads included as they were; raises CheckpointError."""
+        tensors: dict[str, torch.Tensor] = dict(model.bert.state_dict())
+        tensors |= {f"{HEAD}.{name}": tensor for name, tensor in model.span.state_dict().items()}
+        start = inputs.weights
+        write_weights(
+            self.weights,
+            {name: tensor.cpu() for name, tensor in tensors.items()},
+            model.bert.shape,
+            start.real_vocab_size if start else len(inputs.vocabulary),
+            f"{start.source if start else 'random weights'}; fine-tuned on {inputs.train_path.name}",
+        )
+
+
+def reserve(out: Path) -> FinetuneFiles:
+    """Take the folder for a fine-tuning: an empty log stands in it when this returns.
+
+    Raises ConfigError if something is in it already, but for an empty log, RunError if it can't be written.
+    """
+    files = FinetuneFiles(out / FinetuneFiles.LOG)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        there = [path.name for path in out.iterdir() if path != files.log or path.stat().st_size]
+        if there:
+            raise ConfigError(f"{out}: holds {there[0]}, and nothing is overwritten; name another --out, or empty it")
+        files.log.touch()
+    except OSError as error:
+        raise RunError(f"{out}: cannot be written ({system_reason(error)}); name another --out") from error
+    return files
+
+
+def _write(path: Path, content: object) -> None:
+    with new_file(path) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,76 @@
+"""What a fine-tuning reads: questions, vocabulary, weights to start from; opened once and found to fit each other."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from bertbench.checkpoint.weights import Weights
+from bertbench.config import System
+from bertbench.data.vocabulary import Vocabulary
+from bertbench.errors import ConfigError
+from bertbench.finetune.squad import Question, read_squad
+from bertbench.paths import weights_file
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files, and what they hold."""
+
+    train_path: Path
+    dev_path: Path
+    vocab_path: Path
+    train: list[Question]
+    dev: list[Question]
+    vocabulary: Vocabulary
+    weights: Weights | None
+    """None: the model starts from random weights."""
+
+    @classmethod
+    def open(cls, system: System, train: Path, dev: Path, vocab: Path, init: Path | None) -> Self:
+        """Read everything but the weights' tensors; `init` is the system's model.checkpoint where it isn't given.
+
+        Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
+        """
+        if system.precision.compute == "fp16":
+            raise ConfigError(
+                "precision.compute fp16: fine-tuning has no loss scaling, which it would need; use bf16 or fp32"
+            )
+        system.finetune.windows(system.model.max_positions)  # for its errors
+        vocabulary = Vocabulary.read(vocab)
+        if len(vocabulary) > system.model.vocab_size:
+            raise ConfigError(
+                f"{vocab}: has {len(vocabulary):,} entries, model.vocab_size is {system.model.vocab_size:,}; "
+                "raise model.vocab_size, or give the vocabulary that belongs to the model"
+            )
+        if init is None and system.model.checkpoint is not None:
+            init = weights_file(system.model.checkpoint)
+        weights = None
+        if init is not None:
+            weights = Weights.open(init)
+            weights.check_fits(system.model.shape())
+            if len(vocabulary) > weights.real_vocab_size:
+                raise ConfigError(
+                    f"{init}: knows a vocabulary of {weights.real_vocab_size:,} entries, {vocab} has "
+                    f"{len(vocabulary):,}; give the vocabulary of the checkpoint"
+                )
+        return cls(train, dev, vocab, read_squad(train), read_squad(dev), vocabulary, weights)
+
+    @property
+    def may_abstain(self) -> bool:
+        """Whether the training questions teach to leave questions unanswered, as SQuAD 2.0's do."""
+        return any(not question.answers for question in self.train)
+
+    def description(self) -> dict[str, object]:
+        """Paths, checksums and counts, as scores.json keeps them."""
+        return {
+            "train": {**_file(self.train_path), "questions": len(self.train)},
+            "dev": {**_file(self.dev_path), "questions": len(self.dev)},
+            "vocab": {**_file(self.vocab_path), "entries": len(self.vocabulary)},
+            "init": self.weights and {**_file(self.weights.path), "source": self.weights.source},
+        }
+
+
+def _file(path: Path) -> dict[str, object]:
+    with path.open("rb") as file:
+        return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -1,0 +1,134 @@
+"""Exact match and F1 of SQuAD, in percent.
+
+Definitions: Rajpurkar et al. 2016, section 6.1, and 2018 for questions without answers. Two texts match if they are
+equal once in lower case, without punctuation, without the words a, an and the, and with single spaces. F1 is the
+harmonic mean of precision and recall of the words so left, counted as often as they occur. Of several people's answers
+the one that scores highest counts; an answer of which nothing is left does not. A question without answers is answered
+by nothing.
+"""
+
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.errors import DataError, system_reason
+from bertbench.finetune.squad import Question
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+class Marks(NamedTuple):
+    """What one prediction earns, from 0 to 1."""
+
+    exact: float
+    f1: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """Means over questions, in percent."""
+
+    exact: float
+    f1: float
+    total: int
+
+
+class Threshold(NamedTuple):
+    """The threshold on null odds that scores highest, and what it scores."""
+
+    score: float
+    threshold: float
+
+
+def normalized(text: str) -> str:
+    """The text as answers are compared."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def marks(question: Question, prediction: str) -> Marks:
+    """What a prediction for a question earns."""
+    golds = [text for answer in question.answers if (text := normalized(answer.text))] or [""]
+    given = normalized(prediction)
+    return Marks(max(float(gold == given) for gold in golds), max(_f1(gold, given) for gold in golds))
+
+
+def _f1(gold: str, given: str) -> float:
+    gold_words, given_words = gold.split(), given.split()
+    if not gold_words or not given_words:
+        return float(gold_words == given_words)
+    common = (Counter(gold_words) & Counter(given_words)).total()
+    # 2 P R / (P + R) with P = common / given and R = common / gold
+    return 2 * common / (len(gold_words) + len(given_words))
+
+
+def by_id(questions: Iterable[Question]) -> dict[str, Question]:
+    """Questions by id; of several with one id the last counts, as in SQuAD 2.0's own evaluation."""
+    return {question.id: question for question in questions}
+
+
+def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> Score:
+    """The score of a file's predictions; a question without one counts as wrong, also where no answer is right."""
+    earned = [
+        marks(question, predictions[name]) if name in predictions else Marks(0.0, 0.0)
+        for name, question in by_id(questions).items()
+    ]
+    return Score(
+        100 * sum(one.exact for one in earned) / len(earned),
+        100 * sum(one.f1 for one in earned) / len(earned),
+        len(earned),
+    )
+
+
+def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+    """The score, and apart those of questions with and without answers, under the names of SQuAD 2.0's evaluation."""
+    found: dict[str, float] = {**vars(score(questions, predictions))}
+    groups = {
+        "HasAns": [question for question in by_id(questions).values() if question.answers],
+        "NoAns": [question for question in by_id(questions).values() if not question.answers],
+    }
+    for name, group in groups.items():
+        if group:
+            found |= {f"{name}_{key}": value for key, value in vars(score(group, predictions)).items()}
+    return found
+
+
+def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> Threshold:
+    """The best mean of marks, in percent, if questions whose null odds are above a threshold are left unanswered.
+
+    `earned` are marks of each question's best answer that isn't empty. The threshold is the null odds of the last
+    question that is answered, so that it is one of them; below all of them if to answer none is best.
+    """
+    current = best = float(sum(not has_answer for has_answer in answerable))
+    threshold = min(null_odds) - 1.0
+    order = sorted(range(len(null_odds)), key=lambda number: null_odds[number])
+    for place, number in enumerate(order):
+        current += earned[number] - (not answerable[number])
+        last_of_equals = place + 1 == len(order) or null_odds[order[place + 1]] > null_odds[number]
+        if last_of_equals and current > best:
+            best, threshold = current, null_odds[number]
+    return Threshold(100 * best / len(null_odds), threshold)
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """A predictions file: {question id: answer}.
+
+    Raises DataError if it can't be read or is something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a predictions file") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is no JSON ({error}); expected an object {{question id: answer}}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: found {type(content).__name__}, expected an object {{question id: answer}}")
+    wrong = next((name for name, text in content.items() if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise DataError(f'{path}: found {content[wrong]!r} as the answer to {wrong}, expected text; no answer is ""')
+    return content

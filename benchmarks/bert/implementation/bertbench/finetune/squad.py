@@ -1,0 +1,109 @@
+"""Read SQuAD: questions about paragraphs, with the answers that people gave.
+
+The format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016 and 2018): data[].paragraphs[] have a context and qas[], each
+with id, question and answers[] of text and answer_start, a place in the context counted in characters. In 2.0 a
+question without answers is marked is_impossible.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bertbench.errors import DataError, system_reason
+
+
+class Answer(NamedTuple):
+    """What someone marked in the context as the answer."""
+
+    text: str
+    start: int
+    """Its first character in the context."""
+
+
+class Question(NamedTuple):
+    """A question about a context; without answers, the context has none."""
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[Answer, ...]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Answer(_Part):
+    text: str
+    answer_start: int
+
+
+class _Question(_Part):
+    id: str
+    question: str
+    answers: list[_Answer]
+    is_impossible: bool = False
+
+
+class _Paragraph(_Part):
+    context: str
+    qas: list[_Question]
+
+
+class _Article(_Part):
+    paragraphs: list[_Paragraph]
+
+
+class _File(_Part):
+    data: list[_Article]
+
+
+def read_squad(path: Path, check_places: bool = True) -> list[Question]:
+    """All questions of a file, in its order.
+
+    Raises DataError if it can't be read, isn't SQuAD, holds no question, or has an answer to a question marked
+    impossible; with `check_places` also if an answer doesn't stand in the context where the file says.
+    """
+    try:
+        content = _File.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a file of SQuAD 1.1 or 2.0") from error
+    except ValidationError as error:
+        raise DataError(f"{path}: {_first_problem(error)}; expected the JSON of SQuAD 1.1 or 2.0") from error
+    questions = []
+    for a, article in enumerate(content.data):
+        for p, paragraph in enumerate(article.paragraphs):
+            for q, asked in enumerate(paragraph.qas):
+                answers = tuple(Answer(answer.text, answer.answer_start) for answer in asked.answers)
+                question = Question(asked.id, asked.question, paragraph.context, answers)
+                place = f"{path}: data[{a}].paragraphs[{p}].qas[{q}] (id {asked.id})"
+                if asked.is_impossible and answers:
+                    raise DataError(f"{place}: is_impossible, but has {len(answers)} answers; correct one of them")
+                if check_places:
+                    _check_places(place, question)
+                questions.append(question)
+    if not questions:
+        raise DataError(f"{path}: found no question; give a file of SQuAD 1.1 or 2.0")
+    return questions
+
+
+def _check_places(place: str, question: Question) -> None:
+    for answer in question.answers:
+        if not answer.text.strip():
+            raise DataError(f"{place}: found an empty answer; remove it, and mark a question without any is_impossible")
+        if answer.start < 0 or not question.context.startswith(answer.text, answer.start):
+            there = question.context[max(answer.start, 0) :][: len(answer.text)]
+            raise DataError(
+                f"{place}: expected the answer {answer.text!r} at character {answer.start} of the context, found "
+                f"{there!r}; correct answer_start, which counts characters, not bytes"
+            )
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Where the first problem is and what: `data[0].paragraphs[2].context: field required`."""
+    problem, *more = error.errors(include_url=False)
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
+    found = "" if problem["type"] in ("missing", "json_invalid") else f", found {str(problem['input'])[:60]!r}"
+    rest = f" (and {len(more)} more problems)" if more else ""
+    return f"{place and place + ': '}{problem['msg'][0].lower()}{problem['msg'][1:]}{found}{rest}"

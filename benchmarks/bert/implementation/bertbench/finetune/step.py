@@ -1,0 +1,62 @@
+"""One optimizer step of fine-tuning: a rank's share forward and backward, gradients summed, clipped, AdamW.
+
+Shapes: as in model/span.py.
+"""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from bertbench.config import System
+from bertbench.finetune.batches import Share, SpanBatch
+from bertbench.model.span import SpanBert, log_softmax
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.schedule import Schedule
+from bertbench.precision import computing
+from bertbench.trainer import StepReport
+from bertbench.world import World
+
+
+def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:
+    """Mean of the cross-entropies of an answer's first and last token, softmax over its own sequence: [S]."""
+    log_probability_T2 = log_softmax(logits_T2, batch.batch.sequences)
+    return -(log_probability_T2[batch.starts_S, 0] + log_probability_T2[batch.ends_S, 1]) / 2
+
+
+def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: str, device: torch.device) -> torch.Tensor:
+    """The model's logits in fp32: [T, 2]."""
+    inputs = batch.batch
+    with computing(precision, device):
+        logits_T2 = model(inputs.tokens_T, inputs.segments_T, inputs.positions_T, inputs.sequences)
+    return logits_T2.float()
+
+
+class SpanTrainer:
+    """The model of one rank with its optimizer. Gradients travel by DDP as it is, uncompressed."""
+
+    def __init__(self, system: System, world: World, model: SpanBert, schedule: Schedule) -> None:
+        self._system = system
+        self._world = world
+        self._schedule = schedule
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._parallel = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb
+        )
+        options = system.finetune.optimizer_options()
+        self._optimizer, self.arithmetic = build_optimizer(model, options, False, "torch", sharded=False)
+
+    def step(self, number: int, share: Share) -> StepReport:
+        """Take step `number`, counted from 0."""
+        batch = share.batch.to(self._world.device)
+        logits_T2 = logits_of(self._parallel, batch, self._system.precision.compute, self._world.device)
+        loss = share.weight * span_losses(logits_T2, batch).sum()
+        (loss * self._world.size).backward()  # DDP takes the mean of the ranks
+        norm, limit = gradient_norm(self._parameters), self._system.finetune.max_norm
+        rate = self._schedule.rate(number)
+        self._optimizer.step(rate, after_coefficient(norm, limit))
+        self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
+        return StepReport(loss.detach(), norm, rate, (norm > limit).float(), None)
+
+    def close(self) -> None:
+        """Let go of DDP; before the process group ends."""
+        del self._parallel

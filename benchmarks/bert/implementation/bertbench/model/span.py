@@ -1,0 +1,58 @@
+"""BERT that marks an answer in a text: a score for every token to be the answer's first, and one to be its last.
+
+Shapes: as in model/bert.py.
+"""
+
+import torch
+from torch import nn
+
+from bertbench.model.bert import Bert
+from bertbench.model.sequences import Sequences
+from bertbench.model.shape import BertShape
+
+HEAD = "span"
+
+
+class SpanBert(nn.Module):
+    """The encoder of a Bert under one linear layer (Devlin et al. 2018); its pre-training heads stay as they are."""
+
+    def __init__(self, bert: Bert) -> None:
+        super().__init__()
+        self.bert = bert
+        for unused in (bert.masked_lm, bert.pooler, bert.next_sentence):
+            unused.requires_grad_(False)
+        self.span = nn.Linear(bert.shape.hidden_size, 2)
+
+    def initialize_head(self, generator: torch.Generator) -> None:
+        """The layer's matrix as `Bert.initialize` draws matrices, biases 0."""
+        deviation = self.bert.shape.initializer_range
+        nn.init.trunc_normal_(self.span.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
+        nn.init.zeros_(self.span.bias)
+
+    def fused_parameters(self) -> dict[torch.Tensor, int]:
+        """See `Bert.fused_parameters`."""
+        return self.bert.fused_parameters()
+
+    def forward(
+        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
+    ) -> torch.Tensor:
+        """Logits of the answer's first and last token: [T, 2]."""
+        return self.span(self.bert.hidden(tokens_T, segments_T, positions_T, sequences))
+
+
+def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the head's parameters."""
+    return {f"{HEAD}.weight": (2, shape.hidden_size), f"{HEAD}.bias": (2,)}
+
+
+def log_softmax(logits_T2: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+    """Log-probabilities among each sequence's own tokens, column by column: [T, 2]."""
+    return torch.cat(
+        [
+            logits_T2[group.start : group.start + group.sequences * group.length]
+            .unflatten(0, (group.sequences, group.length))
+            .log_softmax(dim=1)
+            .flatten(0, 1)
+            for group in sequences.groups
+        ]
+    )

@@ -1,0 +1,44 @@
+"""Made-up questions in tests/finetune/questions.json, a vocabulary of their words, and a system small enough."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bertbench.config import System, load_system
+from bertbench.data.vocabulary import Vocabulary
+from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.squad import read_squad
+from tests.tiny import TINY_SYSTEM
+
+QUESTIONS = Path(__file__).with_name("questions.json")
+
+
+@pytest.fixture
+def vocab(tmp_path: Path) -> Path:
+    path = tmp_path / "vocab.txt"
+    questions = read_squad(QUESTIONS)
+    texts = [text for question in questions for text in (question.context, question.text)]
+    path.write_text(Vocabulary.train(texts, 199).text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def system_file(tmp_path: Path) -> str:
+    sizes = {"vocab_size": 211, "hidden_size": 38, "max_positions": 101, "initializer_range": 0.1}
+    path = tmp_path / "tiny.json"
+    finetune = {"learning_rate": 0.02, "epochs": 1, "global_batch_size": 5}
+    content = {**TINY_SYSTEM, "model": {**TINY_SYSTEM["model"], **sizes}, "finetune": finetune}
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+@pytest.fixture
+def system(system_file: str) -> Callable[..., System]:
+    return lambda *overrides: load_system(system_file, overrides)
+
+
+@pytest.fixture
+def inputs(vocab: Path) -> Callable[..., Inputs]:
+    return lambda system, init=None: Inputs.open(system, QUESTIONS, QUESTIONS, vocab, init)

@@ -1,0 +1,169 @@
+"""Whole fine-tunings of a tiny model on made-up questions, on real gloo processes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertbench.checkpoint.weights import Weights, write_weights
+from bertbench.cli import main
+from bertbench.config import System
+from bertbench.finetune.files import reserve
+from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.run import finetune, starting_model
+from bertbench.model.bert import Bert
+from bertbench.progress import Progress
+from bertbench.world import World
+from compliance.judge import judge
+from tests.finetune.conftest import QUESTIONS
+from tests.ranks import answers_of, environments_of, run_ranks
+
+
+def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple[float, float]]:
+    """F1 and validation loss after each epoch."""
+    files = reserve(out) if world.leads else None
+    if files:
+        files.describe(system, 7)
+    epochs = finetune(system, world, 7, inputs, files, Progress(False))
+    return [(epoch.evaluated.scores["f1"], epoch.evaluated.loss) for epoch in epochs]
+
+
+def steps(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def content(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_losses_and_answers_do_not_depend_on_ranks(
+    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
+) -> None:
+    # 13 questions become 21 windows: the last of five steps has one, so that one of two ranks has none
+    (alone,) = run_ranks(1, tuned, system(), inputs(system()), tmp_path / "one")
+    two, same = run_ranks(2, tuned, system(), inputs(system()), tmp_path / "two")
+    assert two == same
+    assert [step["samples"] for step in steps(tmp_path / "one")] == [5, 10, 15, 20, 21]
+    losses, on_two = ([step["loss"] for step in steps(tmp_path / name)] for name in ("one", "two"))
+    assert on_two == pytest.approx(losses, abs=2e-5)  # as tests/test_trainer.py
+    assert two[0] == pytest.approx(alone[0], abs=2e-5)
+
+
+def test_questions_are_learnt_by_heart_and_everything_is_told(
+    system: Callable[..., System], inputs: Callable[..., Inputs], system_file: str, vocab: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ["finetune", "squad", "--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS),
+             "--vocab", str(vocab), "--out", str(out), "--seed", "7", "--set", "finetune.epochs=20",
+             "--set", "finetune.global_batch_size=7"]  # fmt: skip
+    assert answers_of(environments_of(2), main, words) == [(False, 0), (False, 0)]
+    scores, predictions = content(out / "scores.json"), content(out / "predictions.json")
+    f1s = [epoch["f1"] for epoch in scores["epochs"]]
+    assert f1s[0] < 30
+    assert f1s[-1] == scores["scores"]["f1"] > 75
+    assert scores["scores"]["best_f1"] >= scores["scores"]["f1"]
+    assert scores["inputs"]["train"]["questions"] == scores["scores"]["total"] == len(predictions) == 13
+    n_best, odds = content(out / "nbest_predictions.json"), content(out / "null_odds.json")
+    for name, text in predictions.items():
+        assert (text == "") == (odds[name] > 0)
+        assert n_best[name][0]["text"] == text
+        assert "" in [entry["text"] for entry in n_best[name]]
+    log = (out / "mlperf_log.txt").read_text()
+    keys = [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in log.splitlines()]
+    ordered = ["init_start", "init_stop", "run_start", "eval_accuracy", "run_stop"]
+    assert [key for key in dict.fromkeys(keys) if key in ordered] == ordered
+    assert keys.count("eval_accuracy") == 20
+    assert '"key": "eval_accuracy", "value": ' + json.dumps(f1s[-1]) in log
+    verdict = judge(out / "mlperf_log.txt", "5.0.0")
+    assert verdict.verdict == "fail", "no result in BERT pre-training"
+    assert "benchmark" in {finding.rule for finding in verdict.findings}
+
+    weights = Weights.open(out / "weights.safetensors")
+    assert weights.source == "random weights; fine-tuned on questions.json"
+    again = starting_model(system(), inputs(system(), weights.path), seed=8)
+    assert torch.equal(again.span.weight, weights.read()["span.weight"])
+    assert torch.equal(again.bert.layers[1].qkv.weight, weights.read()["layers.1.qkv.weight"])
+    heads = starting_model(system(), inputs(system()), seed=7).bert.masked_lm.state_dict()
+    assert all(torch.equal(tensor, weights.read()[f"masked_lm.{name}"]) for name, tensor in heads.items())
+
+
+def test_training_starts_from_given_weights_with_a_new_head(
+    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
+) -> None:
+    bert = Bert(system().model.shape())
+    bert.initialize(torch.Generator().manual_seed(5))
+    write_weights(tmp_path / "w", bert.state_dict(), bert.shape, 199, "a test")
+    model = starting_model(system(), inputs(system(), tmp_path / "w"), seed=7)
+    assert all(torch.equal(tensor, bert.state_dict()[name]) for name, tensor in model.bert.state_dict().items())
+    other = starting_model(system(), inputs(system(), tmp_path / "w"), seed=8)
+    assert not torch.equal(model.span.weight, other.span.weight)
+    by_system = inputs(system(f"model.checkpoint={tmp_path / 'w'}"))
+    assert by_system.weights is not None
+    assert by_system.weights.source == "a test"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--train", "/nowhere"], "/nowhere: cannot be read (No such file or directory); give a file of SQuAD"),
+        (["--dev", "MOVED"], "qas[0] (id a): expected the answer 'sat' at character 3 of the context, found ' ca'"),
+        (["--train", "EMPTY"], "found an empty answer; remove it"),
+        (["--vocab", "UNSPECIAL"], "found no entry [CLS]; expected all of"),
+        (["--set", "model.vocab_size=197"], "has 199 entries, model.vocab_size is 197; raise model.vocab_size"),
+        (["--init", "/nowhere"], "/nowhere: is no readable weights file"),
+        (["--set", "finetune.max_seq_length=102"], "finetune.max_seq_length 102 is more than model.max_positions 101"),
+        (["--set", "finetune.max_query_length=98"], "set it to at most 97"),
+        (["--set", "finetune.epoch=2"], "finetune.epoch: unknown key; did you mean epochs?"),
+        (["--set", "precision.compute=fp16"], "use bf16 or fp32"),
+        (["--out", "FULL"], "holds old.txt, and nothing is overwritten; name another --out"),
+    ],
+)
+def test_a_mistake_is_one_error_and_nothing_is_written(
+    words: list[str], expected: str, system_file: str, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def squad(answer: str) -> str:
+        question = {"id": "a", "question": "?", "answers": [{"text": answer, "answer_start": 3}]}
+        return json.dumps({"data": [{"paragraphs": [{"context": "the cat sat", "qas": [question]}]}]})
+
+    files = {"MOVED": squad("sat"), "EMPTY": squad(" "), "UNSPECIAL": vocab.read_text().replace("[CLS]", "CLS")}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "FULL").mkdir()
+    (tmp_path / "FULL" / "old.txt").touch()
+    places = {name: str(tmp_path / name) for name in (*files, "FULL")}
+    before = sorted(tmp_path.rglob("*"))
+    good = ["--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS), "--vocab", str(vocab),
+            "--out", str(tmp_path / "out")]  # fmt: skip
+    assert main(["finetune", "squad", *good, *(places.get(word, word) for word in words)]) == 2
+    told = capsys.readouterr()
+    assert expected in told.err
+    assert told.err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_fine_tuning_goes_through_the_launcher(
+    system_file: str, vocab: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["finetune", "squad", "--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS),
+             "--vocab", str(vocab), "--out", str(out)]  # fmt: skip
+    assert main([*words, "--json"]) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out) == content(out / "scores.json")
+    assert "starts from random weights" in told.err
+    assert "epoch 1/1: exact" in told.err
+    assert content(out / "run.json")["world_size"] == 2
+    predictions = str(out / "predictions.json")
+    assert main(["finetune", "score", "--dev", str(QUESTIONS), "--predictions", predictions, "--json"]) == 0
+    scored = json.loads(capfd.readouterr().out)
+    assert scored.items() <= content(out / "scores.json")["scores"].items()
+
+    diverging = tmp_path / "diverging"
+    words[words.index(str(out))] = str(diverging)
+    assert main([*words, "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]) == 1
+    assert "lower finetune.learning_rate" in capfd.readouterr().err
+    assert '"status": "aborted"' in (diverging / "mlperf_log.txt").read_text()

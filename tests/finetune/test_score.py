@@ -1,0 +1,127 @@
+"""Exact match and F1 worked out by hand, from the definitions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.finetune.score import best_threshold, marks, normalized, score, summary
+from bertbench.finetune.squad import Answer, Question
+
+
+def ask(name: str, *answers: str) -> Question:
+    return Question(name, "?", "", tuple(Answer(answer, 0) for answer in answers))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat's, a mat!", "cats mat"),
+        ("an A-Team (the theatre)", "ateam theatre"),  # punctuation goes first: no article is left in A-Team
+        ("  the\tan a ", ""),
+        ("Été № 5", "été № 5"),  # letters keep their accents, and only ASCII punctuation goes
+    ],
+)
+def test_texts_are_compared_without_case_punctuation_articles_and_spacing(text: str, expected: str) -> None:
+    assert normalized(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "prediction", "expected"),
+    [
+        (["the Virgin Mary"], "Virgin Mary!", (1, 1)),
+        (["Virgin Mary"], "Virgin Mary of Lourdes", (0, 2 / 3)),  # precision 2/4, recall 2/2
+        (["mary mary quite"], "mary contrary mary mary", (0, 4 / 7)),  # two words in common: precision 2/4, recall 2/3
+        (["1871", "in 1871"], "in 1871", (1, 1)),  # the better of two answers
+        (["1871"], "1912", (0, 0)),
+        (["1871"], "", (0, 0)),
+        ([], "", (1, 1)),
+        ([], "the", (1, 1)),  # nothing is left of it
+        ([], "1871", (0, 0)),
+        (["the", "cat"], "", (0, 0)),  # nothing is left of one answer: the other counts
+        (["the"], "", (1, 1)),
+    ],
+)
+def test_a_prediction_earns(answers: list[str], prediction: str, expected: tuple[float, float]) -> None:
+    assert marks(ask("one", *answers), prediction) == pytest.approx(expected)
+
+
+def test_a_score_is_the_mean_in_percent_and_tells_questions_without_answers_apart() -> None:
+    questions = [ask("a", "Virgin Mary"), ask("b", "1871"), ask("c")]
+    found = summary(questions, {"a": "Virgin Mary of Lourdes", "b": "1871", "c": ""})
+    assert found == pytest.approx({
+        "exact": 200 / 3, "f1": 800 / 9, "total": 3,
+        "HasAns_exact": 50, "HasAns_f1": 250 / 3, "HasAns_total": 2,
+        "NoAns_exact": 100, "NoAns_f1": 100, "NoAns_total": 1,
+    })  # fmt: skip
+
+
+def test_a_question_without_a_prediction_counts_as_wrong_and_of_equal_ids_the_last_counts() -> None:
+    assert vars(score([ask("a"), ask("b", "x")], {"b": "x"})) == {"exact": 50, "f1": 50, "total": 2}
+    assert vars(score([ask("a"), ask("a", "x")], {"a": "x"})) == {"exact": 100, "f1": 100, "total": 1}
+
+
+def test_the_best_threshold_is_the_one_that_answers_most_questions_rightly() -> None:
+    # by null odds: -3 right, -1 unanswerable, 0.5 worth a half, 2 unanswerable; none answered scores 2 of 4
+    odds, earned, answerable = [2.0, -3.0, 0.5, -1.0], [0.0, 1.0, 0.5, 0.0], [False, True, True, False]
+    assert best_threshold(earned, odds, answerable) == (75, -3)  # 2 -> 3 -> 2 -> 2.5 -> 1.5
+    assert best_threshold([1.0, 1.0, 1.0, 0.0], odds, [True, True, True, False]) == (75, 2)  # 1 -> 2 -> 1 -> 2 -> 3
+    # one of two equal odds can't be answered alone
+    assert best_threshold([1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [True, False, True]) == (200 / 3, 1)
+    assert best_threshold([0.0], [5.0], [False]) == (100, 4)  # to answer nothing is best
+    # an answer of which nothing is left, where there is none, does no harm
+    assert best_threshold([1.0, 1.0], [0.0, 1.0], [False, True]) == (100, 1)
+
+
+def write(path: Path, content: object) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def squad(*questions: dict[str, object]) -> dict[str, object]:
+    return {"data": [{"title": "t", "paragraphs": [{"context": "the cat sat", "qas": list(questions)}]}]}
+
+
+CAT = {"id": "a", "question": "who?", "answers": [{"text": "cat", "answer_start": 4}]}
+
+
+def test_the_command_prints_scores_and_warns_of_ids_that_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = {"id": "b", "question": "who?", "answers": [], "is_impossible": True}
+    dev = write(tmp_path / "dev.json", squad(CAT, nobody))
+    predictions = write(tmp_path / "p.json", {"a": "the cat", "c": "sat"})
+    assert main(["finetune", "score", "--dev", dev, "--predictions", predictions, "--json"]) == 0
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
+    assert "no prediction, counted as wrong, for 1 questions: b" in told.err
+    assert "doesn't ask them, 1 questions: c" in told.err
+    assert main(["finetune", "score", "--dev", dev, "--predictions", predictions]) == 0
+    assert "exact 50.00 %, F1 50.00 % of 2 questions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dev", "predictions", "expected"),
+    [
+        ('{"data": [', {}, "dev.json: invalid JSON: EOF while parsing a list at line 1 column 10"),
+        ({}, {}, "dev.json: data: field required"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, {}, "data[0].paragraphs[0].context: field required"),
+        (squad({**CAT, "id": 3}), {}, "data[0].paragraphs[0].qas[0].id: input should be a valid string, found '3'"),
+        (squad({**CAT, "is_impossible": True}), {}, "qas[0] (id a): is_impossible, but has 1 answers"),
+        (squad(), {}, "found no question"),
+        (squad(CAT), "{", "p.json: is no JSON (Expecting property name"),
+        (squad(CAT), [], "p.json: found list, expected an object"),
+        (squad(CAT), {"a": None}, "p.json: found None as the answer to a, expected text"),
+    ],
+)
+def test_a_damaged_file_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], dev: object, predictions: object, expected: str
+) -> None:
+    words = ["--dev", write(tmp_path / "dev.json", dev), "--predictions", write(tmp_path / "p.json", predictions)]
+    assert main(["finetune", "score", *words, "--json"]) == 2
+    told = capsys.readouterr()
+    assert expected in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
