@@ -149,7 +149,7 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: tuple[Re
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="success"))
     assert find("auto", None, folder) is None
-    with pytest.raises(CheckpointError, match="found no whole snapshot"):
+    with pytest.raises(CheckpointError, match="found no run that had started"):
         find(str(folder / "result_7.txt"), None, folder)
 
 
