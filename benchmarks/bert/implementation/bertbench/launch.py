@@ -45,8 +45,11 @@ class Ended(NamedTuple):
 def agent_of(system: System) -> elastic_launch:
     """What starts a process for each rank of this machine when it is called with words for Python.
 
-    It raises ChildFailedError if a rank ends with another code than 0, SignalException if it is told to stop.
+    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is told to stop;
+    it passes the signal on to the ranks and waits for them.
     """
+    for number in SIGNALS:
+        signal.signal(number, _stop)
     # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
@@ -61,7 +64,7 @@ def agent_of(system: System) -> elastic_launch:
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,
-            signals_to_handle="SIGTERM,SIGUSR1,SIGINT,SIGHUP,SIGQUIT",
+            signals_to_handle="SIGINT,SIGHUP,SIGQUIT",  # torch's own handler raises once more at each
         ),
         sys.executable,
     )
@@ -74,17 +77,16 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumpti
     user's mistake, and not if the run died twice after the same step. However the ranks end, the log at `files.log` is
     closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
-    for number in SIGNALS:  # before the agent hears them, and between two agents
-        signal.signal(number, _stop)
     os.environ[PUT_BACK] = "1"
     died_after = None
     attempt = Ended(RunError.exit_code)
     try:
         for left in range(system.launch.max_restarts, -1, -1):
+            agent = agent_of(system)
             if resumption:
                 go_on(resumption, system)
             going_on = ["--resume", str(resumption.path)] if resumption else []
-            attempt = _attempt(system, [*arguments, *going_on, "--result", str(files.log)])
+            attempt = _attempt(agent, [*arguments, *going_on, "--result", str(files.log)])
             if attempt.code != RunError.exit_code or ended(files.log) or not left:
                 break
             first, last = resumption.meta.step if resumption else 0, _last_step(files.metrics)
@@ -107,8 +109,7 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumpti
     return attempt.code
 
 
-def _attempt(system: System, words: list[str]) -> Ended:
-    agent = agent_of(system)
+def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
     try:
         agent("-m", "bertbench", "train", *words)
         return Ended(0)
@@ -133,6 +134,8 @@ def _attempt(system: System, words: list[str]) -> Ended:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    for further in SIGNALS:  # must not cut short the ranks' snapshot
+        signal.signal(further, signal.SIG_IGN)
     raise SignalException("told to stop", signal.Signals(number))
 
 

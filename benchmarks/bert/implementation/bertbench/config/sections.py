@@ -40,8 +40,7 @@ class Launch(Section):
     walltime_minutes: Count = 60
     """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
     max_restarts: Annotated[int, Field(ge=0)] = 0
-    """How often ranks are started again, from the last snapshot, when one has died (docs/reliability.md). Under Slurm
-    REQUEUE=1 does it."""
+    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
 
 
 class Model(Section):
