@@ -77,7 +77,7 @@ def resumptions(log: Path) -> list[tuple[int, str]]:
 
 
 def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
-    run = [tiny_file, *lasting(3000)]
+    run = [tiny_file, *lasting(2000)]
     log = tmp_path / "result_0.txt"
     code, made = run_and_kill(run, log, kills=20, seed=7)
     assert code == 0
