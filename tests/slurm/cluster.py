@@ -92,6 +92,9 @@ def running(folder: Path) -> Iterator[Cluster]:
         _wait_for(lambda: _idle_nodes(cluster) == NODES, "idle nodes")
         yield cluster
     finally:
+        # what a failed test has left running
+        cancel = ["scancel", "--full", "--signal=KILL", "--user=root"]
+        subprocess.run(cancel, env={**os.environ, **cluster.environment}, timeout=30, check=False)
         for process in reversed(processes):
             process.send_signal(signal.SIGTERM)
         for process in processes:
@@ -129,7 +132,7 @@ SlurmctldPort={controller_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc

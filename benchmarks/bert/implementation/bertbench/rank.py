@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from bertbench.config import System
-from bertbench.errors import BertbenchError, RunError
+from bertbench.errors import BertbenchError, RunError, StoppedError
 from bertbench.rendezvous import Ranks
 from bertbench.world import World, join, lost_contact
 
@@ -24,6 +24,10 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
             )
         with join(system.launch.device, system.launch.timeout_s, system.launch.bind_cores) as world:
             yield world
+    except StoppedError as error:
+        # a launcher stops the rest when one rank has failed: then that rank's code counts
+        told = world is None or world.only_stopped()
+        _leave(world, str(error), error.exit_code if told else RunError.exit_code)
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
     except RuntimeError as error:

@@ -1,9 +1,7 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 
 from mlperf_logging.mllog import constants
 
@@ -17,15 +15,16 @@ from bertbench.data.exchange import Exchange
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
-from bertbench.errors import ConfigError, DataError, StoppedError
+from bertbench.errors import ConfigError, DataError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
 from bertbench.paths import data_folder, weights_file
+from bertbench.preemption import Preemption, stop_at_once
 from bertbench.profiling import Profiler
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
-from bertbench.resume.resumption import RESUMED, Resumption, put_back
+from bertbench.resume.resumption import Resumption
 from bertbench.resume.snapshots import Snapshots
 from bertbench.seeding import derive
 from bertbench.startup import Startup
@@ -49,9 +48,10 @@ def train(
     `files` is where rank 0 writes, None on the other ranks; with `resumption` they are those of the run that goes on.
     `startup` has the marks so far. A run that is `not_a_result` never succeeds; the word is what its log calls it.
     Raises RunError, ConfigError, DataError or CheckpointError; if the clock has started, the log then ends with
-    `aborted`.
+    `aborted`. SIGTERM and SIGUSR1 raise StoppedError: while training after a step, the same on all ranks, and a
+    snapshot.
     """
-    stop_on_termination()
+    stop_at_once()
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
     batch = system.global_batch_size
     startup, profiler = startup or Startup(time.time()), profiler or Profiler(world, on=False)
@@ -69,9 +69,8 @@ def train(
             trainer = Trainer(system, world, seed, startup.mark)
             sampler = make_sampler(system, training, seed)
             snapshots = Snapshots(system, world, seed, files)
-            if resumption:
+            if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
-                log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches)
             communication = trainer.communication()
@@ -80,6 +79,7 @@ def train(
             progress.say(communication.text())
 
         with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run, profiler:
+            preemption = Preemption(world)
             batches = load_steps(
                 sampler,
                 training.map_samples(),
@@ -104,6 +104,9 @@ def train(
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                         profiler.step()
+                        if preemption.stops_after(step + 1):
+                            snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
+                            raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation():
                     accuracy = evaluator.accuracy(trainer.model, system.precision.compute)
@@ -114,6 +117,7 @@ def train(
                     break
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
+        preemption.over()
         snapshots.close()
         trainer.close()
     return run
@@ -127,24 +131,6 @@ def log_beginning(log: MlperfLog, system: System, world: World, seed: int) -> No
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
-
-
-def log_resumption(log: MlperfLog, files: ResultFiles | None, resumption: Resumption, system: System) -> None:
-    """On rank 0, put log and metrics back to the snapshot, and tell in the log that the run goes on from there."""
-    if files is None:
-        return
-    told = put_back(files, resumption.meta)
-    log.point(
-        RESUMED,
-        told.pop("count"),
-        {
-            "step": resumption.meta.step,
-            "samples": resumption.meta.samples,
-            "ranks": system.world_size,
-            "changed": resumption.changes(system),
-            **told,
-        },
-    )
 
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
@@ -226,12 +212,3 @@ def check_weights(system: System, path: Path) -> Weights:
             "prepare the data with the vocabulary of the checkpoint"
         )
     return weights
-
-
-def stop_on_termination() -> None:
-    """Let SIGTERM end the run in order: the log is closed and says why."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError(f"{StoppedError.SIGN} {signal.Signals(number).name}")
-
-    signal.signal(signal.SIGTERM, stop)

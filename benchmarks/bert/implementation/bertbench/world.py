@@ -124,6 +124,13 @@ class World:
             time.sleep(0.05)
         return silent
 
+    def only_stopped(self) -> bool:
+        """Whether no rank has failed, but for those that were told to stop; no if the store is gone with its rank."""
+        try:
+            return not self.store.check([_FAILURE_KEY]) or StoppedError.SIGN in self.store.get(_FAILURE_KEY).decode()
+        except (RuntimeError, OSError):
+            return False
+
     def failure(self) -> str | None:
         """Why some rank stopped, if it could leave word."""
         try:

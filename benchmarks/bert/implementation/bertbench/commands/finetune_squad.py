@@ -15,7 +15,7 @@ from bertbench.config import System, load_system
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
-from bertbench.launch import check_startable, run_ranks
+from bertbench.launch import check_startable, run_once
 from bertbench.progress import Progress
 from bertbench.rank import as_rank
 from bertbench.rendezvous import Ranks, launched_ranks
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_startable(system)
     _inputs(system, arguments)  # what is wrong with them is better said once than by every rank
     files = reserve(arguments.out)
-    code = run_ranks(system, _words(arguments), files)
+    code = run_once(system, _words(arguments), files)
     if code == 0:
         content = json.loads(files.scores.read_text(encoding="utf-8"))
         print(json.dumps(content, indent=2) if arguments.json else f"{table(content['scores'])}\nwrote {arguments.out}")

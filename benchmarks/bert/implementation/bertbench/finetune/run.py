@@ -19,9 +19,10 @@ from bertbench.metrics import Metrics
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
 from bertbench.optim.schedule import Schedule
+from bertbench.preemption import stop_at_once
 from bertbench.progress import Progress
 from bertbench.seeding import derive
-from bertbench.train import stop_on_termination
+from bertbench.startup import Startup
 from bertbench.world import World
 
 BENCHMARK = "squad_fine_tuning"
@@ -45,7 +46,7 @@ def finetune(
     `files` is where rank 0 writes, None on the other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
-    stop_on_termination()
+    stop_at_once()
     options, epochs = system.finetune, []
     with (
         MlperfLog(files.log if files else None) as log,
@@ -53,7 +54,7 @@ def finetune(
             files.metrics if files else None, world, "lower finetune.learning_rate or raise finetune.warmup_fraction"
         ) as metrics,
     ):
-        clock = Clock(log, world, system.init_limit_minutes)
+        clock = Clock(log, world, system.init_limit_minutes, Startup(time.time()))
         with clock.init():
             windows = options.windows(system.model.max_positions)
             training = make_features(inputs.train, inputs.vocabulary, windows)

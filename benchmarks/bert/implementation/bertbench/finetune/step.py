@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.config import System
 from bertbench.finetune.batches import Share, SpanBatch
+from bertbench.model.options import PrecisionName
 from bertbench.model.span import SpanBert, log_softmax
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
@@ -23,7 +24,7 @@ def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:
     return -(log_probability_T2[batch.starts_S, 0] + log_probability_T2[batch.ends_S, 1]) / 2
 
 
-def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: str, device: torch.device) -> torch.Tensor:
+def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName, device: torch.device) -> torch.Tensor:
     """The model's logits in fp32: [T, 2]."""
     inputs = batch.batch
     with computing(precision, device):
