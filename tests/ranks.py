@@ -65,3 +65,13 @@ def _process(environment: Mapping[str, str], sender: Connection, function: Calla
 def _joined(function: Callable[..., Any], arguments: Any) -> Any:
     with join("cpu", timeout_s=20) as world:
         return function(world, *arguments)
+
+
+def ended_ranks(count: int, limit_s: float, function: Callable[..., Any], *arguments: Any) -> tuple[list[int], str]:
+    """Call function(*arguments) on `count` processes that find themselves ranks: exit codes, and what they said."""
+    environments = _environments(count)
+    with tempfile.TemporaryFile("w+") as said:
+        processes = [
+            _CONTEXT.Process(target=_process_alone, args=(environment, reduction.DupFd(said.fileno()), function, arguments))
+            for environment in environments
+        ]

@@ -30,6 +30,7 @@ class HeldOut:
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for ids in self._batches:
+                self._world.watchdog.goes_on()
                 batch = gather(self._samples, ids, self.dataset.lengths(ids)).to(self._world.device)
                 scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
                 correct = (scores.masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M).sum()

@@ -5,6 +5,7 @@ Key names and metadata: MLPerf Training rules and the official checker's ruleset
 """
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -188,14 +189,28 @@ class Clock:
         if not self._resumed:
             self._log.start(constants.RUN_START)
         ending: dict[str, Any] = {}
-        try:
-            yield run
-        except BaseException as error:
-            ending[INTERRUPTED] = True  # first: a signal may end the next line
-            run.aborted(self._world.account_for_failure(error))
-            raise
-        finally:
+        stopping = threading.Lock()
+
+        def stop() -> None:
+            if not stopping.acquire(blocking=False):  # the watchdog or this thread: the log ends once
+                return
             self._log.point(constants.TRAIN_SAMPLES, run.samples)
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
-            ending = {constants.STATUS: run.status, "reason": run.reason, **ending}
-            self._log.end(constants.RUN_STOP, {key: value for key, value in ending.items() if value is not None})
+            told = {constants.STATUS: run.status, "reason": run.reason, **ending}
+            self._log.end(constants.RUN_STOP, {key: value for key, value in told.items() if value is not None})
+
+        def give_up(cause: str) -> None:
+            ending[INTERRUPTED] = True
+            run.aborted(cause)
+            stop()
+
+        with self._world.watchdog.closing_log(give_up):
+            try:
+                yield run
+            except BaseException as error:
+                self._world.words.begin()
+                ending[INTERRUPTED] = True  # first: a signal may end the next line
+                run.aborted(self._world.account_for_failure(error))
+                raise
+            finally:
+                stop()

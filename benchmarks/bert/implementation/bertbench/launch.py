@@ -9,11 +9,11 @@ import uuid
 
 from mlperf_logging.mllog import constants
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.config import System
-from bertbench.errors import BertbenchError, RunError, system_reason
+from bertbench.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.events import INTERRUPTED, MlperfLog
 from bertbench.machine import differences
 from bertbench.results import ResultFiles
@@ -60,13 +60,14 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
         if any(failure.exitcode == TARGET_MISSED for failure in failed.failures.values()):
             return TARGET_MISSED
-        # A rank that was killed is the cause; those that lost contact with it may have been noticed first.
-        rank, failure = min(failed.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
-        if failure.exitcode < 0:
+        rank, failure = min(failed.failures.items(), key=_cause_first)
+        if _told(failure):
+            reason = failure.message
+        elif failure.exitcode < 0:
             reason = f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}"
         else:
             reason = f"rank {rank} ended with exit code {failure.exitcode}"
-        print(f"{reason}; all ranks stopped", file=sys.stderr)
+        print("all ranks stopped" if _told(failure) else f"{reason}; all ranks stopped", file=sys.stderr)
         return failure.exitcode if failure.exitcode == BertbenchError.exit_code else RunError.exit_code
     except SignalException as stopped:
         reason = f"the launcher was stopped by {stopped.sigval.name}"
@@ -74,6 +75,17 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
         return 128 + stopped.sigval.value
     finally:
         close_log(files, reason)
+
+
+def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, int]:
+    """A rank that knows why, then one that was killed, which can't say so; the others lost contact with it."""
+    failure = failed[1]
+    return not _told(failure), failure.exitcode >= 0, failure.timestamp
+
+
+def _told(failure: ProcessFailure) -> bool:
+    """Whether the rank has left the cause, other than to have been stopped with the rest."""
+    return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 
 
 def check_startable(system: System) -> None:

@@ -79,14 +79,17 @@ def train(
                     continue
                 with run.training(first * batch, (stop - first) * batch, begun=first < taken):
                     for step in range(max(first, taken), stop):
+                        world.watchdog.at("loading samples", step + 1)
                         began = time.perf_counter()
                         loaded = next(batches)
+                        world.watchdog.at("training", step + 1)
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (time.perf_counter() - began)
                         metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded.load_efficiency)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()
+                world.watchdog.at("evaluating")
                 with run.evaluation():
                     accuracy = evaluator.accuracy(trainer.model, system.precision.compute)
                     run.measured(accuracy)

@@ -19,7 +19,10 @@ RESUMED = "resumed"
 # What may differ without --allow-config-change: names, and how ranks are started. Whether the number of ranks may
 # differ, the plan says (balance/plan.py).
 _FREE = ("name", "description", "source", "checkpoint")
-_FREE_LAUNCH = ("ranks_per_node", "port", "clear_caches", "timeout_s", "bind_cores", "walltime_minutes")
+_FREE_LAUNCH = (
+    "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
+    "walltime_minutes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

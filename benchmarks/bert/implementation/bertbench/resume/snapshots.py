@@ -70,6 +70,7 @@ class Snapshots:
         pending, self._pending = self._pending, None
         if pending is None:
             return
+        self._world.watchdog.at("writing a snapshot")
         try:
             pending.result()
         except (OSError, CheckpointException) as error:

@@ -1,0 +1,103 @@
+"""Why a run ends: the rank that knows leaves word in the store, and all ranks end by the first word.
+
+One thread of a process ends it: the one that begins to. So a failure is told once, on one line, whoever notices it.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from torch.distributed.distributed_c10d import Store
+
+from bertbench.errors import StoppedError
+from bertbench.rendezvous import Ranks, absent
+
+FAILURE_KEY = "bertbench/failure"
+_LEFT_KEY = "bertbench/left"
+_TELLERS_KEY = "bertbench/tellers"
+_LAST_WORD_S = 3.0
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
+
+
+class LastWords:
+    """What the ranks tell each other of the run's end; a store that is gone with its process is silent."""
+
+    def __init__(self, store: Store, ranks: Ranks) -> None:
+        self._store = store
+        self._ranks = ranks
+        self._ending = threading.RLock()
+        if ranks.rank == 0:
+            store.compare_set(FAILURE_KEY, "", "")  # so that it can be read without waiting for it
+
+    def begin(self) -> None:
+        """From here on this thread ends the process; waits, for the end, if another one does already."""
+        self._ending.acquire()
+
+    def begins(self, within_s: float) -> bool:
+        """As `begin`, but gives up after some seconds: whether it is this thread now."""
+        return self._ending.acquire(timeout=within_s)
+
+    def tell(self, text: str) -> bool:
+        """Leave word of why the run ends, unless there is one; whether this rank is the first, and so tells people."""
+        try:
+            self._store.compare_set(FAILURE_KEY, "", text)
+            return self._store.add(_TELLERS_KEY, 1) == 1
+        except (RuntimeError, OSError):
+            return True
+
+    def told(self) -> str | None:
+        """Why the run ends, if a rank could leave word."""
+        try:
+            return self._store.get(FAILURE_KEY).decode() or None if self._store.check([FAILURE_KEY]) else None
+        except (RuntimeError, OSError):
+            return None
+
+    def leave(self) -> None:
+        """Tell that this rank ends, so that nobody counts it among the lost ones."""
+        with suppress(RuntimeError, OSError):
+            self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
+
+    def left_silently(self) -> list[int]:
+        """Ranks that don't `leave` within some seconds; none as soon as one has said what went wrong with it."""
+        end = time.monotonic() + _LAST_WORD_S
+        while silent := self._here():
+            told = self.told()
+            if told and StoppedError.SIGN not in told:  # to be stopped is nobody's cause
+                return []
+            if time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        return silent
+
+    def wait_for_others(self, but: int, within_s: float) -> None:
+        """Stay until all ranks but so many have left: the store may be in this process, and they read it."""
+        end = time.monotonic() + within_s
+        while time.monotonic() < end and len(self._here()) > but:
+            time.sleep(0.05)
+
+    def _here(self) -> list[int]:
+        """Ranks that have not left, as far as the store tells."""
+        try:
+            return absent(self._store, _LEFT_KEY, self._ranks.size)
+        except (RuntimeError, OSError):
+            return []
+
+
+def tell_launcher(cause: str) -> None:
+    """Leave the cause where torch's elastic agent looks for it, if that started this process; the first one stays."""
+    if path := os.environ.get(_ERROR_FILE):
+        with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # a full disk: the exit code must do
+            json.dump({"message": cause, "timestamp": int(time.time())}, file)
+
+
+def end_process(message: str | None, code: int) -> NoReturn:
+    """End this process without waiting for collectives that the other ranks will never enter."""
+    if message:
+        print(f"bertbench: {message}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(code)
