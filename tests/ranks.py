@@ -10,35 +10,39 @@ from typing import Any
 
 from bertbench.world import join
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it.
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
 _LIMIT_S = 60
 
 
 def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Call function(world, *arguments) on `count` ranks; raises AssertionError with the failures."""
+    answers = answers_of(environments_of(count), _joined, function, arguments)
+    failures = [text for failed, text in answers if failed]
+    assert not failures, "\n".join(failures)
+    return [value for _, value in answers]
+
+
+def environments_of(count: int) -> list[dict[str, str]]:
+    """What a launcher tells each of so many ranks of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environments = [
+    return [
         {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         for rank in range(count)
     ]  # fmt: skip
-    answers = answers_of(environments, _joined, function, arguments)
-    failures = [text for failed, text in answers if failed]
-    assert not failures, "\n".join(failures)
-    return [value for _, value in answers]
 
 
 def answers_of(
     environments: Sequence[Mapping[str, str]], function: Callable[..., Any], *arguments: Any
 ) -> list[tuple[bool, Any]]:
     """Call function(*arguments) in a process for each environment: whether it raised, and what it gave or raised."""
-    pipes = [_CONTEXT.Pipe(duplex=False) for _ in environments]
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in environments]
     processes = [
-        _CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
+        CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
         for environment, (_, sender) in zip(environments, pipes, strict=True)
     ]
     for process in processes:
@@ -65,13 +69,3 @@ def _process(environment: Mapping[str, str], sender: Connection, function: Calla
 def _joined(function: Callable[..., Any], arguments: Any) -> Any:
     with join("cpu", timeout_s=20) as world:
         return function(world, *arguments)
-
-
-def ended_ranks(count: int, limit_s: float, function: Callable[..., Any], *arguments: Any) -> tuple[list[int], str]:
-    """Call function(*arguments) on `count` processes that find themselves ranks: exit codes, and what they said."""
-    environments = _environments(count)
-    with tempfile.TemporaryFile("w+") as said:
-        processes = [
-            _CONTEXT.Process(target=_process_alone, args=(environment, reduction.DupFd(said.fileno()), function, arguments))
-            for environment in environments
-        ]

@@ -5,6 +5,8 @@ import torch
 
 from bertbench.data.batch import gather
 from bertbench.data.dataset import Dataset, MappedSamples
+from bertbench.data.manifest import Manifest
+from bertbench.data.soundness import Soundness
 from bertbench.model.bert import Bert
 from bertbench.precision import computing
 from bertbench.world import World
@@ -21,6 +23,7 @@ class HeldOut:
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._batches = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._samples: MappedSamples | None = None
+        self._soundness = Soundness(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size)
 
     def accuracy(self, model: Bert, precision: str) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
@@ -31,7 +34,7 @@ class HeldOut:
         with torch.no_grad(), computing(precision, self._world.device):
             for ids in self._batches:
                 self._world.watchdog.goes_on()
-                batch = gather(self._samples, ids, self.dataset.lengths(ids)).to(self._world.device)
+                batch = gather(self._samples, ids, self.dataset.lengths(ids), self._soundness).to(self._world.device)
                 scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
                 correct = (scores.masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M).sum()
                 counts += torch.stack(

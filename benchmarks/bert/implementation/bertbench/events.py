@@ -18,6 +18,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.config import System
 from bertbench.errors import RunError
+from bertbench.linefile import LineFile
 from bertbench.paths import REPOSITORY
 from bertbench.world import World
 
@@ -27,13 +28,31 @@ INTERRUPTED = "interrupted"
 _STACK_OFFSET = 2
 
 
+class _WholeLines(logging.Handler):
+    """Logging's own handler of files would print a traceback where the disk is full, and go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = LineFile(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._file.append(f"{self.format(record)}\n")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class MlperfLog:
-    """Writes MLPerf lines to one file, each flushed at once; without a file (rank > 0) it writes nothing."""
+    """Writes MLPerf lines to one file, each at once; without a file (rank > 0) it writes nothing.
+
+    Every method raises RunError if the file can't be written.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._logger = logging.Logger(f"mlperf {path}")
         if path is not None:
-            handler = logging.FileHandler(path, encoding="utf-8")
+            handler = _WholeLines(path)
             handler.setFormatter(logging.Formatter("%(message)s"))
             self._logger.addHandler(handler)
         self._mllog = MLLogger(logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY))

@@ -21,6 +21,8 @@ FAILURE_KEY = "bertbench/failure"
 _LEFT_KEY = "bertbench/left"
 _TELLERS_KEY = "bertbench/tellers"
 _LAST_WORD_S = 3.0
+READ_EVERY_S = 2.0
+"""How often, at least, every rank looks whether there is word."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
@@ -74,10 +76,11 @@ class LastWords:
             time.sleep(0.05)
         return silent
 
-    def wait_for_others(self, but: int, within_s: float) -> None:
-        """Stay until all ranks but so many have left: the store may be in this process, and they read it."""
-        end = time.monotonic() + within_s
-        while time.monotonic() < end and len(self._here()) > but:
+    def let_others_read(self, lost: int = 0) -> None:
+        """On rank 0, stay until all but the lost ranks have left, or some seconds: the store may be in this process."""
+        self.leave()
+        end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
+        while self._ranks.rank == 0 and len(self._here()) > lost and time.monotonic() < end:
             time.sleep(0.05)
 
     def _here(self) -> list[int]:

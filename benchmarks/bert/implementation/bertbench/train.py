@@ -17,6 +17,7 @@ from bertbench.data.exchange import Exchange
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
+from bertbench.data.soundness import OnBadSample, Soundness
 from bertbench.errors import ConfigError, DataError, StoppedError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
@@ -38,6 +39,7 @@ def train(
     files: ResultFiles | None,
     progress: RunProgress,
     resumption: Resumption | None = None,
+    on_bad_sample: OnBadSample = "fail",
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
@@ -50,7 +52,7 @@ def train(
     batch = system.global_batch_size
     with (
         MlperfLog(files.log if files else None) as log,
-        Metrics(files.metrics if files else None, world) as metrics,
+        Metrics(files.metrics if files else None, world, log) as metrics,
     ):
         clock = Clock(log, world, system.init_limit_minutes, resumed=resumption is not None)
         with clock.init():
@@ -64,6 +66,8 @@ def train(
                 snapshots.load(trainer, resumption.path, resumption.meta)
                 log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
+            vocab_size = Manifest.read(training.folder).tokenizer.vocab_size
+            soundness = Soundness(training, vocab_size, on_bad_sample, world.rank)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
             communication = trainer.communication()
             if files:
@@ -72,7 +76,13 @@ def train(
 
         with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
             batches = load_steps(
-                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange
+                sampler,
+                training.map_samples(),
+                range(taken, system.max_steps),
+                world.rank,
+                world.device,
+                exchange,
+                soundness,
             )
             for first, stop in system.blocks():
                 if stop < taken:
@@ -85,7 +95,7 @@ def train(
                         world.watchdog.at("training", step + 1)
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (time.perf_counter() - began)
-                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded.load_efficiency)
+                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                     metrics.flush()

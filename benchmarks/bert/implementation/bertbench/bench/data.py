@@ -25,6 +25,7 @@ from bertbench.data.dataset import Dataset, MappedSamples
 from bertbench.data.lengths import draw_lengths, predictions
 from bertbench.data.permutation import Permutation
 from bertbench.data.shards import write_split
+from bertbench.data.soundness import Soundness
 from bertbench.progress import Progress
 
 _VOCABULARY = 30_522
@@ -71,10 +72,10 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
-    mapped = dataset.map_samples()
+    mapped, soundness = dataset.map_samples(), Soundness(dataset, _VOCABULARY)
 
     def ours(ids: NDArray[np.int64]) -> object:
-        return gather(mapped, ids, dataset.lengths(ids))
+        return gather(mapped, ids, dataset.lengths(ids), soundness)
 
     planned = Permutation(samples, seed)(np.arange(samples))
     in_order = np.arange(samples)

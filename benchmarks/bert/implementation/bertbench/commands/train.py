@@ -9,10 +9,12 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from typing import get_args
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
+from bertbench.data.soundness import OnBadSample
 from bertbench.errors import RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.machine import differences
@@ -54,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
     )
     parser.add_argument(
         "--allow-config-change", action="store_true", help="resume although the configuration has changed"
+    )
+    parser.add_argument(
+        "--on-bad-sample",
+        choices=get_args(OnBadSample),
+        default="fail",
+        help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
+        "it (default: fail)",
     )
     add_system_arguments(parser)
 
@@ -125,6 +134,8 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
     going_on = [] if resume == "never" else ["--resume", resume]
     if arguments.allow_config_change:
         going_on.append("--allow-config-change")
+    if arguments.on_bad_sample != "fail":
+        going_on += ["--on-bad-sample", arguments.on_bad_sample]
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
     return [*overrides, *seed, *going_on]
@@ -150,7 +161,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
                 progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
-            ended = train(system, world, seed, files, progress, resumption)
+            ended = train(system, world, seed, files, progress, resumption, arguments.on_bad_sample)
             progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
             progress.say(_against_guessing(system, ended.accuracy))
     return 0 if ended.reason is None else TARGET_MISSED
