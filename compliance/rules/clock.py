@@ -168,6 +168,12 @@ def _in_one_go(case: Case) -> Iterator[Breach]:
         yield Breach(event.line, f"resumed{where}; what had ended it: {cause}", "no interruption")
 
 
+def _all_samples(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("samples_skipped"):
+        step = shown(event.metadata.get("step"))
+        yield Breach(event.line, f"{shown(event.value)} left out of step {step}", "every sample of every batch")
+
+
 RULES = (
     Rule(
         "run-once", "A log holds one run: one run_start and one run_stop", _CLOCK, "error",
@@ -184,6 +190,10 @@ RULES = (
     Rule(
         "resumed", "A run trains in one go; one that was interrupted and went on says so", _CLOCK, "warning",
         "say so where you publish it; its time counts from the first run_start, lost work included", _in_one_go,
+    ),
+    Rule(
+        "skipped", "A run trains on every sample of its batches; one that left damaged ones out says so", _CLOCK,
+        "warning", "mend the data and run again; say how many were left out where you publish it", _all_samples,
     ),
     Rule("run-order", "run_stop follows run_start", _CLOCK, "error", "look at the clock of the host", _order),
     Rule(

@@ -14,6 +14,7 @@ import torch
 from bertbench.config import System
 from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset
+from bertbench.data.shards import write_split
 from bertbench.data.soundness import IGNORED, Soundness
 from bertbench.errors import DataError
 from bertbench.train import make_sampler, open_data
@@ -36,8 +37,6 @@ SAMPLES = [
 @pytest.fixture
 def soundness(tmp_path: Path) -> Callable[[str], Soundness]:
     def of(on_bad: str) -> Soundness:
-        from bertbench.data.shards import write_split
-
         shutil.rmtree(tmp_path / "train", ignore_errors=True)
         split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
         entries = np.load(tmp_path / "train" / "index.npy")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from bertbench.config import System
-from bertbench.errors import BertbenchError, RunError, system_reason
+from bertbench.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.lastwords import end_process, tell_launcher
 from bertbench.rendezvous import Ranks
 from bertbench.watchdog import Limits
@@ -54,4 +54,6 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     message = f"rank {world.rank}: {message}"
     first = world.words.tell(message)
     tell_launcher(world.words.told() or message)
+    if StoppedError.SIGN not in message:  # others who are stopped end by themselves
+        world.words.let_others_read()
     end_process(message if first else None, code)

@@ -20,12 +20,11 @@ from typing import NamedTuple, NoReturn
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.errors import BertbenchError, RunError, StoppedError
-from bertbench.lastwords import FAILURE_KEY, LastWords, end_process, tell_launcher
+from bertbench.lastwords import FAILURE_KEY, READ_EVERY_S, LastWords, end_process, tell_launcher
 from bertbench.rendezvous import Ranks, named
 
 _BEAT_KEY = "bertbench/beat"
-_ROUNDS = 10
-"""Rounds without a sign of life after which a rank reached as silent."""
+_LEAST_ROUNDS = 10  # that make a silence
 _GRACE_S = 3.0
 _NAMED_HOSTS = 4
 
@@ -59,7 +58,8 @@ class Watchdog:
         self._ranks = ranks
         self._words = words
         self._limits = limits
-        self._interval = limits.silent_s / _ROUNDS
+        self._interval = min(READ_EVERY_S, limits.silent_s / _LEAST_ROUNDS)
+        self._rounds = round(limits.silent_s / self._interval)
         self._place, self._since = Place(), time.monotonic()
         self._watched = range(ranks.size) if ranks.rank == 0 else range(1)
         self._answers = 0
@@ -122,16 +122,16 @@ class Watchdog:
                 self._end(self._told)
             if self._answers == heard:
                 unanswered += 1
-                if unanswered >= _ROUNDS:
+                if unanswered >= self._rounds:
                     self._end(f"rank 0 of {self._ranks.size}: {self._silence('it and its store')}", store_lives=False)
                 continue
             heard, unanswered = self._answers, 0
             for rank, beat in zip(self._watched, self._beats, strict=True):
                 silent[rank] = silent[rank] + 1 if beat == seen[rank] and not _read(beat)[0] else 0
                 seen[rank] = beat
-            if max(silent) >= _ROUNDS:
+            if max(silent) >= self._rounds:
                 # one round less for neighbours: a lost node falls silent within a round
-                self._end_for([rank for rank in self._watched if silent[rank] >= _ROUNDS - 1], self._silence())
+                self._end_for([rank for rank in self._watched if silent[rank] >= self._rounds - 1], self._silence())
             if self._ranks.rank == 0 and self._place.number and self._stayed_s() >= self._limits.progress_s:
                 reached = [_read(beat)[2].number for beat in self._beats]
                 behind = [rank for rank in self._watched if reached[rank] == min(reached)]
@@ -166,9 +166,7 @@ class Watchdog:
             with suppress(BertbenchError):  # a full disk: the cause is told all the same
                 self._close_log(cause)
         if store_lives:
-            self._words.leave()
-            if self._ranks.rank == 0:
-                self._words.wait_for_others(lost, self._interval + _GRACE_S)
+            self._words.let_others_read(lost)
         tell_launcher(cause)
         end_process(cause if first else None, RunError.exit_code)
 
