@@ -69,7 +69,7 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     files = ResultFiles(log)
     try:
         wait_for((files.snapshots / "step_20").exists, limit_s=BOUND_S)
-        fill(disk, "filler", leave=100_000)  # lines fit, a snapshot doesn't
+        fill(disk, "filler", leave=24_000)  # lines fit, a snapshot doesn't
         wait_for(lambda: said.read_text().count("warning: ") > 1, limit_s=BOUND_S)
         steps = len(metrics(log))
         wait_for(lambda: len(metrics(log)) > steps, limit_s=BOUND_S)  # it goes on

@@ -44,10 +44,15 @@ class LastWords:
         """As `begin`, but gives up after some seconds: whether it is this thread now."""
         return self._ending.acquire(timeout=within_s)
 
-    def tell(self, text: str) -> bool:
-        """Leave word of why the run ends, unless there is one; whether this rank is the first, and so tells people."""
-        try:
+    def claim(self, text: str) -> None:
+        """Leave word of why the run ends, unless there is one."""
+        with suppress(RuntimeError, OSError):
             self._store.compare_set(FAILURE_KEY, "", text)
+
+    def tell(self, text: str) -> bool:
+        """As `claim`; whether this rank is the first that tells, and so the one to tell people."""
+        self.claim(text)
+        try:
             return self._store.add(_TELLERS_KEY, 1) == 1
         except (RuntimeError, OSError):
             return True

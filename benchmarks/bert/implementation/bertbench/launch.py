@@ -12,6 +12,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from bertbench import loopback
 from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.events import INTERRUPTED, MlperfLog
@@ -36,7 +37,7 @@ def agent_of(system: System) -> elastic_launch:
             max_nodes=1,
             nproc_per_node=system.launch.ranks_per_node,
             run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
+            rdzv_backend=loopback.BACKEND,
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,

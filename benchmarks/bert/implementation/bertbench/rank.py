@@ -53,7 +53,8 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     world.words.begin()
     message = f"rank {world.rank}: {message}"
     first = world.words.tell(message)
-    tell_launcher(world.words.told() or message)
+    message = world.words.told() or message
+    tell_launcher(message)
     if StoppedError.SIGN not in message:  # others who are stopped end by themselves
         world.words.let_others_read()
     end_process(message if first else None, code)

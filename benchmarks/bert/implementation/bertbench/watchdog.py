@@ -3,7 +3,7 @@
 A process that is stopped, or whose node is lost, can't say so, and the others wait for it in a collective. So a thread
 of each rank writes into the store, a few times in `silent_s`, that the process lives, where its main thread is and for
 how long. Rank 0 judges all ranks; the others judge rank 0 and the store, which may be in its process. The main thread
-only reached the places that it comes to (0.4 us each, two a step).
+only counts the places that it comes to (0.4 us each, two a step).
 
 Silence is counted in rounds of the judge and not in seconds: where all were stopped together (a suspended job), nobody
 has been silent.

@@ -96,6 +96,8 @@ class World:
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
+        if not outside:
+            self.words.claim(f"rank {self.rank}: {cause}")
         self.words.leave()
         if silent := self.words.left_silently() if self.leads and outside else []:
             return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"

@@ -19,6 +19,7 @@ from bertbench.config import System
 from bertbench.errors import CheckpointError, system_reason
 from bertbench.metrics import Metrics
 from bertbench.results import ResultFiles
+from bertbench.resume.reading import SnapshotReader
 from bertbench.resume.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.seeding import derive
 from bertbench.trainer import Trainer
@@ -93,10 +94,12 @@ class Snapshots:
         """
         random = self._random_state()
         same_ranks = meta.ranks == self._world.size
+        reader = SnapshotReader(path)
+        reader.read_metadata()  # what is no snapshot is refused here, not in the midst of a collective
         try:
             checkpoint.load(
                 {**trainer.state(), **(random if same_ranks else {})},
-                storage_reader=checkpoint.FileSystemReader(path),
+                storage_reader=reader,
                 process_group=self._group,
             )
         except CheckpointException as error:
