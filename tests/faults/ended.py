@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,27 +43,35 @@ def trained(
 ) -> Ended:
     """Train on `count` ranks, after `damage(world)` was called on each, and wait until all have ended."""
     log, said = folder / "result_0.txt", folder / "said"
+    environments = environments_of(count)
     processes = [
-        CONTEXT.Process(target=_rank, args=(environment, said, system, log, damage, options))
-        for environment in environments_of(count)
+        CONTEXT.Process(target=as_launched, args=(environments[rank], said, system, log, damage, options))
+        for rank in range(count)
     ]
     for process in processes:
         process.start()
+    return ended(processes, limit_s, said, log)
+
+
+def ended(processes: Sequence[BaseProcess], limit_s: float, said: Path, log: Path) -> Ended:
+    """Wait until all processes have ended, or kill them."""
+    end = time.monotonic() + limit_s
     for process in processes:
-        process.join(limit_s)
+        process.join(max(0.0, end - time.monotonic()))
         process.kill()
         process.join()
     return Ended([process.exitcode for process in processes], said.read_text(), read_events(log))
 
 
-def _rank(
-    environment: dict[str, str],
+def as_launched(
+    environment: Mapping[str, str],
     said: Path,
     system: System,
     log: Path,
     damage: Callable[[World], None],
     options: dict[str, Any],
 ) -> None:
+    """Be the rank that the environment says, and say everything into a file."""
     os.environ.update(environment)
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
     ranks = launched_ranks(os.environ)

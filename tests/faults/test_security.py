@@ -45,13 +45,13 @@ def doubtful_calls(source: str) -> Iterator[str]:
 
 def test_nothing_of_ours_runs_what_it_reads() -> None:
     folders = [Path(package.__file__ or "").parent for package in (bertbench, compliance)]
-    sources = [path for folder in folders for path in folder.rglob("*.py")]
+    sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     assert len(sources) > 200
-    found = {path.name: list(doubtful_calls(path.read_text())) for path in sources}
+    found = {path: list(doubtful_calls(path.read_text())) for path in sources}
     # the judge runs the rules of mlperf-logging, which is installed beside it, and reads them as plain text
-    of_the_checker = ["yaml.load(stream, Loader=loader)", "compile(source, '<rule>', mode)"]
-    assert found.pop("official.py") == of_the_checker
-    assert not {name: calls for name, calls in found.items() if calls}
+    of_the_checker = {"yaml.load(stream, Loader=loader)", "compile(source, '<rule>', mode)"}
+    assert set(found.pop(folders[1] / "official.py")) == of_the_checker
+    assert not {path: calls for path, calls in found.items() if calls}
     for bad in ("eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)", "run(c, shell=True)", "yaml.load(f)"):
         assert list(doubtful_calls(bad)) == [bad]
 

@@ -123,7 +123,8 @@ class Watchdog:
             if self._answers == heard:
                 unanswered += 1
                 if unanswered >= self._rounds:
-                    self._end(f"rank 0 of {self._ranks.size}: {self._silence('it and its store')}", store_lives=False)
+                    who = "its store" if self._ranks.rank == 0 else "it and its store"
+                    self._end(f"rank 0 of {self._ranks.size}: {self._silence(who)}", store_lives=False)
                 continue
             heard, unanswered = self._answers, 0
             for rank, beat in zip(self._watched, self._beats, strict=True):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset
+from bertbench.data.index import Index, entries_of, lengths_of, masked_of
 from bertbench.errors import DataError
 
 OnBadSample = Literal["fail", "skip"]
@@ -26,6 +27,7 @@ class Soundness:
 
     def __init__(self, dataset: Dataset, vocab_size: int, on_bad: OnBadSample = "fail", rank: int = 0) -> None:
         self._dataset = dataset
+        self._entries_N = np.asarray(dataset.entries_N)  # the same memory without memmap's cost on every look
         self._vocab_size = vocab_size
         self._on_bad = on_bad
         self._rank = rank
@@ -38,9 +40,10 @@ class Soundness:
         Otherwise raises DataError that names the shard and the sample; or, told to skip, puts one of the same size in
         the place of each bad sample, whose labels are all ignored: it takes the same time, and weighs nothing.
         """
-        lengths, masked = self._dataset.lengths(ids), self._dataset.masked(ids)
-        if self._sound(content, lengths, masked):
+        entries = self._entries_N[ids]
+        if self._sound(content, entries):
             return content
+        lengths, masked = lengths_of(entries), masked_of(entries)
         samples = [content.take(np.array([row])) for row in range(len(content))]
         for row, problem in self._problems(samples, lengths, masked):
             shard, number = self._place(int(ids[row]))
@@ -57,16 +60,20 @@ class Soundness:
             samples[row] = _weightless(int(lengths[row]), int(masked[row]))
         return Columns.joined(samples)
 
-    def _sound(self, content: Columns, lengths: NDArray[np.int64], masked: NDArray[np.int64]) -> bool:
+    def _sound(self, content: Columns, entries: Index) -> bool:
         """Read as unsigned, negative numbers are too large as well: one pass finds both."""
         return (
-            np.array_equal(content.lengths, lengths)
-            and np.array_equal(content.masked, masked)
+            bool((entries_of(content.lengths, content.masked) == entries).all())
             and content.input_ids.view(np.uint16).max() < self._vocab_size
             and content.segment_ids.view(np.uint8).max() <= 1
             and content.masked_lm_ids.view(np.uint16).max() < self._vocab_size
             and content.next_sentence_labels.view(np.uint8).max() <= 1
-            and bool((content.masked_lm_positions.view(np.uint16) < np.repeat(lengths, masked)).all())
+            and bool(
+                (
+                    content.masked_lm_positions.view(np.uint16)
+                    < np.repeat(content.lengths.astype(np.uint16), content.masked)
+                ).all()
+            )
         )
 
     def _problems(

@@ -30,7 +30,8 @@ _ALLOWED = {
     ("torch", "float64"),
     ("torch", "int64"),
     ("torch", "uint8"),
-    ("collections", "OrderedDict"),
+    ("pathlib", "PosixPath"),
+    ("pathlib._local", "PosixPath"),  # Python 3.13
 }
 
 
