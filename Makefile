@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all setup lint format types clean
+.PHONY: demo test test-faults test-all setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -15,7 +15,10 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 	$(BIN)/bertbench report runs/cpu_demo
 
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not faults"
+
+test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a seed
+	$(BIN)/python -m pytest -m faults
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
 	tests/slurm/install.sh

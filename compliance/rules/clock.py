@@ -163,9 +163,18 @@ def _contiguous(case: Case) -> Iterator[Breach]:
 def _in_one_go(case: Case) -> Iterator[Breach]:
     for event in case.facts.all("resumed"):
         samples = number(event.metadata.get("samples"))
-        where = "" if samples is None else f" from a snapshot after {samples:,.0f} samples"
+        where = "" if samples is None else f", from a snapshot after {samples:,.0f} samples"
         cause = shown(event.metadata.get("after"))
-        yield Breach(event.line, f"resumed{where}; what had ended it: {cause}", "no interruption")
+        yield Breach(
+            event.line, f"resumption {shown(event.value)}{where}; what had ended it: {cause}", "no interruption"
+        )
+
+
+def _counted(case: Case) -> Iterator[Breach]:
+    for due, event in enumerate(case.facts.all("resumed"), start=1):
+        if event.value != due:
+            yield Breach(event.line, f"resumption {shown(event.value)}", f"resumption {due}")
+            return
 
 
 def _all_samples(case: Case) -> Iterator[Breach]:
@@ -190,6 +199,10 @@ RULES = (
     Rule(
         "resumed", "A run trains in one go; one that was interrupted and went on says so", _CLOCK, "warning",
         "say so where you publish it; its time counts from the first run_start, lost work included", _in_one_go,
+    ),
+    Rule(
+        "resumed-count", "Resumptions count 1, 2, 3, ...: none was taken out of the log", _CLOCK, "error",
+        "hand in the log as the run wrote it", _counted,
     ),
     Rule(
         "skipped", "A run trains on every sample of its batches; one that left damaged ones out says so", _CLOCK,

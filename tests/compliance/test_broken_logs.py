@@ -85,10 +85,10 @@ def again(key: str, milliseconds: float = 0, nth: int = 0, **changed: Any) -> Mu
     return change
 
 
-def going_on(records: list[Record]) -> list[Record]:
+def going_on(records: list[Record], count: int = 1) -> list[Record]:
     """A resumption in the middle of the first block."""
     index = at(records, "block_start") + 1
-    event = {**records[index - 1], "event_type": "POINT_IN_TIME", "key": "resumed", "value": 1}
+    event = {**records[index - 1], "event_type": "POINT_IN_TIME", "key": "resumed", "value": count}
     return [*records[:index], event | {"metadata": {"samples": 4480, "after": "rank 3 was killed"}}, *records[index:]]
 
 
@@ -203,6 +203,7 @@ TABLE = [
     Broken("benchmark a list", "fail", "benchmark", "submission_benchmark", setting("submission_benchmark", ["bert"])),
     Broken("another benchmark", "fail", "official", None, setting("submission_benchmark", "retinanet")),
     Broken("resumed", "warning", "resumed", "resumed", going_on),
+    Broken("a resumption left out", "fail", "resumed-count", "resumed", lambda records: going_on(records, 2)),
     Broken("no submitter's name", "warning", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
     Broken("no seed", "warning", "seed", None, without("seed")),

@@ -72,6 +72,15 @@ def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> No
     assert alone == [str(REPOSITORY / "run_and_time.sh"), "dgxa100_n1", "--runs", "3"]
 
 
+def test_every_launcher_hears_of_restarts() -> None:
+    system = load_system("dgxa100_n2", ["launch.max_restarts=3"])
+    again = Job(system, "dgxa100_n2", [], 1)
+    assert any(",RESTARTS=3," in word for word in slurm.command(again))
+    assert all("--max-restarts=3" in line for line in by_hand.commands(again))
+    assert all("--max-restarts=3" in kubernetes.manifest(again, kind) for kind in ("trainjob", "jobset"))
+    assert not any("--max-restarts" in word for line in by_hand.commands(job("dgxa100_n2")) for word in line)
+
+
 @pytest.mark.parametrize("name", system_names())
 @pytest.mark.parametrize("kind", ["trainjob", "jobset"])
 def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kubernetes.Kind) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from bertbench.config import System
 from bertbench.errors import CheckpointError, ConfigError
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
-from bertbench.resume.resumption import Resumption, find, put_back
+from bertbench.resume.resumption import Resumption, find, go_on, put_back
 from bertbench.resume.snapshot import Meta, newest, partial_folder, publish, step_folder, verified
 from bertbench.train import train
 from bertbench.world import World
@@ -149,8 +150,35 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: tuple[Re
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="success"))
     assert find("auto", None, folder) is None
-    with pytest.raises(CheckpointError, match="found no whole snapshot"):
+    with pytest.raises(CheckpointError, match="found no run that had started"):
         find(str(folder / "result_7.txt"), None, folder)
+
+
+def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
+    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
+) -> None:
+    files, _ = interrupted
+    begun = mlperf_line("seed") + mlperf_line("run_start")
+    files.log.write_text(begun + mlperf_line("block_start") + mlperf_line("run_stop", reason="rank 1: stopped"))
+    shutil.rmtree(files.snapshots)
+    files.describe(tiny(), SEED)
+    found = find("auto", None, files.log.parent)
+    assert found is not None
+    assert (found.meta.step, found.meta.seed, found.meta.ranks, found.meta.log_bytes) == (0, 1, 2, len(begun))
+    assert found.changes(tiny("data.global_batch_size=14")) == [
+        "data.global_batch_size: was 12, is 14", "global batch size: was 12, is 14",
+    ]  # fmt: skip
+    go_on(found, tiny())
+    assert files.log.read_text().startswith(begun)
+    (resumed,) = [event for event in read_events(files.log) if event.key == "resumed"]
+    assert (resumed.value, resumed.metadata["step"], resumed.metadata["after"]) == (1, 0, "rank 1: stopped")
+    assert files.metrics.read_text() == ""
+    files.log.write_text(mlperf_line("init_start"))
+    assert find("auto", None, files.log.parent) is None  # it never started
+    files.log.write_text(begun)
+    (files.folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="put it back, or begin anew"):
+        find("auto", None, files.log.parent)
 
 
 def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: tuple[ResultFiles, Meta]) -> None:

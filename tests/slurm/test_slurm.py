@@ -14,6 +14,7 @@ import pytest
 from bertbench.paths import REPOSITORY
 from compliance.judge import judge
 from tests.slurm import cluster as slurm
+from tests.test_run import metrics
 from tests.tiny import TINY_SYSTEM
 
 pytestmark = [
@@ -97,31 +98,98 @@ def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
     assert "task 3: Killed" in log
 
 
-def training(folder: Path) -> Path:
-    """The results' folder, once rank 0 has trained some steps."""
+def training(folder: Path, steps: int = 1, number: int = 0) -> Path:
+    """The results' folder, once rank 0 of a run has trained some steps."""
     results = folder / "runs" / "two_nodes" / "bert"
-    metrics = results / "result_0" / "metrics.jsonl"
-    end = time.monotonic() + 90
-    while not (metrics.exists() and metrics.stat().st_size > 0):
+    log = results / f"result_{number}.txt"
+    end = time.monotonic() + 150
+    while not (log.with_suffix("").joinpath("metrics.jsonl").exists() and len(metrics(log)) >= steps):
         assert time.monotonic() < end, (folder / "job.out").read_text()
         time.sleep(0.2)
     return results
 
 
-def test_near_the_end_of_its_wall_time_a_job_closes_its_log_and_is_queued_again(
+LASTING = tuple(
+    word
+    for override in ("schedule.max_steps=900", "evaluation.interval_samples=10800", "evaluation.target=0.001")
+    for word in ("--set", override)
+)
+"""A run whose only evaluation, at its end, reaches the target."""
+
+
+def assert_one_resumed_log(folder: Path, number: int = 0) -> None:
+    """The run of this number is the last one, was resumed once, and has each step once."""
+    log = folder / f"result_{number}.txt"
+    assert sorted(folder.glob("result_*.txt"))[-1] == log
+    verdict = judge(log, "5.0.0")
+    assert [finding.rule for finding in verdict.findings] == ["resumed"], verdict
+    assert [row["step"] for row in metrics(log)] == list(range(1, 901))
+    assert not list(folder.glob(".job_*"))
+
+
+def requeued(cluster: slurm.Cluster, job: str, folder: Path) -> None:
+    end = time.monotonic() + 90
+    while cluster.state(job)["Restarts"] != "1":
+        assert time.monotonic() < end, (folder / "job.out").read_text()
+        time.sleep(0.3)
+
+
+def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(
     cluster: slurm.Cluster, tmp_path: Path, system: Path
 ) -> None:
-    job = submit(cluster, tmp_path, system, *ENDLESS, REQUEUE="1")
-    folder = training(tmp_path)
+    job = submit(cluster, tmp_path, system, *LASTING, REQUEUE="1", RUNS="2")
+    folder = training(tmp_path, number=1)  # the second run, with the first one done
     cluster.call("scancel", "--batch", "--signal=USR1", job)
-    end = time.monotonic() + 60
-    while cluster.state(job)["Restarts"] != "1":
-        assert time.monotonic() < end, (tmp_path / "job.out").read_text()
-        time.sleep(0.3)
+    requeued(cluster, job, tmp_path)
+    before = (folder / "result_0.txt").read_bytes()
+    assert cluster.wait(job, 240)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
+    assert_one_resumed_log(folder, number=1)
+    assert (folder / "result_0.txt").read_bytes() == before
+    log = (folder / "result_1.txt").read_text()
+    assert re.search(r'"resumed".*"after": "job \d+ was stopped"', log)
+    assert re.search(r"rank \d: stopped by SIGUSR1", (folder / "result_1" / "lost.txt").read_text())
+
+
+def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(
+    cluster: slurm.Cluster, tmp_path: Path, system: Path
+) -> None:
+    job = submit(cluster, tmp_path, system, *LASTING, REQUEUE="1")
+    folder = training(tmp_path)
+    cluster.call("scancel", "--signal=USR1", job)
+    requeued(cluster, job, tmp_path)
+    stopped_after = metrics(folder / "result_0.txt")[-1]["step"]
+    assert cluster.wait(job, 180)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
+    assert_one_resumed_log(folder)
+    assert f'"step": {stopped_after}, ' in (folder / "result_0.txt").read_text()
+
+
+def test_a_job_that_is_cancelled_is_not_queued_again(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+    job = submit(cluster, tmp_path, system, *ENDLESS, REQUEUE="1")
+    training(tmp_path)
     cluster.call("scancel", job)
-    (stop,) = [line for line in (folder / "result_0.txt").read_text().splitlines() if '"run_stop"' in line]
-    assert '"status": "aborted"' in stop
-    assert "was queued again" in (folder / "result_0.txt").read_text()
+    state = cluster.wait(job, 90)
+    assert (state["JobState"], state["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_after_a_node_failed_the_job_goes_on_with_the_run(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+    job = submit(cluster, tmp_path, system, *LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
+    folder = training(tmp_path, steps=15)
+    cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    for rank in (2, 3):
+        os.kill(process_of_rank(rank, job), signal.SIGKILL)
+    requeued(cluster, job, tmp_path)
+    cluster.call("scontrol", "update", "NodeName=n2", "State=RESUME")
+    assert cluster.wait(job, 180)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
+    assert_one_resumed_log(folder)
+
+
+def test_a_run_that_loses_a_rank_goes_on_in_its_job(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+    job = submit(cluster, tmp_path, system, *LASTING, "--set", "checkpoint.every_steps=5", RESTARTS="1")
+    folder = training(tmp_path, steps=15)
+    os.kill(process_of_rank(1, job), signal.SIGKILL)
+    assert cluster.wait(job, 180)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
+    assert_one_resumed_log(folder)
+    assert "task 1: Killed" in (folder / "result_0.txt").read_text()
 
 
 def process_of_rank(rank: int, job: str) -> int:
@@ -150,6 +218,7 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(
     ("variables", "expected"),
     [
         ({"RUNS": "no"}, "RUNS is 'no'; set it to a number"),
+        ({"RESTARTS": "no"}, "RESTARTS is 'no'; set it to a number"),
         ({"BERTBENCH_HOME": "/nowhere"}, "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME"),
         ({"CONTAINER": "podman"}, "expected none, pyxis or apptainer"),
         ({"CONTAINER": "pyxis"}, "CONT isn't set; set it to an image"),

@@ -25,6 +25,7 @@ mkdir -p "$results"
 
 # NCCL shares memory between the ranks (ipc) and pins it (memlock); torch's loader wants a larger stack.
 options=(--rm --ipc=host --network=host --ulimit memlock=-1 --ulimit stack=67108864)
+options+=(--stop-timeout 120) # for the snapshot that `docker stop` asks for: the run then ends with 75
 options+=(--user "$(id -u):$(id -g)" --volume "$data:/data:ro" --volume "$results:/runs")
 [[ "${GPUS:-all}" == none ]] || options+=(--gpus "${GPUS:-all}")
 

@@ -5,7 +5,6 @@ import torch
 
 from bertbench.data.batch import gather
 from bertbench.data.dataset import Dataset, MappedSamples
-from bertbench.data.manifest import Manifest
 from bertbench.data.soundness import Soundness
 from bertbench.model.bert import Bert
 from bertbench.precision import computing
@@ -23,13 +22,14 @@ class HeldOut:
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._batches = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._samples: MappedSamples | None = None
-        self._soundness = Soundness(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size)
+        self._soundness = Soundness.of(dataset)
 
     def accuracy(self, model: Bert, precision: str) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
         if self._samples is None:
             self._samples = self.dataset.map_samples()
         counts = torch.zeros(3, dtype=torch.int64, device=self._world.device)  # correct, masked, samples
+        self._world.watchdog.at("evaluating")
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for ids in self._batches:

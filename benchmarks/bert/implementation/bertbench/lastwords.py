@@ -64,6 +64,13 @@ class LastWords:
         except (RuntimeError, OSError):
             return None
 
+    def only_stopped(self) -> bool:
+        """Whether no rank has failed, but for those that were told to stop; no if the store is gone."""
+        try:
+            return not (told := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in told
+        except (RuntimeError, OSError):
+            return False
+
     def leave(self) -> None:
         """Tell that this rank ends, so that nobody counts it among the lost ones."""
         with suppress(RuntimeError, OSError):

@@ -1,11 +1,19 @@
-"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and tell how they ended."""
+"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and tell how they ended.
 
+Ranks of which one died are started again by an agent and a store of their own, not by the same agent's restarts: so
+nothing of the attempt before is left to meet, and each attempt's exit codes decide whether there is another.
+"""
+
+import json
 import logging
 import os
 import signal
 import socket
 import sys
 import uuid
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -17,18 +25,35 @@ from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.events import INTERRUPTED, MlperfLog
 from bertbench.machine import differences
+from bertbench.preemption import SIGNALS
 from bertbench.results import ResultFiles
+from bertbench.resume.resumption import PUT_BACK, Resumption, ended, find, go_on
 from bertbench.world import available_cores
 
 TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
+PREEMPTED = StoppedError.exit_code
+"""Exit code of a run that SIGTERM or SIGUSR1 stopped: to be queued again."""
+
+
+class Ended(NamedTuple):
+    """How an attempt ended: exit code, why, and whether a rank has told people so."""
+
+    code: int
+    reason: str | None = None
+    told: bool = False
 
 
 def agent_of(system: System) -> elastic_launch:
     """What starts a process for each rank of this machine when it is called with words for Python.
 
-    It raises ChildFailedError if a rank ends with another code than 0, SignalException if it is told to stop.
+    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is told to stop;
+    it passes the signal on to the ranks and waits for them.
     """
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told by the callers
     return elastic_launch(
@@ -41,47 +66,91 @@ def agent_of(system: System) -> elastic_launch:
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,
+            signals_to_handle="SIGINT,SIGHUP,SIGQUIT",  # torch's own handler raises once more at each
         ),
         sys.executable,
     )
 
 
-def run_ranks(system: System, arguments: list[str], files: ResultFiles) -> int:
+def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
     """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
 
-    However the ranks end, the log at `files.log` is closed: a run that had started ends with run_stop, one that
-    had not leaves no log.
+    With `resumption` they go on. Where a rank dies they go on again, up to `launch.max_restarts` times; not after a
+    user's mistake, and not if the run died twice after the same step. However the ranks end, the log at `files.log` is
+    closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
-    agent = agent_of(system)
-    reason = None
+    os.environ[PUT_BACK] = "1"
+    died_after = None
+    attempt = Ended(RunError.exit_code)
     try:
-        agent("-m", "bertbench", "train", *arguments, "--result", str(files.log))
-        return 0
-    except ChildFailedError as failed:
-        # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
-        if any(failure.exitcode == TARGET_MISSED for failure in failed.failures.values()):
-            return TARGET_MISSED
-        rank, failure = min(failed.failures.items(), key=_cause_first)
-        if _told(failure):
-            reason = failure.message
-        elif failure.exitcode < 0:
-            reason = f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}"
-        else:
-            reason = f"rank {rank} ended with exit code {failure.exitcode}"
-        print("all ranks stopped" if _told(failure) else f"{reason}; all ranks stopped", file=sys.stderr)
-        return failure.exitcode if failure.exitcode == BertbenchError.exit_code else RunError.exit_code
+        for left in range(system.launch.max_restarts, -1, -1):
+            agent = agent_of(system)
+            if resumption:
+                go_on(resumption, system)
+            going_on = ["--resume", str(resumption.path)] if resumption else []
+            attempt = _attempt(agent, [*arguments, *going_on, "--result", str(files.log)])
+            if attempt.code != RunError.exit_code or ended(files.log) or not left:
+                break
+            first, last = resumption.meta.step if resumption else 0, _last_step(files.metrics)
+            if first < last == died_after:
+                attempt = Ended(attempt.code, f"{attempt.reason}, as before after step {last}: not started again")
+                break
+            died_after = last if first < last else died_after  # one that died at its start tells nothing
+            close_log(files, attempt.reason)
+            files.log.touch()  # a run that never started keeps its number
+            resumption = find("auto", files.log, files.log.parent)
+            again = f"goes on after step {resumption.meta.step}" if resumption else "begins anew"
+            print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
     except SignalException as stopped:
-        reason = f"the launcher was stopped by {stopped.sigval.name}"
-        print(f"{reason}; all ranks stopped", file=sys.stderr)
-        return 128 + stopped.sigval.value
+        code = PREEMPTED if stopped.sigval in SIGNALS else 128 + stopped.sigval.value
+        attempt = Ended(code, f"the launcher was stopped by {stopped.sigval.name}")
     finally:
-        close_log(files, reason)
+        close_log(files, attempt.reason)
+    if attempt.reason:
+        print("all ranks stopped" if attempt.told else f"{attempt.reason}; all ranks stopped", file=sys.stderr)
+    return attempt.code
 
 
-def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, int]:
-    """A rank that knows why, then one that was killed, which can't say so; the others lost contact with it."""
+def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
+    try:
+        agent("-m", "bertbench", "train", *words)
+        return Ended(0)
+    except ChildFailedError as failed:
+        codes = {failure.exitcode for failure in failed.failures.values()}
+        # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
+        if TARGET_MISSED in codes:
+            return Ended(TARGET_MISSED)
+        if PREEMPTED in codes and not any(code < 0 and -code not in SIGNALS for code in codes):
+            return Ended(PREEMPTED)
+        rank, failure = min(failed.failures.items(), key=_cause_first)
+        if failure.exitcode < 0:
+            return Ended(RunError.exit_code, f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+        known = failure.exitcode == BertbenchError.exit_code
+        code = failure.exitcode if known else RunError.exit_code
+        if _told(failure):
+            return Ended(code, failure.message, told=True)
+        return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for further in SIGNALS:  # must not cut short the ranks' snapshot
+        signal.signal(further, signal.SIG_IGN)
+    raise SignalException("told to stop", signal.Signals(number))
+
+
+def _last_step(metrics: Path) -> int:
+    """The last step that a run has recorded; 0 before the first."""
+    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
+    return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
+
+
+def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
+    """A rank that knows why, then one that was killed, which can't say so.
+
+    The others lost contact with it, and may have been noticed first; the agent ends the rest with SIGTERM.
+    """
     failure = failed[1]
-    return not _told(failure), failure.exitcode >= 0, failure.timestamp
+    return not _told(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
 
 
 def _told(failure: ProcessFailure) -> bool:

@@ -30,6 +30,10 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
         limits = Limits(launch.stall_timeout_s, launch.progress_timeout_s)
         with join(launch.device, launch.timeout_s, launch.bind_cores, limits) as world:
             yield world
+    except StoppedError as error:
+        # a launcher stops the rest when one rank has failed: then that rank's code counts
+        first = world is None or world.words.only_stopped()
+        _leave(world, str(error), error.exit_code if first else RunError.exit_code)
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
     except OSError as error:
@@ -53,8 +57,8 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     world.words.begin()
     message = f"rank {world.rank}: {message}"
     first = world.words.tell(message)
-    message = world.words.told() or message
-    tell_launcher(message)
     if StoppedError.SIGN not in message:  # others who are stopped end by themselves
+        message = world.words.told() or message
         world.words.let_others_read()
+    tell_launcher(message)
     end_process(message if first else None, code)

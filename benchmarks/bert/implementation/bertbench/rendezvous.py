@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -21,6 +22,7 @@ from bertbench.loopback import loopback_store
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
 _NAMED_RANKS = 8
+_LOG_KEY = "bertbench/log"
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
@@ -112,9 +114,26 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
             "MASTER_ADDR and MASTER_PORT are the same on all ranks"
         ) from error
     # torchrun's agent keeps its store over restarts: what an earlier attempt left there must not count
-    attempt = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    attempt = PrefixStore(f"attempt {_restarts()}", store)
     _call_roll(attempt, ranks, timeout_s)
     return attempt
+
+
+def leave_log(store: Store, log: Path) -> None:
+    """Leave word of a run's log for the ranks that torchrun's agent may start after these."""
+    if isinstance(store, PrefixStore):
+        store.underlying_store.set(_LOG_KEY, str(log.absolute()))
+
+
+def log_left(store: Store) -> Path | None:
+    """The log of the run that these ranks go on with, having been started again by torchrun's agent; else None."""
+    if not _restarts() or not isinstance(store, PrefixStore) or not store.underlying_store.check([_LOG_KEY]):
+        return None
+    return Path(store.underlying_store.get(_LOG_KEY).decode())
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:

@@ -1,9 +1,7 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
-import signal
 import time
 from pathlib import Path
-from types import FrameType
 
 from mlperf_logging.mllog import constants
 
@@ -18,14 +16,15 @@ from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
 from bertbench.data.soundness import OnBadSample, Soundness
-from bertbench.errors import ConfigError, DataError, StoppedError
+from bertbench.errors import ConfigError, DataError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
 from bertbench.paths import data_folder, weights_file
+from bertbench.preemption import Preemption, stop_at_once
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
-from bertbench.resume.resumption import RESUMED, Resumption, put_back
+from bertbench.resume.resumption import Resumption
 from bertbench.resume.snapshots import Snapshots
 from bertbench.seeding import derive
 from bertbench.trainer import Trainer
@@ -45,9 +44,10 @@ def train(
 
     `files` is where rank 0 writes, None on the other ranks; with `resumption` they are those of the run that goes on.
     Raises RunError, ConfigError, DataError or CheckpointError; if the clock has started, the log then ends with
-    `aborted`.
+    `aborted`. SIGTERM and SIGUSR1 raise StoppedError: while training after a step, the same on all ranks, and a
+    snapshot.
     """
-    _stop_on_termination()
+    stop_at_once()
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
     batch = system.global_batch_size
     with (
@@ -62,12 +62,9 @@ def train(
             trainer = Trainer(system, world, seed)
             sampler = make_sampler(system, training, seed)
             snapshots = Snapshots(system, world, seed, files)
-            if resumption:
+            if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
-                log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
-            vocab_size = Manifest.read(training.folder).tokenizer.vocab_size
-            soundness = Soundness(training, vocab_size, on_bad_sample, world.rank)
             evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
             communication = trainer.communication()
             if files:
@@ -75,6 +72,7 @@ def train(
             progress.say(communication.text())
 
         with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
+            preemption = Preemption(world)
             batches = load_steps(
                 sampler,
                 training.map_samples(),
@@ -82,24 +80,25 @@ def train(
                 world.rank,
                 world.device,
                 exchange,
-                soundness,
+                Soundness.of(training, on_bad_sample, world.rank),
             )
+            batches = world.watchdog.around(batches, taken)
             for first, stop in system.blocks():
                 if stop < taken:
                     continue
                 with run.training(first * batch, (stop - first) * batch, begun=first < taken):
                     for step in range(max(first, taken), stop):
-                        world.watchdog.at("loading samples", step + 1)
                         began = time.perf_counter()
                         loaded = next(batches)
-                        world.watchdog.at("training", step + 1)
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (time.perf_counter() - began)
                         metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
+                        if preemption.stops_after(step + 1):
+                            snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
+                            raise preemption.error(step + 1)
                     metrics.flush()
-                world.watchdog.at("evaluating")
                 with run.evaluation():
                     accuracy = evaluator.accuracy(trainer.model, system.precision.compute)
                     run.measured(accuracy)
@@ -109,6 +108,7 @@ def train(
                     break
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
+        preemption.over()
         snapshots.close()
         trainer.close()
     return run
@@ -122,24 +122,6 @@ def log_beginning(log: MlperfLog, system: System, world: World, seed: int) -> No
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
-
-
-def log_resumption(log: MlperfLog, files: ResultFiles | None, resumption: Resumption, system: System) -> None:
-    """On rank 0, put log and metrics back to the snapshot, and tell in the log that the run goes on from there."""
-    if files is None:
-        return
-    told = put_back(files, resumption.meta)
-    log.point(
-        RESUMED,
-        told.pop("count"),
-        {
-            "step": resumption.meta.step,
-            "samples": resumption.meta.samples,
-            "ranks": system.world_size,
-            "changed": resumption.changes(system),
-            **told,
-        },
-    )
 
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
@@ -221,12 +203,3 @@ def check_weights(system: System, path: Path) -> Weights:
             "prepare the data with the vocabulary of the checkpoint"
         )
     return weights
-
-
-def _stop_on_termination() -> None:
-    """Let SIGTERM end the run in order: the log is closed and says why."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError(f"{StoppedError.SIGN} {signal.Signals(number).name}")
-
-    signal.signal(signal.SIGTERM, stop)

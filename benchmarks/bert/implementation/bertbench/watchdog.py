@@ -9,13 +9,14 @@ Silence is counted in rounds of the judge and not in seconds: where all were sto
 has been silent.
 """
 
+import itertools
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from torch.distributed.distributed_c10d import Store
 
@@ -23,6 +24,7 @@ from bertbench.errors import BertbenchError, RunError, StoppedError
 from bertbench.lastwords import FAILURE_KEY, READ_EVERY_S, LastWords, end_process, tell_launcher
 from bertbench.rendezvous import Ranks, named
 
+Batch = TypeVar("Batch")
 _BEAT_KEY = "bertbench/beat"
 _LEAST_ROUNDS = 10  # that make a silence
 _GRACE_S = 3.0
@@ -73,6 +75,16 @@ class Watchdog:
     def at(self, doing: str, step: int = 0) -> None:
         """The main thread begins something that all ranks do, for step `step` where it belongs to one."""
         self._place, self._since = Place(self._place.number + 1, doing, step), time.monotonic()
+
+    def around(self, batches: Iterator[Batch], steps_taken: int) -> Iterator[Batch]:
+        """The batches: the main thread loads samples until it has one, then trains until it asks for the next."""
+        for step in itertools.count(steps_taken + 1):
+            self.at("loading samples", step)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self.at("training", step)
+            yield batch
 
     def goes_on(self) -> None:
         """The main thread has come forward where it is."""

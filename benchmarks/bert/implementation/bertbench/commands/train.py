@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+from mlperf_logging.mllog import constants
+
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
@@ -21,9 +23,9 @@ from bertbench.machine import differences
 from bertbench.paths import data_folder, runs_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.rank import as_rank
-from bertbench.rendezvous import Ranks, launched_ranks
+from bertbench.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.results import ResultFiles, reserve
-from bertbench.resume.resumption import Resumption, find
+from bertbench.resume.resumption import Resumption, ended, find, go_on, put_back_by_launcher
 from bertbench.train import check_weights, make_sampler, open_data, open_split, train
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
@@ -50,9 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
         "--resume",
         default="never",
         metavar="auto|never|PATH",
-        help="go on with an interrupted run from its last snapshot: auto means the run of --result, or else the latest "
-        "of the system, and a new one if that was not interrupted; PATH is a log, its folder or a snapshot "
-        "(default: never)",
+        help="go on with an interrupted run from its last snapshot, or else from step 0: auto means the run of "
+        "--result, or else the latest of the system, and a new one if that was not interrupted; PATH is a log, its "
+        "folder or a snapshot (default: never)",
     )
     parser.add_argument(
         "--allow-config-change", action="store_true", help="resume although the configuration has changed"
@@ -68,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: target reached; 3: ended in order without it; 1 or 2: failed."""
+    """Exit code 0: target reached; 3: ended in order without it; 75: told to stop; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
@@ -85,10 +87,11 @@ def train_once(system: System, arguments: argparse.Namespace) -> tuple[ResultFil
     open_data(system)  # what is wrong with it is better said once than by every rank
     if system.model.checkpoint is not None:
         check_weights(system, weights_file(system.model.checkpoint))
+    if (code := _over(arguments)) is not None:
+        return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
-    resume = str(resumption.path) if resumption else "never"
-    return files, run_ranks(system, [arguments.system, *rank_options(arguments, resume)], files)
+    return files, run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
@@ -116,7 +119,19 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
             f"{files.log}: an earlier run of this name left snapshots; go on with it by --resume auto, or give another "
             "--result"
         )
+    if arguments.resume == "auto" and files.folder.exists():  # it never started, or it would go on
+        files.discard()
+        files.log.touch()
     return files
+
+
+def _over(arguments: argparse.Namespace) -> int | None:
+    """The exit code of the run that `--resume auto --result LOG` means, if that came to its own end."""
+    status = ended(arguments.result) if arguments.resume == "auto" and arguments.result else None
+    if status is None:
+        return None
+    print(f"{arguments.result}: this run has ended: {status}", file=sys.stderr)
+    return 0 if status == constants.SUCCESS else TARGET_MISSED
 
 
 def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | None:
@@ -144,7 +159,14 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """This process is one rank."""
     with as_rank(system, ranks) as world:
+        if world.leads and (log := log_left(world.store)):
+            arguments = argparse.Namespace(**{**vars(arguments), "resume": "auto", "result": log})
+        code = _over(arguments) if world.leads else None
+        if (over := world.from_first(-1 if code is None else code)) >= 0:
+            return over
         found = _resumption(system, arguments) if world.leads else None
+        if found and not put_back_by_launcher():
+            go_on(found, system)
         told = world.from_all(found.as_text() if found else "")[0]
         resumption = Resumption.from_text(told) if told else None
         if resumption:
@@ -154,6 +176,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 files.describe(system, seed)
+        if files:
+            leave_log(world.store, files.log)
         if ranks.local_rank == 0:
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)

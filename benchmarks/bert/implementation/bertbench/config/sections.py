@@ -43,6 +43,8 @@ class Launch(Section):
     """Keep each rank to its own cores: those near its GPU, or its part of the CPU's (affinity.py). Linux only."""
     walltime_minutes: Count = 60
     """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
 
 
 class Model(Section):

@@ -239,18 +239,20 @@ class System(Section):
             raise ValueError("optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch")
         return self
 
-    @model_validator(mode="after")
-    def _snapshots_are_whole(self) -> Self:
-        if self.checkpoint.every_steps is None:
-            return self
+    @property
+    def no_snapshots(self) -> str | None:
+        """Why no snapshot can be taken, and what to do; None if one can."""
         if self.communication.compression == "powersgd":
-            raise ValueError(
-                "checkpoint.every_steps: a snapshot doesn't hold the errors that communication.compression powersgd "
-                "carries from step to step; choose another compression, or set checkpoint.every_steps to null"
+            return (
+                "a snapshot doesn't hold the errors that communication.compression powersgd carries from step to step; "
+                "choose another compression"
             )
         if self.optimizer.impl == "apex":
-            raise ValueError(
-                "checkpoint.every_steps: a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl "
-                "to torch, or checkpoint.every_steps to null"
-            )
+            return "a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl to torch"
+        return None
+
+    @model_validator(mode="after")
+    def _snapshots_are_whole(self) -> Self:
+        if self.checkpoint.every_steps is not None and self.no_snapshots is not None:
+            raise ValueError(f"checkpoint.every_steps: {self.no_snapshots}, or set checkpoint.every_steps to null")
         return self

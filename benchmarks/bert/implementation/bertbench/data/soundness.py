@@ -6,7 +6,7 @@ vocabulary, places beyond the sample. It doesn't find one word put for another; 
 
 import sys
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset
 from bertbench.data.index import Index, entries_of, lengths_of, masked_of
+from bertbench.data.manifest import Manifest
 from bertbench.errors import DataError
 
 OnBadSample = Literal["fail", "skip"]
@@ -33,6 +34,11 @@ class Soundness:
         self._rank = rank
         self.skipped = 0
         """Samples that were left out so far."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, on_bad: OnBadSample = "fail", rank: int = 0) -> Self:
+        """With the vocabulary that the dataset's manifest tells."""
+        return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
 
     def ensured(self, ids: NDArray[np.int64], content: Columns) -> Columns:
         """The samples of these ids, as they were read, if they are sound.

@@ -17,6 +17,12 @@ def commands(job: Job) -> list[list[str]]:
     return [torchrun(job, str(node), "$MASTER_ADDR", launch.port or 29500) for node in range(nodes)]
 
 
+def restarts(job: Job) -> list[str]:
+    """What torchrun is told of launch.max_restarts."""
+    count = job.system.launch.max_restarts
+    return [f"--max-restarts={count}"] if count else []
+
+
 def torchrun(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
     """The line of one node. One run: torchrun is started anew for the next, so that no rank is left over."""
     return [
@@ -26,6 +32,7 @@ def torchrun(job: Job, node_rank: str, address: str, port: int, script: str | No
         f"--node-rank={node_rank}",
         f"--master-addr={address}",
         f"--master-port={port}",
+        *restarts(job),
         "--no-python",
         script or str(_SCRIPT),
         job.name_or_path,

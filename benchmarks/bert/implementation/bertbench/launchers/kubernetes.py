@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from bertbench.launchers import Job
-from bertbench.launchers.by_hand import torchrun
+from bertbench.launchers.by_hand import restarts, torchrun
 
 Kind = Literal["trainjob", "jobset"]
 
@@ -42,7 +42,7 @@ def _train_job(job: Job) -> dict[str, Any]:
             "runtimeRef": {"name": "torch-distributed"},
             "trainer": {
                 "image": _image(),
-                "command": ["torchrun", "--no-python", _IN_IMAGE, job.name_or_path, *job.options],
+                "command": ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, job.name_or_path, *job.options],
                 "env": _environment(),
                 "numNodes": job.system.hardware.number_of_nodes,
                 "numProcPerNode": launch.ranks_per_node,

@@ -19,7 +19,7 @@ def command(job: Job) -> list[str]:
         *gpus,
         *(["--exclusive"] if gpus else []),
         f"--time={job.runs * system.launch.walltime_minutes + _SPARE_MINUTES}",
-        f"--export=ALL,RUNS={job.runs},BERTBENCH_HOME={REPOSITORY}",
+        f"--export=ALL,RUNS={job.runs},RESTARTS={system.launch.max_restarts},BERTBENCH_HOME={REPOSITORY}",
         str(SCRIPT),
         job.name_or_path,
         *job.options,

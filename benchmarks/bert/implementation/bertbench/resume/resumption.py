@@ -1,6 +1,7 @@
 """What `--resume` names: the run that goes on, the snapshot it goes on from, and its files put back to that moment."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from mlperf_logging.mllog import constants
 
 from bertbench.config import System
 from bertbench.errors import CheckpointError, ConfigError
-from bertbench.events import INTERRUPTED
+from bertbench.events import INTERRUPTED, MlperfLog
 from bertbench.results import ResultFiles
 from bertbench.resume.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
 from compliance.log import CannotJudge, Event, read_events
+from compliance.run import RunFacts
 
 RESUMED = "resumed"
 """Key of the log's event that labels a run as resumed; its value counts them."""
@@ -21,8 +23,10 @@ RESUMED = "resumed"
 _FREE = ("name", "description", "source", "checkpoint")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
-    "walltime_minutes",
+    "walltime_minutes", "max_restarts",
 )  # fmt: skip
+PUT_BACK = "BERTBENCH_PUT_BACK"
+"""Variable by which `bertbench launch` tells its ranks that it has put back the files of the run that goes on."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,9 @@ class Resumption:
     def changes(self, system: System) -> list[str]:
         """What of the configuration is not as it was, one line each."""
         then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
-        return differences(
-            _compared(then, self.meta.samples // self.meta.step), _compared(now, system.global_batch_size)
-        )
+        data = then["data"]
+        batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
+        return differences(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raises ConfigError if the run would go on as another one."""
@@ -71,14 +75,14 @@ class Resumption:
 def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
     """The run that `--resume` means; None to begin a new one.
 
-    `auto` means the run of `result` or else the latest in `folder`, if that was interrupted and has a whole snapshot.
-    Raises CheckpointError if a path names none.
+    `auto` means the run of `result` or else the latest in `folder`, if that had started and was interrupted. A run
+    without a whole snapshot goes on from step 0. Raises CheckpointError if a path names no run that had started.
     """
     if resume == "never":
         return None
     if resume == "auto":
         logs = [result] if result else sorted(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name))
-        return _latest(logs[-1]) if logs and not _ended(logs[-1]) else None
+        return _latest(logs[-1]) if logs and ended(logs[-1]) is None else None
     return _named(Path(resume).absolute())
 
 
@@ -88,24 +92,84 @@ def _named(path: Path) -> Resumption:
     found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
     if found is None:
         raise CheckpointError(
-            f"--resume {path}: found no whole snapshot; give auto, a run's log or folder, or a snapshot's "
+            f"--resume {path}: found no run that had started; give auto, a run's log or folder, or a snapshot's "
             f"(result_<n>/{ResultFiles.SNAPSHOTS}/step_<k>)"
         )
     return found
 
 
 def _latest(log: Path) -> Resumption | None:
-    found = newest(ResultFiles(log).snapshots)
+    files = ResultFiles(log)
+    found = newest(files.snapshots) or _beginning(files)
     return Resumption(log, *found) if found else None
 
 
-def _ended(log: Path) -> bool:
-    """Whether a run came to its own end: the target reached, or the limit."""
+def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
+    """A run as it was when its clock started, which is a function of the seed; None if it never did."""
+    try:
+        facts = RunFacts(read_events(files.log))
+    except CannotJudge:  # not there, or empty
+        return None
+    if facts.started_ms is None:
+        return None
+    lines = files.log.read_bytes()
+    start = lines.index(_mark(constants.RUN_START))
+    try:
+        config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{files.folder}: its config.json can't be read; put it back, or begin anew with --resume never"
+        ) from error
+    nodes = config["hardware"]["number_of_nodes"]
+    return files.folder, Meta(
+        step=0,
+        samples=0,
+        seed=facts.seed,
+        saved_at="",
+        nodes=nodes,
+        ranks=nodes * config["launch"]["ranks_per_node"],
+        evaluations=(),
+        log_bytes=lines.index(b"\n", start) + 1,
+        bertbench="",
+        torch="",
+        config=config,
+    )
+
+
+def ended(log: Path) -> str | None:
+    """The status of a run that came to its own end, at the target or at the limit; None of any other."""
     try:
         stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
     except CannotJudge:  # not there, or empty: a run that never started
-        return False
-    return any(not stop.metadata.get(INTERRUPTED) for stop in stops)
+        return None
+    return next(
+        (str(stop.metadata.get(constants.STATUS)) for stop in stops if not stop.metadata.get(INTERRUPTED)), None
+    )
+
+
+def go_on(resumption: Resumption, system: System) -> None:
+    """Put the files back to the snapshot, and tell in the log that the run goes on from there.
+
+    Raises CheckpointError as `put_back` does.
+    """
+    told = put_back(resumption.files, resumption.meta)
+    with MlperfLog(resumption.log) as log:
+        log.point(
+            RESUMED,
+            told.pop("count"),
+            {
+                "step": resumption.meta.step,
+                "samples": resumption.meta.samples,
+                "ranks": system.world_size,
+                "changed": resumption.changes(system),
+                **told,
+            },
+        )
+
+
+def put_back_by_launcher() -> bool:
+    """Whether `bertbench launch` has called `go_on` for this rank: it tells of restarts that no rank lives to tell."""
+    return PUT_BACK in os.environ
 
 
 def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
@@ -127,7 +191,7 @@ def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
         with files.lost.open("ab") as file:
             file.write(lost)
         to_disk(files.lost)
-    mark = f'"key": "{RESUMED}"'.encode()
+    mark = _mark(RESUMED)
     with files.log.open("r+b") as file:
         file.seek(meta.log_bytes)
         file.writelines(line for line in lost.splitlines(keepends=True) if mark in line and line.endswith(b"\n"))
@@ -135,6 +199,10 @@ def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     _cut_metrics(files.metrics, meta.step)
     drop_unfinished(files.snapshots, meta.step)
     return {"count": 1 + sum(event.key == RESUMED for event in events), "after": _cause(events)}
+
+
+def _mark(key: str) -> bytes:
+    return f'"key": "{key}"'.encode()
 
 
 def _cause(events: list[Event]) -> str:

@@ -37,12 +37,23 @@ class Snapshots:
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._pending: tuple[int, Future[None]] | None = None
+        self._step: int | None = None  # of the snapshot that was begun last
 
     def save_if_due(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
         every = self._system.checkpoint.every_steps
-        if every is None or step % every:
-            return
+        if every is not None and step % every == 0:
+            self._save(trainer, step, evaluations, metrics)
+
+    def save_last(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+        """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
+        if self._system.no_snapshots is None and step != self._step:
+            self._save(trainer, step, evaluations, metrics)
+        self.wait()
+        self._world.barrier()  # rank 0 gives it its name
+
+    def _save(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+        self._step = step
         metrics.flush()  # the lines up to here must be there before the snapshot is
         self.wait()
         state = {**trainer.state(), **self._random_state()}

@@ -1,0 +1,182 @@
+"""Runs that lose ranks, or are told to stop, and come to the end that they would have had. The whole takes minutes."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.results import ResultFiles
+from bertbench.resume.snapshot import newest
+from compliance.judge import judge
+from compliance.log import read_events
+from tests.faults.kill import run_and_kill
+from tests.test_run import BERTBENCH, children, metrics, wait_for
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks"),
+]
+SEED = 5
+START_S = 180  # of ranks, on a machine that others use
+
+
+def lasting(steps: int, *more: str) -> list[str]:
+    """Words for a run of so many steps, whose only evaluation, at its end, reaches the target."""
+    overrides = (
+        f"schedule.max_steps={steps}", f"evaluation.interval_samples={12 * steps}", "evaluation.target=0.001",
+        "model.hidden_dropout=0.1", f"checkpoint.every_steps={steps // 60}", *more,
+    )  # fmt: skip
+    return ["--seed", str(SEED), *words(overrides)]
+
+
+def words(overrides: Sequence[str]) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def wait_for_steps(log: Path, steps: int) -> None:
+    wait_for(lambda: ResultFiles(log).metrics.exists() and len(metrics(log)) >= steps, START_S)
+
+
+def assert_as_if_undisturbed(log: Path, *command: str) -> None:
+    """The same losses and weights, bit for bit, and the same log but for the resumptions, as the command gives."""
+    straight = log.parent / "straight" / "result_0.txt"
+    straight.parent.mkdir()
+    assert subprocess.run([*BERTBENCH, "train", *command, "--result", straight], check=False).returncode == 0
+    assert without_times(log) == without_times(straight)
+    assert [row["step"] for row in metrics(log)] == list(range(1, len(metrics(straight)) + 1))
+    assert last_snapshot(log) == last_snapshot(straight)
+    told, expected = (
+        [(event.key, event.value) for event in read_events(path) if event.key not in ("cache_clear", "resumed")]
+        for path in (log, straight)
+    )
+    assert told == expected
+
+
+def without_times(log: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "step_ms"} for row in metrics(log)]
+
+
+def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
+    """Its step, and the checksums of its tensors; .metadata has an identifier of the save."""
+    found = newest(ResultFiles(log).snapshots)
+    assert found is not None
+    meta = found[1]
+    return meta.step, {name: sha256 for name, sha256 in meta.sha256.items() if name.endswith(".distcp")}
+
+
+def resumptions(log: Path) -> list[tuple[int, str]]:
+    """Which, and after what."""
+    return [(event.value, event.metadata["after"]) for event in read_events(log) if event.key == "resumed"]
+
+
+def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
+    run = [tiny_file, *lasting(3000)]
+    log = tmp_path / "result_0.txt"
+    code, made = run_and_kill(run, log, kills=20, seed=7)
+    assert code == 0
+    assert [number for number, _ in resumptions(log)] == list(range(1, 21))
+    assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
+    assert_as_if_undisturbed(log, *run)
+    verdict = judge(log, "5.0.0")
+    found = [finding.found for finding in verdict.findings if finding.rule == "resumed"]
+    assert len(found) == 20
+    assert found[-1].startswith("resumption 20, from a snapshot after")
+    assert verdict.facts is not None
+    starts = [event.time_ms for event in read_events(log) if event.key == "resumed"]
+    assert verdict.facts.time_to_train_s is not None
+    assert verdict.facts.time_to_train_s > (starts[-1] - starts[0]) / 1e3
+
+
+def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: str, tmp_path: Path) -> None:
+    run = [tiny_file, *lasting(600, "checkpoint.every_steps=null")]
+    log = tmp_path / "run" / "result_0.txt"
+    log.parent.mkdir()
+    command = [*BERTBENCH, "train", *run, "--result", str(log)]
+    launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_steps(log, 20)
+        os.kill(children(launcher.pid)[1], signal.SIGUSR1)
+        _, said = launcher.communicate(timeout=60)
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    assert launcher.returncode == 75, said
+    stopped = len(metrics(log))
+    assert stopped < 600
+    assert last_snapshot(log)[0] == stopped
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    assert stop.metadata == {"status": "aborted", "reason": "rank 1: stopped by SIGUSR1", "interrupted": True} | {
+        key: stop.metadata[key] for key in ("file", "lineno")
+    }
+
+    # a mistake of the user's ends it at once, restarts or not
+    wrong = ["--set", "model.feed_forward_size=29", "--allow-config-change", "--set", "launch.max_restarts=2"]
+    copy = tmp_path / "copy" / "result_0.txt"
+    shutil.copytree(log.parent, copy.parent)
+    done = subprocess.run(
+        [*command[:-1], str(copy), "--resume", "auto", *wrong], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "doesn't fit this run" in done.stderr
+    assert "restarts left" not in done.stderr
+
+    at_the_end = ["--set", "checkpoint.every_steps=600"]
+    done = subprocess.run([*command, "--resume", "auto", *at_the_end], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert resumptions(log) == [(1, "rank 1: stopped by SIGUSR1")]
+    assert_as_if_undisturbed(log, *run, *at_the_end)
+    # it is over: the same command once more finds nothing to do
+    before = log.read_bytes()
+    assert subprocess.run([*command, "--resume", "auto"], check=False).returncode == 0
+    assert log.read_bytes() == before
+
+
+def test_a_run_that_dies_twice_after_the_same_step_is_not_started_again(tiny_file: str, tmp_path: Path) -> None:
+    log = tmp_path / "result_0.txt"
+    diverging = ("optimizer.learning_rate=1e30", "clip.mode=none", "launch.max_restarts=9")
+    done = subprocess.run(
+        [*BERTBENCH, "train", tiny_file, *words(diverging), "--result", str(log)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "restarts left: 8" in done.stderr
+    assert "restarts left: 7" not in done.stderr
+    last = len(metrics(log))
+    assert f"as before after step {last}: not started again" in done.stderr
+    (resumed,) = [event for event in read_events(log) if event.key == "resumed"]
+    # there was no snapshot: the same log goes on from its run_start
+    assert (resumed.value, resumed.metadata["step"]) == (1, 0)
+    assert [row["step"] for row in metrics(log)] == list(range(1, last + 1))
+    keys = [event.key for event in read_events(log)]
+    assert keys.count("run_start") == keys.count("run_stop") == 1
+
+
+def test_under_torchrun_restarted_ranks_go_on_with_the_run_that_they_began(tiny_file: str, tmp_path: Path) -> None:
+    run = [tiny_file, *lasting(600)]
+    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torchrun = ["torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    ranks = ["-m", "bertbench", "train", *run]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", *torchrun, "--max-restarts=2", *ranks], env={**os.environ, "LOGDIR": str(tmp_path)}
+    )
+    try:
+        for victim, steps in ((1, 100), (0, 300)):
+            wait_for_steps(log, steps)
+            os.kill(children(launcher.pid)[victim], signal.SIGKILL)
+        assert launcher.wait(2 * START_S) == 0
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    assert [number for number, _ in resumptions(log)] == [1, 2]
+    assert [path.name for path in log.parent.glob("result_*.txt")] == ["result_0.txt"]
+    assert_as_if_undisturbed(log, *run)
