@@ -10,9 +10,9 @@ from typing import Any
 
 from bertbench.world import join
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it.
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
 _LIMIT_S = 60
 
 
@@ -25,7 +25,7 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
 
 
 def environments_of(count: int) -> list[dict[str, str]]:
-    """What torchrun would tell each of `count` ranks of this machine."""
+    """What a launcher tells each of so many ranks of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -40,9 +40,9 @@ def answers_of(
     environments: Sequence[Mapping[str, str]], function: Callable[..., Any], *arguments: Any
 ) -> list[tuple[bool, Any]]:
     """Call function(*arguments) in a process for each environment: whether it raised, and what it gave or raised."""
-    pipes = [_CONTEXT.Pipe(duplex=False) for _ in environments]
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in environments]
     processes = [
-        _CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
+        CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
         for environment, (_, sender) in zip(environments, pipes, strict=True)
     ]
     for process in processes:

@@ -18,7 +18,7 @@ def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
         if (world.rank, step) == (1, 3):
             os.kill(os.getpid(), signal.SIGUSR1)
         if preemption.stops_after(step):
-            error, word = preemption.error(step), world.failure()
+            error, word = preemption.error(step), world.words.told()
             os.kill(os.getpid(), signal.SIGTERM)  # noted
             preemption.over()
             os.kill(os.getpid(), signal.SIGTERM)  # ignored

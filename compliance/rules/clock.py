@@ -177,6 +177,12 @@ def _counted(case: Case) -> Iterator[Breach]:
             return
 
 
+def _all_samples(case: Case) -> Iterator[Breach]:
+    for event in case.facts.all("samples_skipped"):
+        step = shown(event.metadata.get("step"))
+        yield Breach(event.line, f"{shown(event.value)} left out of step {step}", "every sample of every batch")
+
+
 RULES = (
     Rule(
         "run-once", "A log holds one run: one run_start and one run_stop", _CLOCK, "error",
@@ -197,6 +203,10 @@ RULES = (
     Rule(
         "resumed-count", "Resumptions count 1, 2, 3, ...: none was taken out of the log", _CLOCK, "error",
         "hand in the log as the run wrote it", _counted,
+    ),
+    Rule(
+        "skipped", "A run trains on every sample of its batches; one that left damaged ones out says so", _CLOCK,
+        "warning", "mend the data and run again; say how many were left out where you publish it", _all_samples,
     ),
     Rule("run-order", "run_stop follows run_start", _CLOCK, "error", "look at the clock of the host", _order),
     Rule(

@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.data.loader import load_steps
+from bertbench.events import MlperfLog
 from bertbench.metrics import Metrics
 from bertbench.results import ResultFiles
 from bertbench.resume.snapshot import newest
@@ -56,7 +57,7 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
     exchange = make_exchange(system, sampler, world)
     steps = load_steps(sampler, training.map_samples(), range(taken, STEPS), world.rank, world.device, exchange)
     losses = []
-    with Metrics(files.metrics if world.leads else None, world) as metrics:
+    with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
         for step, loaded in enumerate(steps, start=taken):
             losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
             if not goes_on:

@@ -45,7 +45,7 @@ def in_one_go(world: World, system: System, log: Path) -> None:
 
 
 def without_times(log: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "step_ms"} for row in metrics(log)]
+    return [{key: value for key, value in row.items() if not key.endswith("_ms")} for row in metrics(log)]
 
 
 def weights_written(log: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ import torch
 from bertbench.data.batch import Batch, gather
 from bertbench.data.dataset import Dataset
 from bertbench.data.filler import filled
+from bertbench.data.soundness import Soundness
 from bertbench.model.bert import Bert
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
@@ -25,15 +26,18 @@ class HeldOut:
         self._batch_size = batch_size
         self._fill = fill
         self._batches: list[Batch] | None = None
+        self._soundness = Soundness.of(dataset)
 
     def accuracy(self, model: Bert, precision: PrecisionName) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
+        self._world.watchdog.at("evaluating")
         if self._batches is None:
             self._batches = self._read()
         counts = torch.zeros(3, dtype=torch.int64, device=self._world.device)  # correct, masked, samples
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for batch in self._batches:
+                self._world.watchdog.goes_on()
                 scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
                 correct = scores.masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
                 wanted = batch.masked_labels_M != IGNORED
@@ -49,5 +53,9 @@ class HeldOut:
         # Neighbours in length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(self.dataset.lengths(ids), kind="stable")]
         parts = [ids[start : start + self._batch_size] for start in range(0, len(ids), self._batch_size)]
-        batches = [gather(samples, part, self.dataset.lengths(part)) for part in parts]
-        return [(filled(batch) if self._fill else batch).to(self._world.device) for batch in batches]
+        batches = []
+        for part in parts:
+            self._world.watchdog.goes_on()
+            batch = gather(samples, part, self.dataset.lengths(part), self._soundness)
+            batches.append((filled(batch) if self._fill else batch).to(self._world.device))
+        return batches

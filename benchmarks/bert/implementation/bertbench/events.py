@@ -5,6 +5,7 @@ Key names and metadata: MLPerf Training rules and the official checker's ruleset
 """
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.config import System
 from bertbench.errors import RunError
+from bertbench.linefile import LineFile
 from bertbench.paths import REPOSITORY
 from bertbench.startup import Startup
 from bertbench.world import World
@@ -30,13 +32,31 @@ NOT_A_RESULT = "not_a_result"
 _STACK_OFFSET = 2
 
 
+class _WholeLines(logging.Handler):
+    """Logging's own handler of files would print a traceback where the disk is full, and go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = LineFile(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._file.append(f"{self.format(record)}\n")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class MlperfLog:
-    """Writes MLPerf lines to one file, each flushed at once; without a file (rank > 0) it writes nothing."""
+    """Writes MLPerf lines to one file, each at once; without a file (rank > 0) it writes nothing.
+
+    Every method raises RunError if the file can't be written.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._logger = logging.Logger(f"mlperf {path}")
         if path is not None:
-            handler = logging.FileHandler(path, encoding="utf-8")
+            handler = _WholeLines(path)
             handler.setFormatter(logging.Formatter("%(message)s"))
             self._logger.addHandler(handler)
         self._mllog = MLLogger(logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY))
@@ -209,18 +229,32 @@ class Clock:
             self._log.start(constants.RUN_START)
         self._startup.mark("waiting")
         ending: dict[str, Any] = {}
-        try:
-            yield run
-            if self._not_a_result:
-                run.aborted(f"--{self._not_a_result} takes a few steps: no result")
-        except BaseException as error:
-            ending[INTERRUPTED] = True  # first: a signal may end the next line
-            run.aborted(self._world.account_for_failure(error))
-            raise
-        finally:
+        stopping = threading.Lock()
+
+        def stop() -> None:
+            if not stopping.acquire(blocking=False):  # the watchdog or this thread: the log ends once
+                return
             self._log.point(constants.TRAIN_SAMPLES, run.samples)
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
-            ending = {constants.STATUS: run.status, "reason": run.reason, **ending}
-            self._log.end(constants.RUN_STOP, {key: value for key, value in ending.items() if value is not None})
+            told = {constants.STATUS: run.status, "reason": run.reason, **ending}
+            self._log.end(constants.RUN_STOP, {key: value for key, value in told.items() if value is not None})
+
+        def give_up(cause: str) -> None:
+            ending[INTERRUPTED] = True
+            run.aborted(cause)
+            stop()
+
+        with self._world.watchdog.closing_log(give_up):
+            try:
+                yield run
+                if self._not_a_result:
+                    run.aborted(f"--{self._not_a_result} takes a few steps: no result")
+            except BaseException as error:
+                self._world.words.begin()
+                ending[INTERRUPTED] = True  # first: a signal may end the next line
+                run.aborted(self._world.account_for_failure(error))
+                raise
+            finally:
+                stop()
         if not self._resumed:
             self._log.point(STARTUP, None, self._startup.told(self._world))

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from bertbench import loopback
 from bertbench.config import System
 from bertbench.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.events import INTERRUPTED, MlperfLog
@@ -37,10 +38,11 @@ PREEMPTED = StoppedError.exit_code
 
 
 class Ended(NamedTuple):
-    """How an attempt ended: exit code, and why, where its ranks can't have told."""
+    """How an attempt ended: exit code, why, and whether a rank has told people so."""
 
     code: int
     reason: str | None = None
+    told: bool = False
 
 
 def agent_of(system: System) -> elastic_launch:
@@ -61,7 +63,7 @@ def agent_of(system: System) -> elastic_launch:
             max_nodes=1,
             nproc_per_node=system.launch.ranks_per_node,
             run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
+            rdzv_backend=loopback.BACKEND,
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,
@@ -98,7 +100,7 @@ def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
     finally:
         close_log(files, last.reason)
     if last.reason:
-        print(f"{last.reason}; all ranks stopped", file=sys.stderr)
+        print("all ranks stopped" if last.told else f"{last.reason}; all ranks stopped", file=sys.stderr)
     return last.code
 
 
@@ -134,16 +136,13 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
             return Ended(TARGET_MISSED)
         if PREEMPTED in codes and not any(code < 0 and -code not in SIGNALS for code in codes):
             return Ended(PREEMPTED)
-        # A rank that was killed is the cause; those that lost contact with it may have been noticed first, and the
-        # agent ends the rest with SIGTERM.
-        rank, failure = min(
-            failed.failures.items(),
-            key=lambda item: (item[1].exitcode >= 0, item[1].exitcode == -signal.SIGTERM, item[1].timestamp),
-        )
+        rank, failure = min(failed.failures.items(), key=_cause_first)
         if failure.exitcode < 0:
             return Ended(RunError.exit_code, f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
         known = failure.exitcode == BertbenchError.exit_code
         code = failure.exitcode if known else RunError.exit_code
+        if _told(failure):
+            return Ended(code, failure.message, told=True)
         return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
 
 
@@ -157,6 +156,20 @@ def _last_step(metrics: Path) -> int:
     """The last step that a run has recorded; 0 before the first."""
     lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
     return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
+
+
+def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
+    """A rank that knows why, then one that was killed, which can't say so.
+
+    The others lost contact with it, and may have been noticed first; the agent ends the rest with SIGTERM.
+    """
+    failure = failed[1]
+    return not _told(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
+
+
+def _told(failure: ProcessFailure) -> bool:
+    """Whether the rank has left the cause, other than to have been stopped with the rest."""
+    return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 
 
 def check_startable(system: System) -> None:

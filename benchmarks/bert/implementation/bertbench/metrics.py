@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, time and load balance.
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times and load balance.
 
 What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
 that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step. A step
@@ -9,13 +9,30 @@ import json
 import math
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, NamedTuple, Self
 
 import torch
 
+from bertbench.data.loader import LoadedStep
 from bertbench.errors import RunError
+from bertbench.events import MlperfLog
+from bertbench.linefile import LineFile
+from bertbench.rendezvous import named
 from bertbench.trainer import StepReport
 from bertbench.world import World
+
+SKIPPED = "samples_skipped"
+"""Key of the log's event that counts the samples of a step that were left out."""
+
+
+class _TakenStep(NamedTuple):
+    step: int
+    samples: int
+    report: StepReport
+    step_ms: float
+    load_efficiency: float
+    wait_ms: float
+    skipped: int
 
 
 class Metrics:
@@ -25,54 +42,79 @@ class Metrics:
         self,
         path: Path | None,
         world: World,
+        log: MlperfLog,
         remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
     ) -> None:
         self._world = world
+        self._file = LineFile(path) if path else None
+        self._log = log
         self._remedy = remedy
-        self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
-        self._steps: list[tuple[int, int, StepReport, float, float]] = []
+        self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
 
-    def record(self, step: int, samples: int, report: StepReport, step_ms: float, load_efficiency: float) -> None:
+    def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """One step; raises RunError as `flush` does."""
-        self._steps.append((step, samples, report, step_ms, load_efficiency))
+        self._steps.append(
+            _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
+        )
         if self._world.device.type == "cpu":
             self.flush()
 
     def flush(self) -> None:
         """Write the steps recorded since the last flush; every rank must call it after the same step.
 
-        Raises RunError on all ranks if a loss is not finite.
+        Raises RunError on all ranks if a loss or a gradient is not finite, naming the ranks where the loss was not;
+        on rank 0 if the file can't be written.
         """
-        if not self._steps:
+        steps, self._steps = self._steps, []
+        if not steps:
             return
-        reports = [report for _, _, report, _, _ in self._steps]
-        summed = self._world.sum(torch.stack([torch.stack((report.loss, report.clipped)) for report in reports]))
+        reports = [step.report for step in steps]
+        on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
+        on_host = torch.tensor([[step.wait_ms, step.skipped] for step in steps])
+        summed = self._world.sum(torch.cat((on_device, on_host.to(on_device)), dim=1))
         rates, norms, scales = (
             _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
         )
-        for (step, samples, _, step_ms, load_efficiency), (loss, clipped), rate, norm, scale in zip(
-            self._steps, summed.tolist(), rates, norms, scales, strict=True
+        lines = []
+        fault = None
+        for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
+            steps, summed.tolist(), rates, norms, scales, strict=True
         ):
             line = {
-                "step": step,
-                "samples": samples,
+                "step": taken.step,
+                "samples": taken.samples,
                 "loss": _digits(loss),
                 "lr": _digits(rate),
                 "grad_norm": _digits(norm) if math.isfinite(norm) else None,
                 "clipped": round(clipped / self._world.size, 6),
-                "step_ms": round(step_ms, 3),
-                "load_efficiency": round(load_efficiency, 4),
+                "step_ms": round(taken.step_ms, 3),
+                "load_wait_ms": round(wait_ms / self._world.size, 3),
+                "load_efficiency": round(taken.load_efficiency, 4),
+                "skipped": int(skipped),
                 **({} if scale is None else {"loss_scale": scale}),
             }
-            if self._file:
-                self._file.write(json.dumps(line) + "\n")
-            if not math.isfinite(loss):
-                raise RunError(f"the loss of step {step} is {loss}; {self._remedy}")
+            lines.append(json.dumps(line) + "\n")
+            if skipped:
+                self._log.point(SKIPPED, int(skipped), {"step": taken.step})
+            if not math.isfinite(loss) or (scale is None and not math.isfinite(norm)):
+                fault = self._fault(taken, loss)
+                break
             self.last_loss = loss
         if self._file:
-            self._file.flush()
-        self._steps = []
+            self._file.append("".join(lines))
+        if fault:
+            raise RunError(fault)
+
+    def _fault(self, taken: _TakenStep, loss: float) -> str:
+        """What is wrong with a step, which all ranks find alike; each tells whether its own loss is finite."""
+        own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
+        ranks = [rank for rank, told in enumerate(own) if told]
+        where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
+        remedy = self._remedy
+        if 0 < len(ranks) < self._world.size:
+            remedy += f"; if it comes back there, look at the memory of {'that rank' if len(ranks) == 1 else 'those'}"
+        return f"the loss of step {taken.step} is {loss}{where}; {remedy}"
 
     def __enter__(self) -> Self:
         return self

@@ -47,7 +47,7 @@ class Preemption:
             if self._sum.item():
                 return True
         if self._told:
-            self._world.report_failure(self._told)  # for rank 0's log
+            self._world.words.claim(f"rank {self._world.rank}: {self._told}")  # for rank 0's log
         told = torch.full((), float(self._told is not None), device=self._world.device)
         self._sum = self._world.sum(told).to("cpu", non_blocking=True)
         if self._copied:

@@ -17,6 +17,7 @@ from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from bertbench.errors import RunError
+from bertbench.loopback import loopback_store
 
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
@@ -95,18 +96,17 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
             "set it to the first node's, the same on all ranks"
         )
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    if address in _LOOPBACK and sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: listen where nobody else can reach
-    agent_holds_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    one_machine = address in _LOOPBACK  # then listen where nobody else can reach
+    if one_machine and sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    holds_it = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    timeout = timedelta(seconds=timeout_s)
     try:
-        store = TCPStore(
-            address,
-            int(port),
-            is_master=ranks.rank == 0 and not agent_holds_it,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,  # the roll call waits, and can say for whom
-        )
-    except (RuntimeError, ValueError) as error:
+        if holds_it and one_machine:
+            store = loopback_store(int(port), timeout)
+        else:  # no waiting for workers: the roll call waits, and can say for whom
+            store = TCPStore(address, int(port), is_master=holds_it, timeout=timeout, wait_for_workers=False)
+    except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(
             f"rank {ranks.rank} of {ranks.size} could not meet the others at {address}:{port} within {timeout_s} s "

@@ -59,16 +59,14 @@ class ResultFiles:
         """
         try:
             self.folder.mkdir(exist_ok=True)
-            _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
-            _write(self.folder / "system.json", system.hardware.description())
-            _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
         except OSError as error:
-            raise RunError(
-                f"{self.folder}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
-            ) from error
+            raise _refused(self.folder, error) from error
+        _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
+        _write(self.folder / "system.json", system.hardware.description())
+        _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
 
     def describe_communication(self, communication: Communication) -> None:
-        """Write how gradients travel: the bucket table and the bytes of a step."""
+        """Write how gradients travel: the bucket table and the bytes of a step; raises RunError as `describe` does."""
         _write(self.folder / "communication.json", asdict(communication))
 
     def discard(self) -> None:
@@ -93,9 +91,7 @@ def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "res
         except FileExistsError:
             number += 1
         except OSError as error:
-            raise RunError(
-                f"{folder}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
-            ) from error
+            raise _refused(folder, error) from error
 
 
 def provenance() -> dict[str, object]:
@@ -124,4 +120,11 @@ def _git(*arguments: str) -> str | None:
 
 
 def _write(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    try:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> RunError:
+    return RunError(f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can")

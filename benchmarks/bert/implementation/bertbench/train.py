@@ -1,7 +1,9 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
 
@@ -12,9 +14,10 @@ from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
 from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.exchange import Exchange
-from bertbench.data.loader import load_steps
+from bertbench.data.loader import LoadedStep, load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
+from bertbench.data.soundness import OnBadSample, Soundness
 from bertbench.errors import ConfigError, DataError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
@@ -39,6 +42,7 @@ def train(
     files: ResultFiles | None,
     progress: RunProgress,
     resumption: Resumption | None = None,
+    on_bad_sample: OnBadSample = "fail",
     startup: Startup | None = None,
     profiler: Profiler | None = None,
     not_a_result: str | None = None,
@@ -57,39 +61,25 @@ def train(
     startup, profiler = startup or Startup(time.time()), profiler or Profiler(world, on=False)
     with (
         MlperfLog(files.log if files else None) as log,
-        Metrics(files.metrics if files else None, world) as metrics,
+        Metrics(files.metrics if files else None, world, log) as metrics,
     ):
         clock = Clock(log, world, system.init_limit_minutes, startup, resumption is not None, not_a_result)
         with clock.init():
             if resumption is None:
                 log_beginning(log, system, world, seed)
             startup.mark("caches")
-            training, held_out = open_data(system)
-            startup.mark("data")
-            trainer = Trainer(system, world, seed, startup.mark)
-            sampler = make_sampler(system, training, seed)
-            snapshots = Snapshots(system, world, seed, files)
+            built = _build(system, world, seed, files, on_bad_sample, startup)
+            trainer, snapshots = built.trainer, built.snapshots
             if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
-            exchange = make_exchange(system, sampler, world)
-            evaluator = HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches)
             communication = trainer.communication()
             if files:
                 files.describe_communication(communication)
             progress.say(communication.text())
 
-        with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run, profiler:
+        with clock.run(evaluation_samples=len(built.held_out.dataset), evaluations=evaluations) as run, profiler:
             preemption = Preemption(world)
-            batches = load_steps(
-                sampler,
-                training.map_samples(),
-                range(taken, system.max_steps),
-                world.rank,
-                world.device,
-                exchange,
-                system.fills_batches,
-                startup.mark,
-            )
+            batches = world.watchdog.around(built.load(range(taken, system.max_steps)), taken)
             for first, stop in system.blocks():
                 if stop < taken:
                     continue
@@ -100,7 +90,7 @@ def train(
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (time.perf_counter() - began)
                         startup.mark("first step")
-                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded.load_efficiency)
+                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                         profiler.step()
@@ -109,7 +99,7 @@ def train(
                             raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation():
-                    accuracy = evaluator.accuracy(trainer.model, system.precision.compute)
+                    accuracy = built.held_out.accuracy(trainer.model, system.precision.compute)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
                 if accuracy >= system.evaluation.target:
@@ -121,6 +111,46 @@ def train(
         snapshots.close()
         trainer.close()
     return run
+
+
+class _Built(NamedTuple):
+    """What a run needs beside its clock."""
+
+    trainer: Trainer
+    snapshots: Snapshots
+    held_out: HeldOut
+    load: Callable[[range], Iterator[LoadedStep]]
+    """Reads this rank's batches of so many steps: data that must not be touched before the clock runs."""
+
+
+def _build(
+    system: System, world: World, seed: int, files: ResultFiles | None, on_bad_sample: OnBadSample, startup: Startup
+) -> _Built:
+    training, held_out = open_data(system)
+    startup.mark("data")
+    trainer = Trainer(system, world, seed, startup.mark)
+    sampler = make_sampler(system, training, seed)
+    exchange = make_exchange(system, sampler, world)
+
+    def load(steps: range) -> Iterator[LoadedStep]:
+        return load_steps(
+            sampler,
+            training.map_samples(),
+            steps,
+            world.rank,
+            world.device,
+            exchange,
+            Soundness.of(training, on_bad_sample, world.rank),
+            system.fills_batches,
+            startup.mark,
+        )
+
+    return _Built(
+        trainer,
+        Snapshots(system, world, seed, files),
+        HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches),
+        load,
+    )
 
 
 def log_beginning(log: MlperfLog, system: System, world: World, seed: int) -> None:

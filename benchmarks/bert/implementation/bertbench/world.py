@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from bertbench.affinity import nearby_cores, own_cores
 from bertbench.errors import RunError, StoppedError
-from bertbench.rendezvous import Ranks, absent, launched_ranks, meet, named
+from bertbench.lastwords import LastWords
+from bertbench.rendezvous import Ranks, launched_ranks, meet, named
+from bertbench.watchdog import Limits, Watchdog
 
-_FAILURE_KEY = "bertbench/failure"
-_LEFT_KEY = "bertbench/left"
-_LAST_WORD_S = 3.0
+_LIMITS = Limits(silent_s=60, progress_s=600)
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 # How gloo, NCCL and the store say that a peer is gone or silent.
 _LOST_CONTACT = (
@@ -41,7 +40,9 @@ class World:
     device: torch.device
     store: Store
     timeout: timedelta
-    """After which a rank that hears nothing from the others gives up."""
+    """After which a collective gives up."""
+    words: LastWords
+    watchdog: Watchdog
 
     @property
     def rank(self) -> int:
@@ -87,14 +88,6 @@ class World:
         """Wait until every rank is here."""
         distributed.barrier()
 
-    def report_failure(self, text: str) -> None:
-        """Leave word for the other ranks of why this one stops; the first word stays."""
-        try:
-            if not self.store.check([_FAILURE_KEY]):
-                self.store.set(_FAILURE_KEY, f"rank {self.rank}: {text}")
-        except (RuntimeError, OSError):  # the store is gone with the process that held it
-            return
-
     def account_for_failure(self, error: BaseException) -> str:
         """Why the run stops, as well as this rank can tell; rank 0 names the ranks that have left no word.
 
@@ -103,52 +96,26 @@ class World:
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
-        try:
-            self.store.set(f"{_LEFT_KEY}/{self.rank}", "")
-            silent = self._silent_ranks() if self.leads and outside else []
-        except (RuntimeError, OSError):  # the store is gone with the process that held it
-            silent = []
-        if silent:
+        if not outside:
+            self.words.claim(f"rank {self.rank}: {cause}")
+        self.words.leave()
+        if silent := self.words.left_silently() if self.leads and outside else []:
             return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
-        return self.failure() or f"rank {self.rank}: {cause}"
-
-    def _silent_ranks(self) -> list[int]:
-        """Ranks that say nothing for some seconds; none as soon as one has said what went wrong with it."""
-        end = time.monotonic() + _LAST_WORD_S
-        while silent := absent(self.store, _LEFT_KEY, self.size):
-            told = self.failure()
-            if told and StoppedError.SIGN not in told:  # to be stopped is nobody's cause
-                return []
-            if time.monotonic() > end:
-                break
-            time.sleep(0.05)
-        return silent
-
-    def only_stopped(self) -> bool:
-        """Whether no rank has failed, but for those that were told to stop; no if the store is gone with its rank."""
-        try:
-            return not self.store.check([_FAILURE_KEY]) or StoppedError.SIGN in self.store.get(_FAILURE_KEY).decode()
-        except (RuntimeError, OSError):
-            return False
-
-    def failure(self) -> str | None:
-        """Why some rank stopped, if it could leave word."""
-        try:
-            return self.store.get(_FAILURE_KEY).decode() if self.store.check([_FAILURE_KEY]) else None
-        except (RuntimeError, OSError):  # the store is gone with the process that held it
-            return None
+        return self.words.told() or f"rank {self.rank}: {cause}"
 
 
 @contextmanager
-def join(device_kind: str, timeout_s: int, bind_cores: bool = False) -> Iterator[World]:
+def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Limits = _LIMITS) -> Iterator[World]:
     """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
 
+    A rank that stalls beyond the limits ends the processes of all ranks (watchdog.py).
     Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
     """
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     _limit_threads(ranks.local_size)
     device = _device(device_kind, ranks.local_rank)
-    store, timeout = meet(ranks, timeout_s), timedelta(seconds=timeout_s)
+    store = meet(ranks, timeout_s)
+    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
     distributed.init_process_group(
         _BACKENDS[device_kind],
         store=PrefixStore("collectives", store),
@@ -156,10 +123,18 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False) -> Iterator
         world_size=ranks.size,
         timeout=timeout,
     )
-    world = World(ranks, device, store, timeout)
+    # a connection of its own: the main thread may be waiting in the other one
+    own_store = store.clone()  # type: ignore[attr-defined]  # torch's stubs don't know it
+    words = LastWords(own_store, ranks)
+    world = World(ranks, device, store, timeout, words, Watchdog(own_store, ranks, words, limits))
+    world.barrier()
+    world.watchdog.start()
     if bind_cores:
         _bind_cores(world)
-    yield world
+    try:
+        yield world
+    finally:
+        world.watchdog.close()
     # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
     gc.collect()
     world.barrier()

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertbench.bench.samples import wikipedia_like
+from bertbench.bench.samples import VOCABULARY, wikipedia_like
 from bertbench.data.batch import gather
 from bertbench.data.columns import Columns
 from bertbench.data.dataset import Dataset, MappedSamples
 from bertbench.data.permutation import Permutation
 from bertbench.data.shards import write_split
+from bertbench.data.soundness import Soundness
 from bertbench.progress import Progress
 
 _BATCH = 48
@@ -52,10 +53,10 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
-    mapped = dataset.map_samples()
+    mapped, soundness = dataset.map_samples(), Soundness(dataset, VOCABULARY)
 
     def ours(ids: NDArray[np.int64]) -> object:
-        return gather(mapped, ids, dataset.lengths(ids))
+        return gather(mapped, ids, dataset.lengths(ids), soundness)
 
     planned = Permutation(samples, seed)(np.arange(samples))
     in_order = np.arange(samples)

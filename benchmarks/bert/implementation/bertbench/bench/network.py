@@ -60,6 +60,15 @@ def _host(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
+    become_host(rank, ends)
+    with join("cpu", _TIMEOUT_S) as world:
+        answer = function(world, *arguments)
+        if world.leads:
+            answers.put(answer)
+
+
+def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
+    """Make this process the host of one of two ranks, with a cable to the other one; `ends` are those of a pipe."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
     own = ends[rank]
@@ -79,10 +88,11 @@ def _host(
         RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
         MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=_DEVICE,
     )  # fmt: skip
-    with join("cpu", _TIMEOUT_S) as world:
-        answer = function(world, *arguments)
-        if world.leads:
-            answers.put(answer)
+
+
+def cut_cable(host: int) -> None:
+    """Pull the cable out of the host that is the process of this id; what is sent to it stays unanswered."""
+    _run(f"nsenter --net=/proc/{host}/ns/net ip link set {_DEVICE} down")
 
 
 def _run(command: str) -> None:

@@ -9,12 +9,14 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from typing import get_args
 
 from mlperf_logging.mllog import constants
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
 from bertbench.data.manifest import Manifest
+from bertbench.data.soundness import OnBadSample
 from bertbench.errors import ConfigError, RunError
 from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
 from bertbench.machine import differences
@@ -61,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
     parser.add_argument(
         "--allow-config-change", action="store_true", help="resume although the configuration has changed"
     )
+    parser.add_argument(
+        "--on-bad-sample",
+        choices=get_args(OnBadSample),
+        default="fail",
+        help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
+        "it (default: fail)",
+    )
     short = parser.add_mutually_exclusive_group()
     short.add_argument(
         "--smoke",
@@ -76,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: target reached, or a short run ended in order; 3: without the target; 75: told to stop; 1, 2: failed."""
+    """Exit code 0: target reached, or a short run is over; 3: target missed; 75: told to stop; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
@@ -167,6 +176,8 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
     going_on = [] if resume == "never" else ["--resume", resume]
     if arguments.allow_config_change:
         going_on.append("--allow-config-change")
+    if arguments.on_bad_sample != "fail":
+        going_on += ["--on-bad-sample", arguments.on_bad_sample]
     overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
     short = _short(arguments)
@@ -213,7 +224,9 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
                 progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
-            ended = train(system, world, seed, files, progress, resumption, startup, profiler, short)
+            ended = train(
+                system, world, seed, files, progress, resumption, arguments.on_bad_sample, startup, profiler, short
+            )
             progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
             progress.say(_against_guessing(system, ended.accuracy))
             if files and short == "profile":

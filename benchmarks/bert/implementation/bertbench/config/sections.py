@@ -37,7 +37,11 @@ class Launch(Section):
     clear_caches: bool = False
     """Drop the operating system's page cache before a run (needs root), as MLPerf asks of submissions."""
     timeout_s: Count = 120
-    """Seconds after which a rank that hears nothing from the others gives up."""
+    """Seconds within which all ranks must meet."""
+    stall_timeout_s: Count = 60
+    """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends."""
+    progress_timeout_s: Count = 600
+    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends."""
     bind_cores: bool = False
     """Keep each rank to its own cores: those near its GPU, or its part of the CPU's (affinity.py). Linux only."""
     walltime_minutes: Count = 60

@@ -17,6 +17,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 if TYPE_CHECKING:  # benches make batches where h5py isn't
     from bertbench.data.dataset import MappedSamples
+    from bertbench.data.soundness import Soundness
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,16 @@ class Batch:
             tensor.record_stream(stream)
 
 
-def gather(samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Batch:
-    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index."""
-    return batch_of(read(samples, ids[np.argsort(-lengths, kind="stable")]))
+def gather(
+    samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], soundness: Soundness | None = None
+) -> Batch:
+    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
+
+    With `soundness` they are checked; raises DataError as that does.
+    """
+    ordered = ids[np.argsort(-lengths, kind="stable")]
+    content = read(samples, ordered)
+    return batch_of(soundness.ensured(ordered, content) if soundness else content)
 
 
 def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:

@@ -19,7 +19,12 @@ def pack(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> Index:
     """Entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
     if lengths.size and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED):
         raise ValueError(f"the index holds 1 to {MAX_LENGTH} tokens with at most {MAX_MASKED} masked")
-    return ((masked.astype(np.uint16) << _LENGTH_BITS) | (lengths.astype(np.uint16) - 1)).astype(np.uint16)
+    return entries_of(lengths, masked).astype(np.uint16)
+
+
+def entries_of(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> NDArray[np.integer]:
+    """What `pack` gives within its limits; outside of them, numbers that are no entry of these samples."""
+    return (masked << _LENGTH_BITS) | (lengths - 1)
 
 
 def lengths_of(entries: Index) -> NDArray[np.int64]:

@@ -51,6 +51,7 @@ class DevQuestions:
         windows: list[WindowSpans] = []
         loss = torch.zeros((), device=self._world.device)
         for ids in self._batches:
+            self._world.watchdog.goes_on()
             features = [self._features[number] for number in ids]
             batch = span_batch(features).to(self._world.device)
             logits_T2 = logits_of(model, batch, self._precision, self._world.device)

@@ -8,6 +8,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.weights import load_weights
 from bertbench.config import System
+from bertbench.data.loader import LoadedStep
 from bertbench.events import Clock, MlperfLog
 from bertbench.finetune.batches import epoch_batches, share_of
 from bertbench.finetune.evaluate import DevQuestions, Evaluated
@@ -51,7 +52,10 @@ def finetune(
     with (
         MlperfLog(files.log if files else None) as log,
         Metrics(
-            files.metrics if files else None, world, "lower finetune.learning_rate or raise finetune.warmup_fraction"
+            files.metrics if files else None,
+            world,
+            log,
+            "lower finetune.learning_rate or raise finetune.warmup_fraction",
         ) as metrics,
     ):
         clock = Clock(log, world, system.init_limit_minutes, Startup(time.time()))
@@ -81,16 +85,18 @@ def finetune(
                     for ids in batches:
                         began = time.perf_counter()
                         share = share_of(training, ids, system.balance.cost, world.rank, world.size)
+                        world.watchdog.at("training", step + 1)
                         report = trainer.step(step, share)
                         step, samples = step + 1, samples + len(ids)
                         step_ms = 1e3 * (time.perf_counter() - began)
-                        metrics.record(step, samples, report, step_ms, share.load_efficiency)
+                        metrics.record(step, samples, report, step_ms, LoadedStep([], share.load_efficiency))
                         rate = 1e3 * len(ids) / step_ms
                         progress.update(
                             step, steps, f"step {step}/{steps}  {rate:,.1f} features/s  loss {metrics.last_loss:.3f}"
                         )
                     metrics.flush()
                 with run.evaluation():
+                    world.watchdog.at("evaluating")
                     evaluated = dev.evaluate(model)
                     run.measured(evaluated.scores["f1"])
                 epochs.append(Epoch(step, samples, evaluated))

@@ -22,7 +22,8 @@ RESUMED = "resumed"
 # differ, the plan says (balance/plan.py).
 _FREE = ("name", "description", "source", "checkpoint")
 _FREE_LAUNCH = (
-    "ranks_per_node", "port", "clear_caches", "timeout_s", "bind_cores", "walltime_minutes", "max_restarts",
+    "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
+    "walltime_minutes", "max_restarts",
 )  # fmt: skip
 PUT_BACK = "BERTBENCH_PUT_BACK"
 """Variable by which `bertbench launch` tells its ranks that it has put back the files of the run that goes on."""

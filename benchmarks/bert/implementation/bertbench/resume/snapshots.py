@@ -3,6 +3,8 @@
 A save copies the state to main memory, which the step loop waits for; a thread writes it while training goes on.
 """
 
+import shutil
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,9 +16,10 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from bertbench import __version__
 from bertbench.config import System
-from bertbench.errors import CheckpointError, RunError, system_reason
+from bertbench.errors import CheckpointError, system_reason
 from bertbench.metrics import Metrics
 from bertbench.results import ResultFiles
+from bertbench.resume.reading import SnapshotReader
 from bertbench.resume.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.seeding import derive
 from bertbench.trainer import Trainer
@@ -33,23 +36,17 @@ class Snapshots:
         self._files = files
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
-        self._pending: Future[None] | None = None
+        self._pending: tuple[int, Future[None]] | None = None
         self._step: int | None = None  # of the snapshot that was begun last
 
     def save_if_due(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
-        """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written.
-
-        Raises RunError if that one could not be written.
-        """
+        """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
         every = self._system.checkpoint.every_steps
         if every is not None and step % every == 0:
             self._save(trainer, step, evaluations, metrics)
 
     def save_last(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
-        """One after `step` steps whether it is due or not, unless the system can't have any; returns when it is there.
-
-        Raises RunError if it could not be written.
-        """
+        """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         self.wait()
@@ -77,20 +74,29 @@ class Snapshots:
         writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
         written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
         assert isinstance(written, Future)
-        self._pending = self._publisher.submit(self._publish, written, meta if self._files else None)
+        self._pending = step, self._publisher.submit(self._publish, written, meta if self._files else None)
 
     def wait(self) -> None:
-        """Wait until the snapshot that was begun is there; raises RunError if it could not be written."""
+        """Wait until the snapshot that was begun is there.
+
+        One that could not be written ends no run: rank 0 warns, and the one before stays what the run would go on from.
+        """
         pending, self._pending = self._pending, None
         if pending is None:
             return
+        self._world.watchdog.at("writing a snapshot")
+        step, published = pending
         try:
-            pending.result()
-        except (OSError, CheckpointException) as error:
-            raise RunError(
-                f"{self._folder}: a snapshot can't be written ({_reason(error)}); make room there, move LOGDIR, or "
-                "set checkpoint.every_steps to null"
-            ) from error
+            published.result()
+        except (OSError, CheckpointException) as error:  # all ranks find the same, or rank 0 alone while it publishes
+            if self._files:
+                shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
+                print(
+                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
+                    "the run goes on, and could be resumed from the one before only",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def load(self, trainer: Trainer, path: Path, meta: Meta) -> None:
         """Put the state of a snapshot into a new trainer; random states only where the number of ranks is the same.
@@ -99,10 +105,12 @@ class Snapshots:
         """
         random = self._random_state()
         same_ranks = meta.ranks == self._world.size
+        reader = SnapshotReader(path)
+        reader.read_metadata()  # what is no snapshot is refused here, not in the midst of a collective
         try:
             checkpoint.load(
                 {**trainer.state(), **(random if same_ranks else {})},
-                storage_reader=checkpoint.FileSystemReader(path),
+                storage_reader=reader,
                 process_group=self._group,
             )
         except CheckpointException as error:

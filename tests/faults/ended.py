@@ -1,0 +1,85 @@
+"""Ranks that are meant to end badly: processes of a function, their exit codes, and what they said."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertbench.config import System
+from bertbench.progress import RunProgress
+from bertbench.rank import as_rank
+from bertbench.rendezvous import launched_ranks
+from bertbench.results import ResultFiles
+from bertbench.train import train
+from bertbench.world import World
+from compliance.log import Event, read_events
+from tests.ranks import CONTEXT, environments_of
+
+SEED = 5
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    codes: list[int | None]
+    said: str
+    events: list[Event]
+
+    def told(self) -> str:
+        """The one message that people see, which is the log's as well."""
+        assert "Traceback" not in self.said, self.said
+        (told,) = [line for line in self.said.splitlines() if line.startswith("bertbench: ")]
+        (stop,) = [event for event in self.events if event.key == "run_stop"]
+        assert stop.metadata["status"] == "aborted"
+        assert f"bertbench: {stop.metadata['reason']}" == told
+        return told.removeprefix("bertbench: ")
+
+
+def trained(
+    count: int, limit_s: float, folder: Path, system: System, damage: Callable[[World], None], **options: Any
+) -> Ended:
+    """Train on `count` ranks, after `damage(world)` was called on each, and wait until all have ended."""
+    log, said = folder / "result_0.txt", folder / "said"
+    environments = environments_of(count)
+    processes = [
+        CONTEXT.Process(target=as_launched, args=(environments[rank], said, system, log, damage, options))
+        for rank in range(count)
+    ]
+    for process in processes:
+        process.start()
+    return ended(processes, limit_s, said, log)
+
+
+def ended(processes: Sequence[BaseProcess], limit_s: float, said: Path, log: Path) -> Ended:
+    """Wait until all processes have ended, or kill them."""
+    end = time.monotonic() + limit_s
+    for process in processes:
+        process.join(max(0.0, end - time.monotonic()))
+        process.kill()
+        process.join()
+    return Ended([process.exitcode for process in processes], said.read_text(), read_events(log))
+
+
+def as_launched(
+    environment: Mapping[str, str],
+    said: Path,
+    system: System,
+    log: Path,
+    damage: Callable[[World], None],
+    options: dict[str, Any],
+) -> None:
+    """Be the rank that the environment says, and say everything into a file."""
+    os.environ.update(environment)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
+    ranks = launched_ranks(os.environ)
+    assert ranks is not None
+    with as_rank(system, ranks) as world:
+        files = ResultFiles(log) if world.leads else None
+        if files:
+            files.folder.mkdir(exist_ok=True)
+        world.barrier()
+        damage(world)
+        train(system, world, SEED, files, RunProgress(system, enabled=False), **options)

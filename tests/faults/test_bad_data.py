@@ -1,0 +1,179 @@
+"""A shard that is damaged after `data verify` has passed, and numbers that stop being numbers, in real runs."""
+
+import math
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from bertbench.config import System
+from bertbench.data.columns import Columns
+from bertbench.data.dataset import Dataset
+from bertbench.data.shards import write_split
+from bertbench.data.soundness import Soundness
+from bertbench.errors import DataError
+from bertbench.model.loss import IGNORED
+from bertbench.train import make_sampler, open_data
+from bertbench.trainer import Trainer
+from bertbench.world import World
+from compliance.judge import judge
+from tests.faults.ended import SEED, trained
+from tests.test_run import metrics
+from tests.tiny import Sample, columns_of
+
+BOUND_S = 120
+# vocabulary of 9; lengths 4, 3, 5
+SAMPLES = [
+    Sample([1, 5, 6, 2], [0, 0, 0, 0], [1], [7], 0),
+    Sample([1, 7, 2], [0, 0, 1], [1, 2], [3, 4], 1),
+    Sample([1, 8, 4, 3, 2], [0, 0, 1, 1, 1], [3], [8], 1),
+]
+
+
+@pytest.fixture
+def soundness(tmp_path: Path) -> Callable[[str], Soundness]:
+    def of(on_bad: str) -> Soundness:
+        shutil.rmtree(tmp_path / "train", ignore_errors=True)
+        split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
+        entries = np.load(tmp_path / "train" / "index.npy")
+        return Soundness(Dataset(tmp_path, "train", split, entries), 9, on_bad)  # type: ignore[arg-type]
+
+    return of
+
+
+DAMAGE = [
+    ("input_ids", 4, "a token id outside 0 to 8"), ("segment_ids", 2, "a segment id other than"),
+    ("masked_lm_positions", 3, "a masked position beyond"), ("masked_lm_ids", 9, "a label outside 0 to 8"),
+    ("input_ids", -1, "a token id outside"), ("masked_lm_positions", -1, "a masked position beyond"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value", "told"), DAMAGE)
+def test_a_damaged_sample_is_named_with_its_shard(
+    soundness: Callable[[str], Soundness], field: str, value: int, told: str
+) -> None:
+    value = 9 if field == "input_ids" and value > 0 else value
+    damaged = columns_of(SAMPLES)
+    places = {"input_ids": 4 + 1, "segment_ids": 4 + 1, "masked_lm_positions": 1, "masked_lm_ids": 1}
+    getattr(damaged, field)[places[field]] = value
+    with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {told}"):
+        soundness("fail").ensured(np.arange(3), damaged)
+
+
+def test_a_sample_of_another_size_than_the_index_promises_is_found(soundness: Callable[[str], Soundness]) -> None:
+    with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found 4 tokens, 1 masked, where .* promises 5, 1"):
+        soundness("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
+
+
+def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
+    soundness: Callable[[str], Soundness], capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = columns_of(SAMPLES)
+    damaged.input_ids[4 + 1] = 99
+    lenient = soundness("skip")
+    left: Columns = lenient.ensured(np.arange(3), damaged)
+    assert left.lengths.tolist() == [4, 3, 5]
+    assert left.masked.tolist() == [1, 2, 1]
+    assert left.input_ids.tolist() == [1, 5, 6, 2, 0, 0, 0, 1, 8, 4, 3, 2]
+    assert left.masked_lm_ids.tolist() == [7, IGNORED, IGNORED, 8]
+    assert left.next_sentence_labels.tolist() == [0, IGNORED, 1]
+    assert lenient.skipped == 1
+    assert "sample 1: found a token id outside 0 to 8; left out" in capsys.readouterr().err
+
+
+@pytest.fixture
+def damaged(tiny: Callable[..., System], tiny_folder: Path, tmp_path: Path) -> tuple[System, Path, int]:
+    """A run of 6 steps over a copy of the tiny dataset, the shard of a sample of step 5, and its number there."""
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "data"))
+    system = tiny(f"data.path={folder}")
+    training, _ = open_data(system)
+    sample = int(make_sampler(system, training, SEED).planner.plan(4).dealt.ids_S[0])
+    for shard in training.split.shards:
+        if sample < shard.samples:
+            return system, folder / "train" / shard.name, sample
+        sample -= shard.samples
+    raise AssertionError
+
+
+def flip(path: Path, sample: int, world: World) -> None:
+    """A token that no vocabulary has, written into the file after its checks; its size and time stay plausible."""
+    if world.leads:
+        with h5py.File(path, "r+") as file:
+            file["input_ids"][file["offsets"][sample]] = 31_000
+    world.barrier()
+
+
+@pytest.mark.faults
+def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_by_one_message(
+    damaged: tuple[System, Path, int], tmp_path: Path
+) -> None:
+    system, path, sample = damaged
+    ended = trained(2, BOUND_S, tmp_path, system, partial(flip, path, sample))
+    assert all(code not in (0, None) for code in ended.codes)
+    told = ended.told()
+    assert f"{path}: sample {sample}: found a token id outside 0 to 88" in told
+    assert told.startswith(("rank 0: ", "rank 1: "))
+
+
+@pytest.mark.faults
+def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
+    damaged: tuple[System, Path, int], tmp_path: Path
+) -> None:
+    system, path, sample = damaged
+    ended = trained(2, BOUND_S, tmp_path, system, partial(flip, path, sample), on_bad_sample="skip")
+    assert ended.codes == [0, 0], ended.said
+    log = tmp_path / "result_0.txt"
+    assert [row["skipped"] for row in metrics(log)] == [0, 0, 0, 0, 1, 0]
+    (event,) = [event for event in ended.events if event.key == "samples_skipped"]
+    assert (event.value, event.metadata["step"]) == (1, 5)
+    found = [(finding.severity, finding.line) for finding in judge(log, "5.0.0").findings if finding.rule == "skipped"]
+    assert found == [("warning", event.line)]
+
+
+def poison_weights(step: int, world: World) -> None:
+    """On rank 1, one weight is no number from a step on."""
+    if world.rank == 1:
+        taken = Trainer.step
+
+        def poisoned(self: Trainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+            if number == step:
+                with torch.no_grad():
+                    self.model.pooler.weight[0, 0] = math.nan
+            return taken(self, number, parts)
+
+        Trainer.step = poisoned  # type: ignore[method-assign,assignment]
+
+
+def poison_gradient(step: int, world: World) -> None:
+    """On rank 1, one gradient is no number in a step; the loss of that step is one."""
+    if world.rank == 1:
+        taken = Trainer.step
+
+        def poisoned(self: Trainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+            if number == step:
+                self.model.pooler.weight.register_hook(lambda gradient: gradient * math.nan)
+            return taken(self, number, parts)
+
+        Trainer.step = poisoned  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("poison", "expected"),
+    [
+        (poison_weights, "the loss of step 4 is nan on rank 1 of 2; "),
+        (poison_gradient, "but its gradient is not finite"),
+    ],
+)
+def test_a_number_that_is_none_on_one_rank_stops_all_at_that_step(
+    tiny: Callable[..., System], tmp_path: Path, poison: Callable[[int, World], None], expected: str
+) -> None:
+    ended = trained(2, BOUND_S, tmp_path, tiny(), partial(poison, 3))
+    assert ended.codes == [1, 1]
+    assert expected in ended.told()
+    assert [row["step"] for row in metrics(tmp_path / "result_0.txt")] == [1, 2, 3, 4]

@@ -1,0 +1,92 @@
+"""A disk that fills up while a run writes to it: a real file system of 4 MB, which needs root."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertbench.errors import RunError
+from bertbench.linefile import LineFile
+from bertbench.results import ResultFiles
+from bertbench.resume.resumption import find, put_back
+from bertbench.resume.snapshot import newest
+from compliance.log import read_events
+from tests.test_run import BERTBENCH, metrics, wait_for
+
+BOUND_S = 120
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting a small file system needs root: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk: Path, name: str, leave: int) -> None:
+    """Leave so many bytes free."""
+    free = os.statvfs(disk)
+    with (disk / name).open("wb") as file:
+        file.write(bytes(max(0, free.f_bavail * free.f_bsize - leave)))
+
+
+def test_a_line_that_does_not_fit_is_one_error() -> None:
+    with pytest.raises(RunError, match="/dev/full: cannot be written \\(No space left on device\\)"):
+        LineFile(Path("/dev/full")).append("whole\n")
+
+
+@pytest.mark.faults
+def test_a_line_that_fits_in_part_is_not_there_at_all(disk: Path) -> None:
+    file = LineFile(disk / "lines")
+    file.append("first\n")
+    fill(disk, "filler", leave=0)
+    with pytest.raises(RunError, match="No space left on device"):
+        file.append("x" * 5000 + "\n")  # the rest of the first page is free
+    assert (disk / "lines").read_text() == "first\n"
+
+
+@pytest.mark.faults
+def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_message(
+    tiny_file: str, disk: Path, tmp_path: Path
+) -> None:
+    words = ["--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=600000",
+             "--set", "checkpoint.every_steps=10"]  # fmt: skip
+    said = tmp_path / "said"
+    with said.open("w") as stderr:
+        launcher = subprocess.Popen(
+            [*BERTBENCH, "train", tiny_file, *words], env={**os.environ, "LOGDIR": str(disk)}, stderr=stderr
+        )
+    log = disk / "tiny" / "bert" / "result_0.txt"
+    files = ResultFiles(log)
+    try:
+        wait_for((files.snapshots / "step_20").exists, limit_s=BOUND_S)
+        fill(disk, "filler", leave=24_000)  # lines fit, a snapshot doesn't
+        launcher.wait(BOUND_S)
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+    assert launcher.returncode == 1
+    text = said.read_text()
+    assert "Traceback" not in text, text
+    assert "can't be written (rank " in text
+    assert "the run goes on, and could be resumed from the one before only" in text
+    (told,) = [line for line in text.splitlines() if line.startswith("bertbench: ")]
+    assert told.startswith("bertbench: rank 0: ")
+    assert "cannot be written (No space left on device); make room there" in told
+    (disk / "filler").unlink()
+    found = find("auto", None, log.parent)
+    kept = newest(files.snapshots)
+    assert found is not None
+    assert kept is not None
+    assert found.meta.step == kept[1].step
+    put_back(files, found.meta)  # log and metrics are whole up to there
+    assert [row["step"] for row in metrics(log)] == list(range(1, found.meta.step + 1))
+    assert read_events(log)

@@ -1,0 +1,48 @@
+"""Two hosts in network namespaces of their own, and the cable between them taken away while they train."""
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from bertbench.bench import network
+from bertbench.config import System
+from bertbench.world import World
+from tests.faults.ended import as_launched, ended
+from tests.ranks import CONTEXT
+from tests.test_run import metrics, wait_for
+
+SILENT_S = 4
+BOUND_S = SILENT_S + 60  # the rest is for a machine that others use
+
+
+def on_its_host(rank: int, ends: tuple[Connection, Connection], folder: Path, system: System, log: Path) -> None:
+    network.become_host(rank, ends)
+    as_launched({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, folder / f"said_{rank}", system, log, unharmed, {})
+
+
+def unharmed(world: World) -> None:
+    pass
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(bool(network.obstacle()), reason=str(network.obstacle()))
+def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Callable[..., System], tmp_path: Path) -> None:
+    system = tiny("schedule.max_steps=100000", "evaluation.interval_samples=600000",
+                  f"launch.stall_timeout_s={SILENT_S}")  # fmt: skip
+    log, ends = tmp_path / "result_0.txt", CONTEXT.Pipe()
+    processes = [CONTEXT.Process(target=on_its_host, args=(rank, ends, tmp_path, system, log)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 5, limit_s=180)
+    assert processes[1].pid is not None
+    network.cut_cable(processes[1].pid)
+    on_first = ended(processes, BOUND_S, tmp_path / "said_0", log)
+    assert on_first.codes == [1, 1]
+    told = on_first.told()
+    assert told.startswith("rank 1 of 2 on ")
+    assert f"no sign of life for {SILENT_S} s; stopped, or lost with its node or network" in told
+    on_second = [line for line in (tmp_path / "said_1").read_text().splitlines() if line.startswith("bertbench: ")]
+    assert len(on_second) == 1
+    assert f"rank 0 of 2: no sign of life of it and its store for {SILENT_S} s" in on_second[0]

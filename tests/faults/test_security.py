@@ -1,0 +1,146 @@
+"""What is read is never run, what listens is out of others' reach, and what is written tells no secrets."""
+
+import ast
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+
+import bertbench
+import compliance
+from bertbench.errors import CheckpointError
+from bertbench.resume.reading import SnapshotReader
+from tests.test_run import BERTBENCH, children, metrics, wait_for
+
+FORBIDDEN = {
+    "eval", "exec", "compile", "__import__", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.load",
+    "marshal.loads", "shelve.open", "yaml.load", "yaml.full_load", "yaml.unsafe_load", "joblib.load",
+}  # fmt: skip
+
+
+def doubtful_calls(source: str) -> Iterator[str]:
+    """Calls that could run what they read."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name, words = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if (
+            name in FORBIDDEN
+            or name.endswith("Unpickler")
+            or (name == "torch.load" and words.get("weights_only") != "True")
+            or words.get("allow_pickle", "False") != "False"
+            or words.get("shell", "False") != "False"
+        ):
+            yield ast.unparse(node)
+
+
+def test_nothing_of_ours_runs_what_it_reads() -> None:
+    folders = [Path(package.__file__ or "").parent for package in (bertbench, compliance)]
+    sources = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    assert len(sources) > 200
+    found = {path: list(doubtful_calls(path.read_text())) for path in sources}
+    # the judge runs the rules of mlperf-logging, which is installed beside it, and reads them as plain text
+    of_the_checker = {"yaml.load(stream, Loader=loader)", "compile(source, '<rule>', mode)"}
+    assert set(found.pop(folders[1] / "official.py")) == of_the_checker
+    assert not {path: calls for path, calls in found.items() if calls}
+    for bad in ("eval(x)", "torch.load(f)", "np.load(f, allow_pickle=True)", "run(c, shell=True)", "yaml.load(f)"):
+        assert list(doubtful_calls(bad)) == [bad]
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    checkpoint.save({"weight": torch.arange(7.0)}, checkpoint_id=tmp_path / "step_1", no_dist=True)
+    return tmp_path / "step_1"
+
+
+def test_a_snapshot_of_tensors_is_read(snapshot: Path) -> None:
+    state = {"weight": torch.zeros(7)}
+    checkpoint.load(state, storage_reader=SnapshotReader(snapshot), no_dist=True)
+    assert state["weight"].tolist() == list(range(7))
+
+
+class RunsCode:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_snapshot_that_would_run_code_is_refused_before_it_does(snapshot: Path, tmp_path: Path) -> None:
+    mark, path = tmp_path / "it ran", snapshot / ".metadata"
+    path.write_bytes(pickle.dumps(RunsCode(mark)))
+    with pytest.raises(CheckpointError, match=r"asks for posix\.mkdir"):
+        SnapshotReader(snapshot).read_metadata()
+    assert not mark.exists()
+    pickle.loads(path.read_bytes())  # as torch's own reader would
+    assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        (Metadata({"weight": BytesStorageMetadata()}, storage_data={}), "asks for .*BytesStorageMetadata"),
+        (Metadata({}, storage_data=None), "is no metadata"),
+        (SimpleNamespace(), "asks for types.SimpleNamespace"),
+    ],
+)  # torch unpickles bytes without limits
+def test_a_snapshot_of_anything_but_tensors_is_refused(snapshot: Path, metadata: object, found: str) -> None:
+    (snapshot / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match=found):
+        SnapshotReader(snapshot).read_metadata()
+
+
+def test_a_snapshot_that_names_a_file_elsewhere_is_refused(snapshot: Path) -> None:
+    metadata = SnapshotReader(snapshot).read_metadata()
+    for info in metadata.storage_data.values():
+        info.relative_path = "../elsewhere"
+    (snapshot / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match="names a file outside"):
+        SnapshotReader(snapshot).read_metadata()
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses, in hexadecimal, that a process listens on."""
+    owned = {str(handle.readlink()) for handle in Path(f"/proc/{pid}/fd").iterdir() if handle.is_symlink()}
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in owned}
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_run_on_one_machine_listens_on_loopback_only_and_writes_no_secret(tiny_file: str, tmp_path: Path) -> None:
+    secret = "hunter2-hunter2"
+    words = ["--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=36",
+             "--set", "checkpoint.every_steps=5"]  # fmt: skip
+    env = {**os.environ, "LOGDIR": str(tmp_path / "runs"), "SECRET_TOKEN": secret, "WANDB_API_KEY": secret}
+    with (tmp_path / "said").open("w") as said:
+        launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *words], env=env, stderr=said, stdout=said)
+    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    try:
+        wait_for((log.with_suffix("") / "snapshots" / "step_10").exists, limit_s=180)
+        ranks = children(launcher.pid)
+        found = [listening(pid) for pid in (launcher.pid, *ranks.values())]
+        os.kill(ranks[1], signal.SIGKILL)
+        launcher.wait(60)
+    finally:
+        launcher.kill()
+    assert len(found) == 3
+    assert set.union(*found) == {"0100007F"}, "127.0.0.1"
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {log, log.with_suffix("") / "config.json", tmp_path / "said"} <= set(written)
+    assert not [path for path in written if secret.encode() in path.read_bytes()]
+    assert metrics(log)

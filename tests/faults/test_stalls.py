@@ -1,0 +1,108 @@
+"""A rank that is stopped, stuck, or starved ends the run within the bound, with one message that names it."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bertbench.config import System
+from bertbench.data.columns import Columns
+from bertbench.data.soundness import Soundness
+from bertbench.world import World
+from compliance.log import read_events
+from tests.faults.ended import Ended, trained
+from tests.test_run import BERTBENCH, children, metrics, wait_for
+
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")]
+
+SILENT_S = 4
+ENDLESS = ("schedule.max_steps=100000", "evaluation.interval_samples=600000", f"launch.stall_timeout_s={SILENT_S}")
+# the launcher gives a stopped process 30 s before it kills it; the rest is for a machine that others use
+BOUND_S = SILENT_S + 30 + 30
+
+
+def run_with(tiny_file: str, folder: Path, hit: Callable[[dict[int, int]], None]) -> Ended:
+    """Start an endless run of two ranks, and after a few steps do something to its processes."""
+    words = [word for setting in ENDLESS for word in ("--set", setting)]
+    env = {**os.environ, "LOGDIR": str(folder)}
+    launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *words], env=env, stderr=subprocess.PIPE, text=True)
+    log = folder / "tiny" / "bert" / "result_0.txt"
+    try:
+        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 5, limit_s=180)
+        hit(children(launcher.pid))
+        _, said = launcher.communicate(timeout=BOUND_S)
+    finally:
+        launcher.kill()
+    return Ended([launcher.returncode], said, read_events(log))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_ends_the_run_and_is_named_once(tiny_file: str, tmp_path: Path, victim: int) -> None:
+    ended = run_with(tiny_file, tmp_path, lambda ranks: os.kill(ranks[victim], signal.SIGSTOP))
+    assert ended.codes == [1]
+    told = ended.told()
+    assert f"rank {victim} of 2 on " in told
+    assert f"no sign of life for {SILENT_S} s" in told
+
+
+def test_a_run_that_is_stopped_as_a_whole_goes_on_afterwards(tiny_file: str, tmp_path: Path) -> None:
+    def suspend_and_end(ranks: dict[int, int]) -> None:
+        for signal_sent in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in ranks.values():
+                os.kill(pid, signal_sent)
+            time.sleep(2 * SILENT_S)
+        os.kill(ranks[1], signal.SIGKILL)
+
+    assert "no sign of life" not in run_with(tiny_file, tmp_path, suspend_and_end).said
+
+
+def samples_never_come(world: World) -> None:
+    """On rank 1, from step 4 on."""
+    if world.rank == 1:
+        ensured, calls = Soundness.ensured, itertools.count(1)
+
+        def slowly(self: Soundness, ids: NDArray[np.int64], content: Columns) -> Columns:
+            if next(calls) == 4:
+                time.sleep(3600)
+            return ensured(self, ids, content)
+
+        Soundness.ensured = slowly  # type: ignore[method-assign]
+
+
+def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[..., System], tmp_path: Path) -> None:
+    ended = trained(2, BOUND_S, tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), samples_never_come)
+    assert ended.codes == [1, 1]
+    told = ended.told()
+    assert "rank 1 of 2 on " in told
+    assert "while loading samples (step 4): no progress for 3 s" in told
+
+
+def a_slow_disk(world: World) -> None:
+    """Rank 1 takes 1.5 s to read what a step needs."""
+    if world.rank == 1:
+        ensured = Soundness.ensured
+
+        def slowly(self: Soundness, ids: NDArray[np.int64], content: Columns) -> Columns:
+            time.sleep(1.5)
+            return ensured(self, ids, content)
+
+        Soundness.ensured = slowly  # type: ignore[method-assign]
+
+
+def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(
+    tiny: Callable[..., System], tmp_path: Path
+) -> None:
+    ended = trained(2, BOUND_S, tmp_path, tiny("schedule.max_steps=4"), a_slow_disk)
+    assert ended.codes == [0, 0], ended.said
+    (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute
+    assert warning.startswith("warning: rank 1: step 1 waited 1.")
+    waits = [row["load_wait_ms"] for row in metrics(tmp_path / "result_0.txt")]
+    assert min(waits[:3]) > 500  # the mean of both ranks
