@@ -159,7 +159,8 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
 ) -> None:
     files, _ = interrupted
     begun = mlperf_line("seed") + mlperf_line("run_start")
-    files.log.write_text(begun + mlperf_line("block_start") + mlperf_line("run_stop", reason="rank 1: stopped"))
+    stop = mlperf_line("run_stop", reason="rank 1: stopped", interrupted=True)
+    files.log.write_text(begun + mlperf_line("block_start") + stop)
     shutil.rmtree(files.snapshots)
     files.describe(tiny(), SEED)
     found = find("auto", None, files.log.parent)

@@ -92,6 +92,9 @@ def running(folder: Path) -> Iterator[Cluster]:
         _wait_for(lambda: _idle_nodes(cluster) == NODES, "idle nodes")
         yield cluster
     finally:
+        # what a failed test has left running
+        cancel = ["scancel", "--full", "--signal=KILL", "--user=root"]
+        subprocess.run(cancel, env={**os.environ, **cluster.environment}, timeout=30, check=False)
         for process in reversed(processes):
             process.send_signal(signal.SIGTERM)
         for process in processes:
