@@ -112,7 +112,7 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     assert any(reason in line for line in lines[lines.index(stop) :])
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "it never happened"

@@ -161,13 +161,15 @@ def _contiguous(case: Case) -> Iterator[Breach]:
 
 
 def _in_one_go(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("resumed"):
-        samples = number(event.metadata.get("samples"))
-        where = "" if samples is None else f", from a snapshot after {samples:,.0f} samples"
-        cause = shown(event.metadata.get("after"))
-        yield Breach(
-            event.line, f"resumption {shown(event.value)}{where}; what had ended it: {cause}", "no interruption"
-        )
+    resumptions = case.facts.all("resumed")
+    if not resumptions:
+        return
+    last = resumptions[-1]
+    times = "once" if len(resumptions) == 1 else f"{len(resumptions)} times, the last"
+    samples = number(last.metadata.get("samples"))
+    where = "" if samples is None else f" from a snapshot after {samples:,.0f} samples"
+    cause = shown(last.metadata.get("after"))
+    yield Breach(last.line, f"resumed {times}{where}; what had ended it: {cause}", "no interruption")
 
 
 def _counted(case: Case) -> Iterator[Breach]:
