@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from bertbench.bench.shapes import SHAPES
-
-_STEP = ("--sizes", ",".join(SHAPES))
+_STEP = ("--device", "cuda", "--sizes", "base,large")
 
 
 def main(step_options: list[str]) -> int:
@@ -26,7 +24,7 @@ def main(step_options: list[str]) -> int:
     if missing:
         print(f"gpu_check: found no {' and no '.join(missing)}; install them, or set PYTHON", file=sys.stderr)
         return 2
-    tests, step = _tests(), _bench("step", *(step_options or _STEP))
+    tests, step = _tests(), _bench("step", *_STEP, *step_options)
     several = torch.cuda.device_count() > 1
     answer = {
         "machine": {
