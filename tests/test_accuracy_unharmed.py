@@ -1,6 +1,7 @@
-"""Every optimisation that runs on a CPU, against none: padded attention, all tokens through the last layer, one by one.
+"""Every optimisation that runs on a CPU, against none of them.
 
-Dropout is off: with other shapes it would draw other masks.
+None: padded attention, all tokens through the last layer, an optimizer in plain operations, nothing compiled.
+Dropout is off, since other shapes draw other masks.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
 from bertbench.data.loader import load_steps
 from bertbench.model.sequences import Sequences
-from bertbench.optim import build
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.foreach import foreach_step
 from bertbench.train import make_sampler, open_data
 from bertbench.trainer import Trainer
 from bertbench.world import World
@@ -50,8 +52,6 @@ def both(world: World, system: System, steps: int) -> tuple[list[float], list[fl
 
 def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
     """Losses of the first steps, with everything or with nothing."""
-    if optimised and system.compute.compile:
-        build._FUSED_FROM = 0
     training, _ = open_data(system)
     trainer = Trainer(system, world, 11)
     if not optimised:
@@ -64,7 +64,9 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
 
 
 def slow_down(trainer: Trainer) -> None:
-    """Undo what the model saves."""
+    """Undo what model and optimizer save."""
+    assert isinstance(trainer.optimizer, MultiTensorAdam)
+    trainer.optimizer._matrix_step = foreach_step
     for layer in trainer.model.layers:
         layer.attention = padded_attention
     last = trainer.model.layers[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -77,12 +78,13 @@ class RunProgress(Progress):
         if self._began is None:  # the first step's end: start-up is no step
             self._began, self._first_step = time.monotonic(), step
             return
+        told = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
         per_step = (time.monotonic() - self._began) / (step - self._first_step)
         self.update(
             step,
             self._system.max_steps,
             f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
-            f"loss {loss:.3f}  accuracy {self._accuracy}  "
+            f"{told}accuracy {self._accuracy}  "
             f"next evaluation in {per_step * (next_evaluation - step):.0f} s",
         )
 
