@@ -25,7 +25,7 @@ from tests.ranks import run_ranks
 DEMO_SIZES = (
     "model.hidden_size=128", "model.attention_heads=8", "model.feed_forward_size=256", "model.max_positions=32",
     "optimizer.learning_rate=0.003", "optimizer.beta2=0.98", "optimizer.epsilon=1e-8", "schedule.warmup_steps=100",
-    "data.global_batch_size=128", "schedule.max_steps=3000",
+    "data.global_batch_size=32", "schedule.max_steps=3000",
 )  # fmt: skip
 
 
