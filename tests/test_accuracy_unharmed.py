@@ -25,7 +25,7 @@ from tests.ranks import run_ranks
 DEMO_SIZES = (
     "model.hidden_size=128", "model.attention_heads=8", "model.feed_forward_size=256", "model.max_positions=32",
     "optimizer.learning_rate=0.003", "optimizer.beta2=0.98", "optimizer.epsilon=1e-8", "schedule.warmup_steps=100",
-    "data.global_batch_size=128", "schedule.max_steps=3000",
+    "data.global_batch_size=32", "schedule.max_steps=3000",
 )  # fmt: skip
 
 
@@ -42,8 +42,11 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
     compiled = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "compute.compile=default")
     optimised = on_ranks(1, losses, compiled, True, 200)
     plain = on_ranks(1, losses, system, False, 200)
-    assert plain[-1] < 0.7 * plain[0]
-    assert optimised == pytest.approx(plain, abs=2e-3)
+    assert plain[-1] < 0.2 * plain[0]
+    # Training multiplies a difference by 30 or so in 20 steps. Seen: none before step 100 that fp32 would show, 5e-5 at
+    # step 140, 2e-3 at 180, 0.05 at 200, where the loss has fallen from 5.3 to 0.56.
+    assert optimised[:150] == pytest.approx(plain[:150], abs=1e-3)
+    assert optimised == pytest.approx(plain, abs=0.15)
 
 
 def both(world: World, system: System, steps: int) -> tuple[list[float], list[float]]:
