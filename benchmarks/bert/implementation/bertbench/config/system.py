@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
+from bertbench.config.parallel import Parallel, misfit
 from bertbench.config.section import Section
 from bertbench.config.sections import (
     Checkpoint,
@@ -24,6 +25,7 @@ from bertbench.config.sections import (
     Schedule,
 )
 from bertbench.optim.schedule import Schedule as LearningRate
+from bertbench.parallel.layout import Layout
 
 
 def mlperf_evaluation_interval(global_batch_size: int) -> int:
@@ -58,6 +60,7 @@ class System(Section):
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
+    parallel: Parallel = Parallel()
 
     @property
     def world_size(self) -> int:
@@ -67,12 +70,24 @@ class System(Section):
     @property
     def global_batch_size(self) -> int:
         """Samples of one optimizer step over all ranks."""
-        return self.data.global_batch_size or (self.data.local_batch or 0) * self.world_size
+        return self.data.global_batch_size or (self.data.local_batch or 0) * self.layout.data
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks share the model and the data."""
+        parallel = self.parallel
+        data = self.world_size // (parallel.tensor * parallel.pipeline)
+        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages)
 
     @property
     def local_batch(self) -> int:
-        """Samples of one optimizer step on one rank."""
-        return self.global_batch_size // self.world_size
+        """Samples of one optimizer step on one data-parallel rank: without `parallel`, on one rank."""
+        return self.global_batch_size // self.layout.data
+
+    @property
+    def parts(self) -> int:
+        """Forward and backward passes of one optimizer step on one rank."""
+        return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
     def balance(self) -> Balance:
@@ -136,12 +151,15 @@ class System(Section):
     def _batches_divide(self) -> Self:
         if (self.data.global_batch_size is None) == (self.data.local_batch is None):
             raise ValueError("data: give exactly one of global_batch_size and local_batch")
-        ranks, batch = self.world_size, self.global_batch_size
+        if problem := misfit(self):
+            raise ValueError(problem)
+        ranks, batch = self.layout.data, self.global_batch_size
         if batch % ranks:
             below, above = batch - batch % ranks, batch - batch % ranks + ranks
             choices = f"{below} or {above}" if below else f"{above}"
+            what = "ranks" if ranks == self.world_size else "data-parallel ranks"
             raise ValueError(
-                f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
+                f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
             )
         parts = self.data.gradient_accumulation_steps
         if self.local_batch % parts:
