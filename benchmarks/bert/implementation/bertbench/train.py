@@ -21,6 +21,9 @@ from bertbench.errors import ConfigError, DataError, StoppedError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
+from bertbench.parallel.held_out import LayoutHeldOut
+from bertbench.parallel.microbatches import TokenSampler
+from bertbench.parallel.trainer import AnyTrainer, LayoutTrainer
 from bertbench.paths import data_folder, weights_file
 from bertbench.progress import RunProgress
 from bertbench.results import ResultFiles
@@ -57,14 +60,14 @@ def train(
             if resumption is None:
                 log_beginning(log, system, world, seed)
             training, held_out = open_data(system)
-            trainer = Trainer(system, world, seed)
             sampler = make_sampler(system, training, seed)
+            trainer = make_trainer(system, world, seed, sampler)
             snapshots = Snapshots(system, world, seed, files)
             if resumption:
                 snapshots.load(trainer, resumption.path, resumption.meta)
                 log_resumption(log, files, resumption, system)
             exchange = make_exchange(system, sampler, world)
-            evaluator = HeldOut(held_out, system.evaluation.batch_size, world)
+            evaluator = make_evaluator(system, held_out, trainer, world)
             communication = trainer.communication()
             if files:
                 files.describe_communication(communication)
@@ -72,7 +75,12 @@ def train(
 
         with clock.run(evaluation_samples=len(held_out), evaluations=evaluations) as run:
             batches = load_steps(
-                sampler, training.map_samples(), range(taken, system.max_steps), world.rank, world.device, exchange
+                sampler,
+                training.map_samples(),
+                range(taken, system.max_steps),
+                system.layout.coordinate(world.rank).data,
+                world.device,
+                exchange,
             )
             for first, stop in system.blocks():
                 if stop < taken:
@@ -130,16 +138,36 @@ def log_resumption(log: MlperfLog, files: ResultFiles | None, resumption: Resump
 
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
-    """What every rank trains on in every step, as the system's balance method says."""
+    """What every data-parallel rank trains on in every step, as the system's balance method says."""
+    # where ranks share the model, methods that know of nodes are refused
+    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
     planner = Planner(
         training.entries_N,
         system.balance,
         system.global_batch_size,
         derive(seed, "data"),
-        system.hardware.number_of_nodes,
-        system.launch.ranks_per_node,
+        nodes,
+        system.layout.data // nodes,
     )
-    return Sampler(training, planner, system.data.gradient_accumulation_steps, system.loss.normalize)
+    kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
+    return kind(training, planner, system.parts, system.loss.normalize)
+
+
+def make_trainer(system: System, world: World, seed: int, sampler: Sampler) -> AnyTrainer:
+    """The trainer of this rank's model, or of its part of it."""
+    if not system.parallel.splits:
+        return Trainer(system, world, seed)
+    tokens = 0
+    if isinstance(sampler, TokenSampler):
+        tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
+    return LayoutTrainer(system, world, seed, tokens)
+
+
+def make_evaluator(system: System, held_out: Dataset, trainer: AnyTrainer, world: World) -> HeldOut:
+    """The held-out samples that this rank scores."""
+    if isinstance(trainer, LayoutTrainer):
+        return LayoutHeldOut(held_out, system.evaluation.batch_size, trainer)
+    return HeldOut(held_out, system.evaluation.batch_size, world)
 
 
 def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:

@@ -21,8 +21,9 @@ from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.reduce import Reducer
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, Scalar
+from bertbench.optim.state import Resumable, Scalar, logical
 from bertbench.optim.traffic import Communication, bytes_per_step
+from bertbench.parallel.recompute import recompute
 from bertbench.paths import weights_file
 from bertbench.precision import computing
 from bertbench.seeding import derive
@@ -46,6 +47,14 @@ class StepReport(NamedTuple):
     """The factor on the loss in this step; None without loss scaling."""
 
 
+def weighted_loss(scores: Scores, loaded: LoadedPart) -> torch.Tensor:
+    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
+    part, batch = loaded
+    masked_lm = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M, reduction="sum")
+    next_sentence = functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S, reduction="sum")
+    return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
+
+
 class Trainer:
     """The model of one rank with its optimizer; `step` is the whole of the timed work."""
 
@@ -58,6 +67,8 @@ class Trainer:
         else:
             load_weights(weights_file(system.model.checkpoint), self.model)
         self.model.to(world.device)
+        if system.parallel.recompute:
+            recompute(self.model.layers)
         self._parameters = list(self.model.parameters())
         communication = system.communication
         self._parallel = DistributedDataParallel(
@@ -137,17 +148,12 @@ class Trainer:
         return StepReport(loss, norm, device_rate, clipped, scale)
 
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
-        """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
-        part, batch = loaded
+        batch = loaded.batch
         with computing(self._system.precision.compute, self._world.device):
             scores: Scores = self._parallel(
                 batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
             )
-        masked_lm = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M, reduction="sum")
-        next_sentence = functional.cross_entropy(
-            scores.next_sentence_S2.float(), batch.next_sentence_S, reduction="sum"
-        )
-        return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
+        return weighted_loss(scores, loaded)
 
     def _warm_up(self, seed: int) -> None:
         """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
@@ -170,8 +176,10 @@ class Trainer:
         """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        fused = self.model.fused_parameters()
+        weights = [logical(name, tensor.detach(), fused.get(tensor, 1)) for tensor, name in names.items()]
         parts = {
-            "model": self.model.state_dict(),
+            "model": {name: tensor for several in weights for name, tensor in several.items()},
             "optimizer": self.optimizer.moments(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }

@@ -44,6 +44,10 @@ class Layout(NamedTuple):
         """Who stands there."""
         return (place.pipeline * self.data + place.data) * self.tensor + place.tensor
 
+    def stream(self, rank: int) -> int:
+        """Number of the random stream that a rank draws dropout from: that of its tensor-parallel group."""
+        return rank // self.tensor
+
     def lines(self) -> list[str]:
         """The grid for people: a line for every stage of the pipeline and dimension."""
         lines = []

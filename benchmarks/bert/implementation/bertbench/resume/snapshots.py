@@ -16,10 +16,10 @@ from bertbench import __version__
 from bertbench.config import System
 from bertbench.errors import CheckpointError, RunError, system_reason
 from bertbench.metrics import Metrics
+from bertbench.parallel.trainer import AnyTrainer
 from bertbench.results import ResultFiles
 from bertbench.resume.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.seeding import derive
-from bertbench.trainer import Trainer
 from bertbench.world import World
 
 
@@ -35,7 +35,9 @@ class Snapshots:
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._pending: Future[None] | None = None
 
-    def save_if_due(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def save_if_due(
+        self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
+    ) -> None:
         """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written.
 
         Raises RunError if that one could not be written.
@@ -78,13 +80,13 @@ class Snapshots:
                 "set checkpoint.every_steps to null"
             ) from error
 
-    def load(self, trainer: Trainer, path: Path, meta: Meta) -> None:
-        """Put the state of a snapshot into a new trainer; random states only where the number of ranks is the same.
+    def load(self, trainer: AnyTrainer, path: Path, meta: Meta) -> None:
+        """Put the state of a snapshot into a new trainer, of any layout; random states only where that is the same.
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
         random = self._random_state()
-        same_ranks = meta.ranks == self._world.size
+        same_ranks = meta.ranks == self._world.size and meta.config["parallel"] == self._system.parallel.model_dump()
         try:
             checkpoint.load(
                 {**trainer.state(), **(random if same_ranks else {})},
@@ -101,7 +103,7 @@ class Snapshots:
             if self._world.device.type == "cuda":
                 torch.cuda.set_rng_state(random[self._random_name("cuda")], self._world.device)
         else:
-            torch.manual_seed(derive(self._seed, "dropout", self._world.rank, meta.step))
+            torch.manual_seed(derive(self._seed, "dropout", self._system.layout.stream(self._world.rank), meta.step))
 
     def close(self) -> None:
         """Wait for the last snapshot; after the last step."""
