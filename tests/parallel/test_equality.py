@@ -72,7 +72,7 @@ def _told(world: World, system: System) -> Told:
 
     def spy(*arguments: Any) -> None:
         if not gradients:
-            gradients.update(_whole(_gradients(trainer)))
+            gradients.update(whole(_gradients(trainer)))
         step(*arguments)
 
     trainer.optimizer.step = spy  # type: ignore[method-assign]
@@ -83,7 +83,7 @@ def _told(world: World, system: System) -> Told:
         [world.sum(report.loss).item() for report in reports],
         [report.norm.item() for report in reports],
         gradients,
-        _whole(trainer.state()),
+        whole(trainer.state()),
         make_evaluator(system, held_out, trainer, world).accuracy(trainer.model, "fp32"),
     )
     trainer.close()
@@ -102,7 +102,7 @@ def _gradients(trainer: AnyTrainer) -> dict[str, torch.Tensor]:
     }
 
 
-def _whole(tensors: dict[str, torch.Tensor]) -> dict[str, Values]:
+def whole(tensors: dict[str, torch.Tensor]) -> dict[str, Values]:
     """Whole tensors of all ranks by name; ranks that hold the same must hold the same to the last bit."""
     full = {
         name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone().numpy()

@@ -82,7 +82,8 @@ class Stage(nn.Module):
                 return masked_lm_MV
             first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
             next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
-        return weighted_loss(Scores(masked_lm_MV, next_sentence_S2), loaded).view(1)
+        # no view: FSDP2 and the pipeline mean to change what they are given
+        return torch.stack((weighted_loss(Scores(masked_lm_MV, next_sentence_S2), loaded),))
 
 
 def wire_format(precision: str) -> torch.dtype:
