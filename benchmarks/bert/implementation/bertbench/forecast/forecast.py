@@ -53,7 +53,7 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
             f"{system.name}: doesn't train BERT-Large on GPUs; forecasts are calibrated on nothing else. Choose one of "
             "the dgx systems, `bertbench systems` lists them"
         )
-    kind = gpu or _kind(system)
+    kind = gpu or gpu_of(system)
     options, schedule = system.optimizer, system.schedule
     samples = samples_to_converge(
         system.global_batch_size,
@@ -73,7 +73,8 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
     return Forecast(system, kind, samples, run_seconds(work, calibration(kind)))
 
 
-def _kind(system: System) -> Gpu:
+def gpu_of(system: System) -> Gpu:
+    """The kind of its GPUs; raises ConfigError if it is none that a forecast knows."""
     model = system.hardware.accelerator_model_name
     for kind in HARDWARE:
         if kind.upper() in model:

@@ -27,7 +27,7 @@ class Grid:
         """The first and the last stage, both of which hold the word embeddings."""
         self.model = self._group(lambda at: "all" if fully_shard else at.data)
         """Ranks that together hold the model once."""
-        self.shards = self.data if fully_shard else self.tensor
+        self.shards = self.model if fully_shard else self.tensor
         """Ranks that hold shards of the same tensors."""
 
     def mesh(self, name: str, group: distributed.ProcessGroup) -> DeviceMesh:

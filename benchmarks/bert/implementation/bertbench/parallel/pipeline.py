@@ -41,7 +41,7 @@ class Pipeline:
         self._places = torch.arange(microbatches)
         self._wire = (hidden_size, wire_format(precision))
         hidden = torch.empty(tokens, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
-        staged = [
+        self.staged = [
             PipelineStage(
                 stage,
                 number,
@@ -55,10 +55,10 @@ class Pipeline:
         ]
         self._schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
         if schedule == "interleaved":
-            self._schedule = ScheduleInterleaved1F1B([*staged], microbatches, _sum, scale_grads=False)
+            self._schedule = ScheduleInterleaved1F1B([*self.staged], microbatches, _sum, scale_grads=False)
         else:
             kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
-            self._schedule = kind(staged[0], microbatches, _sum, scale_grads=False)
+            self._schedule = kind(self.staged[0], microbatches, _sum, scale_grads=False)
 
     def run(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
         """Forward and backward passes of a step; returns the loss where the last stage is, 0 elsewhere."""

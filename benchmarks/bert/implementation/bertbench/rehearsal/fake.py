@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed
+from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -130,6 +130,23 @@ def _kept_bytes(system: System, batch: Batch) -> int:
 
 
 def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
+    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+        model = Bert(shape)
+        return model, lambda: _loss(system, model, batch)
+
+    return kept_bytes(system, build)
+
+
+def kept_by_model(system: System, shape: BertShape, lengths_S: NDArray[np.int64]) -> int:
+    """Bytes that a whole model's forward pass on sequences of these lengths keeps for its backward pass."""
+    return _kept_by(system, shape, _batch(lengths_S))
+
+
+def kept_bytes(system: System, build: Callable[[], tuple[nn.Module, Callable[[], torch.Tensor]]]) -> int:
+    """Bytes that a forward pass on the system's device keeps for its backward pass, other than weights.
+
+    `build` makes a module and what computes with it; all its tensors are fake.
+    """
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -139,10 +156,10 @@ def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
 
     as_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), as_device:
-        model = Bert(shape)
+        module, compute = build()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            _loss(system, model, batch)
-    for parameter in model.parameters():
+            compute()
+    for parameter in module.parameters():
         kept.pop(parameter.untyped_storage()._cdata, None)
     return sum(storage.nbytes() for storage in kept.values())
 
