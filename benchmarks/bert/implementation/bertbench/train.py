@@ -14,6 +14,7 @@ from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
 from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.exchange import Exchange
+from bertbench.data.index import Index
 from bertbench.data.loader import load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
@@ -139,18 +140,16 @@ def log_resumption(log: MlperfLog, files: ResultFiles | None, resumption: Resump
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
     """What every data-parallel rank trains on in every step, as the system's balance method says."""
-    # where ranks share the model, methods that know of nodes are refused
-    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
-    planner = Planner(
-        training.entries_N,
-        system.balance,
-        system.global_batch_size,
-        derive(seed, "data"),
-        nodes,
-        system.layout.data // nodes,
-    )
+    planner = make_planner(system, training.entries_N, derive(seed, "data"))
     kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
     return kind(training, planner, system.parts, system.loss.normalize)
+
+
+def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
+    """Which data-parallel rank gets which samples."""
+    # where ranks share the model, methods that know of nodes are refused
+    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
+    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
 
 
 def make_trainer(system: System, world: World, seed: int, sampler: Sampler) -> AnyTrainer:

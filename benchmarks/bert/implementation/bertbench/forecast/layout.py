@@ -15,8 +15,7 @@ from bertbench.config import System
 from bertbench.config.parallel import Parallel, misfit
 from bertbench.data.lengths import draw_lengths, predictions
 from bertbench.forecast.calibrate import calibration
-from bertbench.forecast.forecast import gpu_of
-from bertbench.forecast.step import HARDWARE, Calibration, Hardware, all_reduce_seconds, exposed_seconds
+from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
 from bertbench.parallel import theory
 
 _STEPS = 20  # of simulation
@@ -58,9 +57,8 @@ class Load:
     """Of the whole step."""
 
 
-def step_seconds(system: System) -> StepSeconds:
-    """Raises ConfigError if the system's GPUs are of no kind that is calibrated."""
-    gpu = gpu_of(system)
+def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
+    """On GPUs of a kind that is calibrated."""
     hardware, calibrated = HARDWARE[gpu], calibration(gpu)
     parallel, layout, parts = system.parallel, system.layout, system.parts
     load = load_of(system)
@@ -92,9 +90,9 @@ def step_seconds(system: System) -> StepSeconds:
     )
 
 
-def utilisation(system: System, seconds: float) -> float:
+def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
     """Model FLOP utilisation: FLOPs of the model, without padding and recomputation, over what the GPUs could do."""
-    return load_of(system).flops / (seconds * system.world_size * HARDWARE[gpu_of(system)].peak_flops)
+    return load_of(system).flops / (seconds * system.world_size * HARDWARE[gpu].peak_flops)
 
 
 def candidates(system: System) -> Iterator[System]:

@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from bertbench.config.system import mlperf_evaluation_interval
+from bertbench.config.system import System, mlperf_evaluation_interval
+from bertbench.errors import ConfigError
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method
 
@@ -128,4 +129,15 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
         communication=steps * exposed,
         waiting=steps * waiting,
         evaluation=evaluations * math.ceil(_EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
+    )
+
+
+def gpu_of(system: System) -> Gpu:
+    """The kind of its GPUs; raises ConfigError if it is none that a forecast knows."""
+    model = system.hardware.accelerator_model_name
+    for kind in HARDWARE:
+        if kind.upper() in model:
+            return kind
+    raise ConfigError(
+        f"{system.name}: hardware.accelerator_model_name {model!r} is none of {', '.join(HARDWARE)}; give --gpu"
     )

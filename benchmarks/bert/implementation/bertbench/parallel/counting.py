@@ -7,7 +7,7 @@ reduce-scatter of n bytes in all (g - 1) / g n. What is sent to one rank counts 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import distributed
@@ -81,7 +81,7 @@ class Traffic(TorchDispatchMode):
 def _group(argument: Any) -> distributed.ProcessGroup | None:
     if isinstance(argument, torch.ScriptObject):
         return distributed.ProcessGroup.unbox(argument)
-    return _resolve_process_group(argument) if isinstance(argument, str) and argument.isdecimal() else None
+    return _resolve_process_group(cast(Any, argument)) if isinstance(argument, str) and argument.isdecimal() else None
 
 
 def _tensors(argument: Any) -> list[torch.Tensor]:

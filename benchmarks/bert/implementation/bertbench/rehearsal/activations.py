@@ -18,7 +18,8 @@ from bertbench.model.sequences import Sequences
 from bertbench.precision import computing
 from bertbench.rehearsal.fake import kept_by_model, kept_bytes
 
-_SHORT, _LONG = 64, 128
+# of different lengths, as in training: equal ones share products
+_BATCHES = ([160, 96], [128, 72, 56], [320, 192])
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,9 @@ def heads_keep(system: System) -> Kept:
 
 
 def _fitted(measure: Callable[[np.ndarray], int]) -> Kept:
-    two, four, one = (measure(np.array(lengths)) for lengths in ([_SHORT] * 2, [_SHORT] * 4, [_LONG]))
-    # two and one have as many tokens, four and one as many pairs
-    pair = (one - two) / (_LONG**2 - 2 * _SHORT**2)
-    token = (four - one) / (4 * _SHORT - _LONG)
-    return Kept(two - token * 2 * _SHORT - pair * 2 * _SHORT**2, token, pair)
+    batches = [np.array(lengths) for lengths in _BATCHES]
+    terms = np.array([[1, lengths.sum(), np.square(lengths).sum()] for lengths in batches], dtype=np.float64)
+    return Kept(*map(float, np.linalg.solve(terms, [measure(lengths) for lengths in batches])))
 
 
 def _layer(system: System, tensor: int, lengths_S: np.ndarray) -> int:

@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from bertbench.config import System
 from bertbench.config.parallel import Parallel
 from bertbench.config.sections import Data
 from bertbench.forecast.layout import StepSeconds, candidates, load_of, step_seconds, utilisation
+from bertbench.forecast.step import gpu_of
 from bertbench.parallel import theory
 from bertbench.parallel.layout import Layout
 from bertbench.rehearsal.activations import Kept, embeddings_keep, heads_keep, layer_keeps
@@ -41,8 +43,9 @@ class Outlook:
 
 def outlook(system: System) -> Outlook:
     """Of the layout that a system has; raises ConfigError if its GPUs are of no kind that is calibrated."""
-    seconds = step_seconds(system)
-    return Outlook(system, memory_gb(system), seconds, utilisation(system, seconds.total))
+    gpu = gpu_of(system)
+    seconds = step_seconds(system, gpu)
+    return Outlook(system, memory_gb(system), seconds, utilisation(system, gpu, seconds.total))
 
 
 def outlooks(system: System) -> list[Outlook]:
@@ -63,6 +66,53 @@ def capacity_gb(system: System) -> float | None:
     """Memory of a GPU, as the system file tells."""
     told = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
     return float(told[1]) if told else None
+
+
+def as_json(one: Outlook) -> dict[str, Any]:
+    """What `plan --layouts` and `predict --layouts` tell of a layout."""
+    parallel, layout = one.system.parallel, one.system.layout
+    return {
+        "data": layout.data,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "schedule": parallel.schedule if layout.pipeline > 1 else None,
+        "virtual_stages": layout.virtual_stages,
+        "parts": one.system.parts,
+        "recompute": parallel.recompute,
+        "fully_shard": parallel.fully_shard,
+        "memory_gb_per_gpu": round(one.memory_gb_per_gpu, 2),
+        "fits": one.fits,
+        "step_ms": round(1e3 * one.seconds.total, 2),
+        "seconds": {part: round(value, 5) for part, value in vars(one.seconds).items()},
+        "model_flop_utilisation": round(one.utilisation, 4),
+    }
+
+
+def lines(found: list[Outlook]) -> list[str]:
+    """A table, and the settings of the best."""
+    table = [
+        f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
+        f"{'MFU':>8}{'bubble':>9}"
+    ]
+    for one in found:
+        parallel, layout = one.system.parallel, one.system.layout
+        marks = [name for name in ("recompute", "fully_shard") if getattr(parallel, name)]
+        table.append(
+            f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}{one.system.parts:>7}  "
+            f"{', '.join(marks):<22}{one.memory_gb_per_gpu:>10.1f}{1e3 * one.seconds.total:>10.1f}"
+            f"{one.utilisation:>8.1%}{one.seconds.bubble / one.seconds.total:>9.1%}"
+            f"{'' if one.fits else '  too large'}"
+        )
+    return [*table, f"best: {settings(found[0].system)}"]
+
+
+def settings(system: System) -> str:
+    """The layout as one would set it."""
+    parallel = system.parallel.model_dump(exclude_defaults=True)
+    given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
+    if system.data.gradient_accumulation_steps > 1:
+        given.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
+    return " ".join(given) or "data parallelism alone"
 
 
 def memory_gb(system: System) -> dict[str, float]:
