@@ -25,6 +25,7 @@ from bertbench.parallel import theory
 from bertbench.parallel.counting import Traffic, expected
 from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.trainer import LayoutTrainer
+from bertbench.progress import Progress
 from bertbench.world import World, available_cores
 
 _SYSTEM = "cpu_parallel"
@@ -121,6 +122,7 @@ def _needs(action: Action, stages: int) -> set[Action]:
 
 
 def _bubbles(world: World, pipeline: int, steps: int) -> list[Bubble]:
+    progress = Progress(enabled=world.leads)
     rows = []
     for schedule, virtual_stages in _SCHEDULES:
         for microbatches in (factor * pipeline for factor in _FACTORS):
@@ -132,6 +134,7 @@ def _bubbles(world: World, pipeline: int, steps: int) -> list[Bubble]:
                     f"parallel.microbatches={microbatches}",
                 ],
             )  # fmt: skip
+            progress.say(f"{schedule}: {pipeline} ranks, {virtual_stages} stages on each, {microbatches} microbatches")
             trainer = LayoutTrainer(system, world, 1, _TOKENS)
             assert trainer.pipeline is not None
             replayed, clock = _idle(world, trainer.pipeline, _parts(system), steps)
@@ -188,8 +191,10 @@ def _parts(system: System) -> list[LoadedPart]:
 
 
 def _bytes(world: World) -> list[Sent]:
+    progress = Progress(enabled=world.leads)
     rows: list[Sent] = []
     for name, settings in _LAYOUTS.items():
+        progress.say(f"counting what {name} sends")
         system = load_system(_SYSTEM, [*_SHAPE, *settings])
         trainer = LayoutTrainer(system, world, 1, _TOKENS)
         with Traffic(trainer.grid) as traffic:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
 from bertbench.bench.layout import Bubble, Sent, measure_bubbles, measure_bytes
@@ -20,7 +19,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print two tables."""
     if arguments.steps < 1:
         raise ConfigError("--steps must be at least 1")
-    print("counting bytes on 4 ranks, then timing pipelines of 2 and 4", file=sys.stderr)
     sent, bubbles = measure_bytes(), measure_bubbles(arguments.steps)
     if arguments.json:
         told = {"bytes": [asdict(row) for row in sent], "bubbles": [asdict(row) for row in bubbles]}
