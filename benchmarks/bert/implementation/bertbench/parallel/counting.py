@@ -63,9 +63,9 @@ class Traffic(TorchDispatchMode):
     def _count(self, operation: Any, arguments: Sequence[Any]) -> None:
         name = operation.__name__
         factor = next((factor for part, factor in _SENT.items() if part in name), None)
-        group = next(filter(None, map(_group, arguments)), None)
-        if factor is None or group is None:
+        if factor is None:
             return
+        group = _group(arguments)
         if operation.namespace == _FUNCTIONAL:
             dimension = "tensor"  # only DTensor calls these
         else:
@@ -78,10 +78,12 @@ class Traffic(TorchDispatchMode):
             self.sent[dimension] += round(factor(group.size()) * size)
 
 
-def _group(argument: Any) -> distributed.ProcessGroup | None:
-    if isinstance(argument, torch.ScriptObject):
-        return distributed.ProcessGroup.unbox(argument)
-    return _resolve_process_group(cast(Any, argument)) if isinstance(argument, str) and argument.isdecimal() else None
+def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
+    """The functional operations name their group last; the others take it before all that is like it."""
+    names = [argument for argument in arguments if isinstance(argument, str)]
+    if names:
+        return _resolve_process_group(cast(Any, names[-1]))
+    return distributed.ProcessGroup.unbox(next(filter(lambda it: isinstance(it, torch.ScriptObject), arguments)))
 
 
 def _tensors(argument: Any) -> list[torch.Tensor]:

@@ -16,14 +16,16 @@ class Grid:
         self.layout = layout
         self.world = world
         self.place = layout.coordinate(world.rank)
-        last = layout.pipeline - 1
+        ends = (0, layout.pipeline - 1)
         self.tensor = self._group(lambda at: (at.pipeline, at.data))
         """Ranks that share every layer."""
         self.data = self._group(lambda at: (at.pipeline, at.tensor))
         """Ranks that hold the same part of the model and see other samples."""
         self.pipeline = self._group(lambda at: (at.data, at.tensor))
         """Ranks that hold the stages that a sample goes through."""
-        self.tied = self._group(lambda at: (at.data, at.tensor) if at.pipeline in (0, last) else None)
+        self.tied = (
+            self._group(lambda at: (at.data, at.tensor, at.pipeline in ends)) if self.place.pipeline in ends else None
+        )
         """The first and the last stage, both of which hold the word embeddings."""
         self.model = self._group(lambda at: "all" if fully_shard else at.data)
         """Ranks that together hold the model once."""
@@ -35,11 +37,7 @@ class Grid:
         return DeviceMesh.from_group(group, self.world.device.type, mesh_dim_names=(name,))
 
     def _group(self, key: Callable[[Coordinate], Hashable]) -> distributed.ProcessGroup:
-        """Ranks whose key is the same as this one's; a rank without a key is in no group."""
-        together: dict[Hashable, list[int]] = {}
-        for rank in range(self.layout.ranks):
-            found = key(self.layout.coordinate(rank))
-            if found is not None:
-                together.setdefault(found, []).append(rank)
-        group, _ = distributed.new_subgroups_by_enumeration(list(together.values()), timeout=self.world.timeout)
-        return group
+        """Ranks whose key is this one's. Only they meet: a thousand ranks make hundreds of groups."""
+        mine = key(self.place)
+        ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == mine]
+        return distributed.new_group(ranks, timeout=self.world.timeout, use_local_synchronization=True)

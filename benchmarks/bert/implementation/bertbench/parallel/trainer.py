@@ -47,10 +47,12 @@ class LayoutTrainer:
         place = self.grid.place
         whole = _whole_model(system, seed)
         stages = [
-            Stage(whole, number, layout.stages, system.precision.compute).to(world.device)
+            Stage(whole, number, layout.stages, system.precision.compute)
             for number in range(place.pipeline, layout.stages, layout.pipeline)
         ]
         for stage in stages:
+            if not parallel.fully_shard:  # FSDP2 moves a layer at a time, and keeps its part of it
+                stage.to(world.device)
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:

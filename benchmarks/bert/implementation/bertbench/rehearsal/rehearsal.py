@@ -39,7 +39,7 @@ class Rehearsal:
     @property
     def sent_bytes(self) -> dict[str, int]:
         """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
-        tokens = round(self.system.parts * load_of(self.system).most_tokens)
+        tokens = round(self.system.parts * load_of(self.system).most_tokens) if self.system.parallel.splits else 0
         return expected(self.system, self.system.layout.coordinate(self.rank), tokens)
 
     @property

@@ -86,7 +86,9 @@ class Snapshots:
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
         random = self._random_state()
-        same_ranks = meta.ranks == self._world.size and meta.config["parallel"] == self._system.parallel.model_dump()
+        same_ranks = (
+            meta.ranks == self._world.size and meta.config.get("parallel") == self._system.parallel.model_dump()
+        )
         try:
             checkpoint.load(
                 {**trainer.state(), **(random if same_ranks else {})},
