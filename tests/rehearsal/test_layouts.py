@@ -9,6 +9,7 @@ import torch
 
 from bertbench.cli import main
 from bertbench.config import System, load_system
+from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
 from bertbench.model.bert import Bert
 from bertbench.parallel import theory
@@ -92,6 +93,16 @@ def test_step_seconds_follow_the_formulas() -> None:
     recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]), "a100")
     assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)
     assert math.isclose(recomputed.data, seconds.data)
+
+
+def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> None:
+    words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4"]
+    system = load_system("dgxa100_n128", words)
+    run, step = forecast(system), step_seconds(system, "a100")
+    steps = run.samples.number / 4096
+    assert run.seconds.compute == pytest.approx(steps * step.compute)
+    assert run.seconds.total > steps * step.total > 0
+    assert run.seconds.communication > forecast(load_system("dgxa100_n128")).seconds.communication
 
 
 def test_the_plan_prints_the_grid_and_what_a_rank_sends(capsys: pytest.CaptureFixture[str]) -> None:
