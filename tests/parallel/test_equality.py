@@ -88,7 +88,7 @@ def _told(world: World, system: System) -> Told:
         if isinstance(trainer, LayoutTrainer) and number == 1:
             with Traffic(trainer.grid) as traffic:
                 reports.append(trainer.step(number, loaded.parts))
-            sent, by_formula = dict(traffic.sent), expected_bytes(system, trainer, loaded)
+            sent, by_formula = traffic.sent, expected_bytes(system, trainer, loaded)
         else:
             reports.append(trainer.step(number, loaded.parts))
     told = Told(
@@ -173,3 +173,13 @@ def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..
 @pytest.mark.parametrize("first", [0, 4, 8])
 def test_every_layout_takes_the_steps_of_one_rank(tiny: Callable[..., System], first: int, optimizer: str) -> None:
     check(tiny, list(LAYOUTS)[first : first + 4], optimizer)
+
+
+@pytest.mark.slow
+def test_bf16_trains_alike_in_a_layout_that_sends_it_between_stages(tiny: Callable[..., System]) -> None:
+    systems = [tiny(*SHAPE, "launch.ranks_per_node=4", "precision.compute=bf16", *LAYOUTS[name])
+               for name in ("4x1x1", "1x2x2")]  # fmt: skip
+    alone, split = run_ranks(4, told_of, *systems)[0]
+    assert split.losses == pytest.approx(alone.losses, rel=0.02)  # bf16 keeps 8 bits
+    assert split.losses != alone.losses
+    assert split.sent == split.by_formula

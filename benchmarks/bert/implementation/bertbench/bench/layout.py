@@ -200,7 +200,10 @@ def _bytes(world: World) -> list[Sent]:
         with Traffic(trainer.grid) as traffic:
             trainer.step(0, _parts(system))
         formula = expected(system, trainer.grid.place, _TOKENS * system.parts)
-        mine = [Sent(name, world.rank, dimension, traffic.sent[dimension], formula[dimension]) for dimension in formula]
+        mine = [
+            Sent(name, world.rank, dimension, traffic.sent.get(dimension, 0), formula[dimension])
+            for dimension in formula
+        ]
         everyone: list[list[Sent]] = [[]] * world.size
         torch.distributed.all_gather_object(everyone, mine)
         rows += everyone[0] + everyone[-1]

@@ -15,7 +15,6 @@ from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
 from bertbench.forecast.step import HARDWARE
 from bertbench.model.shape import BertShape
-from bertbench.rehearsal.layouts import as_json, lines, outlooks, settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,16 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_layouts(arguments: argparse.Namespace) -> int:
+    from bertbench.rehearsal import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
+
     if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
         raise ConfigError(
             "--layouts wants a SYSTEM, whose own GPUs count, and no other option; `bertbench systems` lists"
         )
-    found = outlooks(load_system(arguments.system, arguments.overrides))
+    found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
     if arguments.json:
-        told = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)}
+        told = {"layouts": [layouts.as_json(one) for one in found], "best": layouts.settings(found[0].system)}
         print(json.dumps({"system": arguments.system, **told}, indent=2))
     else:
-        print("\n".join(lines(found)))
+        print("\n".join(layouts.lines(found)))
     return 0
 
 

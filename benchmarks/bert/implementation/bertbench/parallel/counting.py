@@ -5,7 +5,7 @@ reduce-scatter of n bytes in all (g - 1) / g n. What is sent to one rank counts 
 """
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -34,7 +34,7 @@ _FUNCTIONAL = "_c10d_functional"
 
 
 class Traffic(TorchDispatchMode):
-    """While it is entered, adds up what this rank sends; `sent` has bytes by dimension.
+    """While it is entered, adds up what this rank sends.
 
     The few numbers that norms and losses are made of are left out.
     """
@@ -44,7 +44,12 @@ class Traffic(TorchDispatchMode):
         self._names = {grid.data.group_name: "data"}
         if grid.layout.pipeline > 1 and grid.tied is not None:
             self._names[grid.tied.group_name] = "tied words"
-        self.sent: Counter[str] = Counter()
+        self._sent: dict[str, float] = defaultdict(float)
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes by dimension."""
+        return {dimension: round(size) for dimension, size in self._sent.items()}
 
     def __torch_dispatch__(
         self,
@@ -75,7 +80,7 @@ class Traffic(TorchDispatchMode):
         tensors = _tensors(arguments[1] if into else arguments[0])
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         if dimension:
-            self.sent[dimension] += round(factor(group.size()) * size)
+            self._sent[dimension] += factor(group.size()) * size
 
 
 def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
