@@ -42,7 +42,7 @@ class Traffic(TorchDispatchMode):
     def __init__(self, grid: Grid) -> None:
         super().__init__()
         self._names = {grid.data.group_name: "data"}
-        if grid.layout.pipeline > 1 and grid.tied is not None:
+        if grid.layout.pipeline > 1:
             self._names[grid.tied.group_name] = "tied words"
         self._sent: dict[str, float] = defaultdict(float)
 

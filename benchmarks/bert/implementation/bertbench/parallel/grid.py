@@ -23,10 +23,8 @@ class Grid:
         """Ranks that hold the same part of the model and see other samples."""
         self.pipeline = self._group(lambda at: (at.data, at.tensor))
         """Ranks that hold the stages that a sample goes through."""
-        self.tied = (
-            self._group(lambda at: (at.data, at.tensor, at.pipeline in ends)) if self.place.pipeline in ends else None
-        )
-        """The first and the last stage, both of which hold the word embeddings."""
+        self.tied = self._group(lambda at: (at.data, at.tensor, at.pipeline in ends))
+        """The first and the last stage, both of which hold the word embeddings; the others have nothing to tie."""
         self.model = self._group(lambda at: "all" if fully_shard else at.data)
         """Ranks that together hold the model once."""
         self.shards = self.model if fully_shard else self.tensor
@@ -37,7 +35,10 @@ class Grid:
         return DeviceMesh.from_group(group, self.world.device.type, mesh_dim_names=(name,))
 
     def _group(self, key: Callable[[Coordinate], Hashable]) -> distributed.ProcessGroup:
-        """Ranks whose key is this one's. Only they meet: a thousand ranks make hundreds of groups."""
+        """Ranks whose key is this one's. Only they meet: a thousand ranks make hundreds of groups.
+
+        torch names such a group by its ranks and by how many groups this rank has, so all ranks must make as many.
+        """
         mine = key(self.place)
         ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == mine]
         return distributed.new_group(ranks, timeout=self.world.timeout, use_local_synchronization=True)
