@@ -1,6 +1,6 @@
 """Every optimisation that runs on a CPU, against none of them.
 
-None: padded attention, all tokens through the last layer, an optimizer in plain operations, nothing compiled.
+None: padded attention, all tokens through the last layer, loss and optimizer in plain operations, nothing compiled.
 Dropout is off, since other shapes draw other masks.
 """
 
@@ -10,9 +10,11 @@ from functools import partial
 import pytest
 import torch
 
+from bertbench import trainer as trainer_module
 from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
 from bertbench.data.loader import load_steps
+from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
@@ -56,18 +58,20 @@ def both(world: World, system: System, steps: int) -> tuple[list[float], list[fl
 def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
     """Losses of the first steps, with everything or with nothing."""
     training, _ = open_data(system)
-    trainer = Trainer(system, world, 11)
-    if not optimised:
-        slow_down(trainer)
     sampler = make_sampler(system, training, 11)
     loaded = load_steps(sampler, training.map_samples(), range(steps), world.rank, world.device, fill=optimised)
-    answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        trainer = Trainer(system, world, 11)
+        if not optimised:
+            slow_down(trainer, patch)
+        answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
     trainer.close()
     return answer
 
 
-def slow_down(trainer: Trainer) -> None:
-    """Undo what model and optimizer save."""
+def slow_down(trainer: Trainer, patch: pytest.MonkeyPatch) -> None:
+    """Undo what model, loss and optimizer save."""
+    patch.setattr(trainer_module, "cross_entropy_sum", plain_cross_entropy_sum)
     assert isinstance(trainer.optimizer, MultiTensorAdam)
     trainer.optimizer._matrix_step = foreach_step
     for layer in trainer.model.layers:

@@ -87,7 +87,7 @@ def profiled(world: World, system: System, log: Path) -> str:
     world.barrier()
     profiler = Profiler(world, on=True)
     short = shortened(system, "profile")
-    train(short, world, 5, files, RunProgress(short, enabled=False), None, None, profiler, "profile")
+    train(short, world, 5, files, RunProgress(short, enabled=False), profiler=profiler, not_a_result="profile")
     return profiler.write(files.folder, steps_between_evaluations=100, evaluation_s=0.5) if files else ""
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.data.loader import load_steps
+from bertbench.events import MlperfLog
 from bertbench.metrics import Metrics
 from bertbench.train import make_sampler, open_data
 from bertbench.trainer import Trainer
@@ -81,11 +82,11 @@ def check_steps(world: World, system: System) -> None:
     sampler = make_sampler(system, training, 11)
     steps = list(load_steps(sampler, training.map_samples(), range(3), world.rank, world.device))
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
-    with Metrics(None, elsewhere) as metrics:
+    with MlperfLog(None) as log, Metrics(None, elsewhere, log) as metrics:
 
         def train() -> None:
             for number, step in enumerate(steps):
-                metrics.record(number + 1, 12 * number, trainer.step(number, step.parts), 1.0, step.load_efficiency)
+                metrics.record(number + 1, 12 * number, trainer.step(number, step.parts), 1.0, step)
 
         assert reads_of(train) == []
         assert reads_of(metrics.flush) != []

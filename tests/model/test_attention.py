@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bertbench.model.attention import flash_attention, flash_takes, kernel_for, plain_attention
+from bertbench.model.attention import flash_attention, flash_takes, kernel_for
+from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.sequences import Sequences
 from tests.model.padded import attention_errors
 
@@ -20,7 +21,7 @@ def test_attention_errs_at_most_three_times_as_much_as_padded_attention(dtype: t
 
 def test_the_flash_kernel_is_for_half_precision_on_gpus() -> None:
     cpu = torch.device("cpu")
-    assert kernel_for(cpu, torch.bfloat16, 64) is plain_attention
+    assert kernel_for(cpu, torch.bfloat16, 64) is cpu_attention
     assert flash_takes(torch.bfloat16, 64)
     assert not flash_takes(torch.float32, 64)
     assert not flash_takes(torch.float16, 7)

@@ -47,6 +47,7 @@ COMMANDS = (
     Command("bench balance", "measure what dealing by cost is worth", "bench_balance"),
     Command("bench optim", "measure the optimisers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
+    Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
     Command("study parallel", "compare parallel layouts"),

@@ -93,7 +93,7 @@ def log_submission(log: MlperfLog, system: System, seed: int) -> None:
     log.point(constants.SUBMISSION_STATUS, hardware.status)
     log.point(constants.SEED, seed)
     log.point(constants.GLOBAL_BATCH_SIZE, system.global_batch_size)
-    log.point(constants.GRADIENT_ACCUMULATION_STEPS, system.data.gradient_accumulation_steps)
+    log.point(constants.GRADIENT_ACCUMULATION_STEPS, system.parts)
     log.point(constants.MAX_SEQUENCE_LENGTH, system.model.max_positions)
     log.point(constants.OPT_NAME, system.optimizer.name)
     log.point(constants.OPT_BASE_LR, system.optimizer.learning_rate)

@@ -14,6 +14,7 @@ from bertbench.checkpoint.weights import Weights
 from bertbench.config import System
 from bertbench.data.dataset import Dataset, SplitName
 from bertbench.data.exchange import Exchange
+from bertbench.data.index import Index
 from bertbench.data.loader import LoadedStep, load_steps
 from bertbench.data.manifest import Manifest
 from bertbench.data.sampler import Sampler
@@ -22,6 +23,9 @@ from bertbench.errors import ConfigError, DataError
 from bertbench.evaluate import HeldOut
 from bertbench.events import Clock, MlperfLog, Run, log_submission, log_weights
 from bertbench.metrics import Metrics
+from bertbench.parallel.held_out import LayoutHeldOut
+from bertbench.parallel.microbatches import TokenSampler
+from bertbench.parallel.trainer import AnyTrainer, LayoutTrainer
 from bertbench.paths import data_folder, weights_file
 from bertbench.preemption import Preemption, stop_at_once
 from bertbench.profiling import Profiler
@@ -116,7 +120,7 @@ def train(
 class _Built(NamedTuple):
     """What a run needs beside its clock."""
 
-    trainer: Trainer
+    trainer: AnyTrainer
     snapshots: Snapshots
     held_out: HeldOut
     load: Callable[[range], Iterator[LoadedStep]]
@@ -128,8 +132,8 @@ def _build(
 ) -> _Built:
     training, held_out = open_data(system)
     startup.mark("data")
-    trainer = Trainer(system, world, seed, startup.mark)
     sampler = make_sampler(system, training, seed)
+    trainer = make_trainer(system, world, seed, sampler, startup.mark)
     exchange = make_exchange(system, sampler, world)
 
     def load(steps: range) -> Iterator[LoadedStep]:
@@ -137,7 +141,7 @@ def _build(
             sampler,
             training.map_samples(),
             steps,
-            world.rank,
+            system.layout.coordinate(world.rank).data,
             world.device,
             exchange,
             Soundness.of(training, on_bad_sample, world.rank),
@@ -148,7 +152,7 @@ def _build(
     return _Built(
         trainer,
         Snapshots(system, world, seed, files),
-        HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches),
+        make_evaluator(system, held_out, trainer, world),
         load,
     )
 
@@ -164,16 +168,36 @@ def log_beginning(log: MlperfLog, system: System, world: World, seed: int) -> No
 
 
 def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
-    """What every rank trains on in every step, as the system's balance method says."""
-    planner = Planner(
-        training.entries_N,
-        system.balance,
-        system.global_batch_size,
-        derive(seed, "data"),
-        system.hardware.number_of_nodes,
-        system.launch.ranks_per_node,
-    )
-    return Sampler(training, planner, system.data.gradient_accumulation_steps, system.loss.normalize)
+    """What every data-parallel rank trains on in every step, as the system's balance method says."""
+    planner = make_planner(system, training.entries_N, derive(seed, "data"))
+    kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
+    return kind(training, planner, system.parts, system.loss.normalize)
+
+
+def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
+    """Which data-parallel rank gets which samples."""
+    # where ranks share the model, methods that know of nodes are refused
+    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
+    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
+
+
+def make_trainer(
+    system: System, world: World, seed: int, sampler: Sampler, mark: Callable[[str], None] = lambda _: None
+) -> AnyTrainer:
+    """The trainer of this rank's model, or of its part of it."""
+    if not system.parallel.splits:
+        return Trainer(system, world, seed, mark)
+    tokens = 0
+    if isinstance(sampler, TokenSampler):
+        tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
+    return LayoutTrainer(system, world, seed, tokens, mark)
+
+
+def make_evaluator(system: System, held_out: Dataset, trainer: AnyTrainer, world: World) -> HeldOut:
+    """The held-out samples that this rank scores."""
+    if isinstance(trainer, LayoutTrainer):
+        return LayoutHeldOut(held_out, system.evaluation.batch_size, trainer)
+    return HeldOut(held_out, system.evaluation.batch_size, world, system.fills_batches)
 
 
 def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:

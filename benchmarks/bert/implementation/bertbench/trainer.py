@@ -24,8 +24,9 @@ from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.reduce import Reducer
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, Scalar
+from bertbench.optim.state import Resumable, Scalar, logical
 from bertbench.optim.traffic import Communication, bytes_per_step
+from bertbench.parallel.recompute import recompute
 from bertbench.paths import weights_file
 from bertbench.precision import computing
 from bertbench.ranges import BACKWARD, FORWARD, OPTIMIZER, named
@@ -50,6 +51,14 @@ class StepReport(NamedTuple):
     """The factor on the loss in this step; None without loss scaling."""
 
 
+def weighted_loss(scores: Scores, loaded: LoadedPart) -> torch.Tensor:
+    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
+    part, batch = loaded
+    masked_lm = cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
+    next_sentence = cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
+    return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
+
+
 class Trainer:
     """The model of one rank with its optimizer; `step` is the whole of the timed work."""
 
@@ -66,6 +75,8 @@ class Trainer:
         self._model_arithmetic = set_arithmetic(
             self.model, world.device, system.precision.compute, system.compute.compile
         )
+        if system.parallel.recompute:
+            recompute(self.model.layers)
         self._parameters = list(self.model.parameters())
         communication = system.communication
         self._parallel = DistributedDataParallel(
@@ -152,14 +163,9 @@ class Trainer:
         return StepReport(loss, norm, device_rate, clipped, scale)
 
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
-        """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
-        part, batch = loaded
         if self._system.compute.compile == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
-        scores = self._score(self._parallel, batch)
-        masked_lm = cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
-        next_sentence = cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
-        return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
+        return weighted_loss(self._score(self._parallel, loaded.batch), loaded)
 
     def _warm_up(self, seed: int) -> None:
         """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
@@ -190,8 +196,10 @@ class Trainer:
         """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        fused = self.model.fused_parameters()
+        weights = [logical(name, tensor.detach(), fused.get(tensor, 1)) for tensor, name in names.items()]
         parts = {
-            "model": self.model.state_dict(),
+            "model": {name: tensor for several in weights for name, tensor in several.items()},
             "optimizer": self.optimizer.moments(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }

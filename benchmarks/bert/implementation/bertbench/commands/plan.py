@@ -6,6 +6,7 @@ from typing import Any
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import load_system
+from bertbench.rehearsal.layouts import as_json, lines, outlooks, settings
 from bertbench.rehearsal.rehearsal import Rehearsal, evaluation_share, evaluation_steps, rehearsal
 from bertbench.rehearsal.steps import STEPS
 
@@ -17,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system and one of its ranks."""
     parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to rehearse (default 0)")
+    parser.add_argument(
+        "--layouts", action="store_true", help="list every layout of the system's GPUs with memory and step time"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
     add_system_arguments(parser)
 
@@ -24,10 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; 1 with --strict if there are any, else 0."""
     plan = rehearsal(load_system(arguments.system, arguments.overrides), arguments.rank)
+    found = outlooks(plan.system) if arguments.layouts else []
     if arguments.json:
-        print(json.dumps(_as_json(plan), indent=2))
+        listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
+        print(json.dumps({**_as_json(plan), **listed}, indent=2))
     else:
-        print("\n".join(_lines(plan)))
+        print("\n".join([*_lines(plan), *(lines(found) if found else [])]))
     return int(arguments.strict and bool(plan.problems))
 
 
@@ -38,6 +44,13 @@ def _as_json(plan: Rehearsal) -> dict[str, Any]:
         "gpus": system.world_size,
         "rank": plan.rank,
         "global_batch_size": system.global_batch_size,
+        "layout": {
+            "data": system.layout.data, "tensor": system.layout.tensor, "pipeline": system.layout.pipeline,
+            "coordinate": system.layout.coordinate(plan.rank)._asdict(), "grid": system.layout.lines(),
+        },
+        "sent_bytes_per_step": plan.sent_bytes,
+        "step_ms": None if plan.outlook is None else round(1e3 * plan.outlook.seconds.total, 3),
+        "model_flop_utilisation": None if plan.outlook is None else round(plan.outlook.utilisation, 4),
         "parameters": rehearsed.parameters,
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
@@ -66,8 +79,9 @@ def _lines(plan: Rehearsal) -> list[str]:
     system, rehearsed, steps = plan.system, plan.rehearsed, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
     after, share = evaluation_steps(system), evaluation_share(plan.evaluation_samples, system.world_size)
-    lines = [
+    told = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
+        *_grid(plan),
         f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}; in training activations "
         f"{rehearsed.activation_bytes / 1e9:.2f}",
         f"plan        {steps.samples.min()} to {steps.samples.max()} samples, {steps.tokens.min():,} to "
@@ -79,14 +93,33 @@ def _lines(plan: Rehearsal) -> list[str]:
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(after)}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
+    if plan.outlook is not None:
+        told.append(
+            f"step        {1e3 * plan.outlook.seconds.total:.0f} ms, model FLOP utilisation "
+            f"{plan.outlook.utilisation:.1%}"
+        )
     if plan.forecast is None:
-        lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
+        told.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
     else:
-        lines.append(
+        told.append(
             f"walltime    {plan.forecast.minutes:.2f} minutes, {plan.forecast.samples.number:,.0f} samples expected; "
             f"{system.launch.walltime_minutes} minutes granted"
         )
-    return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+    return [*told, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _grid(plan: Rehearsal) -> list[str]:
+    """The ranks of every stage, where ranks share the model, and what this one sends in each dimension."""
+    if not plan.system.parallel.splits:
+        return []
+    layout = plan.system.layout
+    sent = ", ".join(f"{dimension} {size:,}" for dimension, size in plan.sent_bytes.items())
+    return [
+        f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; tensor-parallel ranks "
+        "are joined by -, data-parallel ones stand side by side:",
+        *(f"  {line}" for line in layout.lines()),
+        f"sent        bytes a step: {sent}",
+    ]
 
 
 def _bucket_table(elements: tuple[int, ...]) -> list[str]:

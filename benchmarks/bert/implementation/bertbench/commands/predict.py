@@ -14,6 +14,7 @@ from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
 from bertbench.forecast.step import HARDWARE
+from bertbench.model.shape import BertShape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validate", action="store_true",
         help="forecast published A100 results instead, each without having seen it, and print the errors",
     )  # fmt: skip
+    parser.add_argument(
+        "--layouts",
+        action="store_true",
+        help="forecast a step in every layout of the system's GPUs, with the memory it needs; any size of BERT",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the published results beside it")
     add_system_arguments(parser)
 
@@ -32,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print forecasts, or how far they are off."""
     if arguments.validate and arguments.system:
         raise ConfigError("--validate forecasts published results; leave SYSTEM out")
+    if arguments.layouts:
+        return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
     if arguments.html:
         _write(arguments.html, forecast_page(forecasts, leave_one_out(), other_a100s()))
@@ -45,11 +53,30 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _print_layouts(arguments: argparse.Namespace) -> int:
+    from bertbench.rehearsal import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
+
+    if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
+        raise ConfigError(
+            "--layouts wants a SYSTEM, whose own GPUs count, and no other option; `bertbench systems` lists"
+        )
+    found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
+    if arguments.json:
+        told = {"layouts": [layouts.as_json(one) for one in found], "best": layouts.settings(found[0].system)}
+        print(json.dumps({"system": arguments.system, **told}, indent=2))
+    else:
+        print("\n".join(layouts.lines(found)))
+    return 0
+
+
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
     if arguments.system:
         return [forecast(load_system(arguments.system, arguments.overrides), arguments.gpu)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
-    gpu_systems = sorted((one for one in systems if one.launch.device == "cuda"), key=lambda one: one.world_size)
+    gpu_systems = sorted(
+        (one for one in systems if one.launch.device == "cuda" and one.model.shape() == BertShape()),
+        key=lambda one: one.world_size,
+    )
     return [forecast(system, arguments.gpu) for system in gpu_systems]
 
 

@@ -124,7 +124,7 @@ class Data(Section):
     global_batch_size: Count | None = None
     """Samples of one optimizer step over all ranks. Give this or `local_batch`."""
     local_batch: Count | None = None
-    """Samples of one optimizer step on one rank."""
+    """Samples of one optimizer step on one rank, or where `parallel` splits the model, on one data-parallel rank."""
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its samples of one step."""
     balance: Method = "planned"

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
+from bertbench.config.parallel import Parallel, misfit
 from bertbench.config.section import Section
 from bertbench.config.sections import (
     Checkpoint,
@@ -27,6 +28,7 @@ from bertbench.config.sections import (
 )
 from bertbench.model.options import default_mode
 from bertbench.optim.schedule import Schedule as LearningRate
+from bertbench.parallel.layout import Layout
 
 
 def mlperf_evaluation_interval(global_batch_size: int) -> int:
@@ -63,6 +65,7 @@ class System(Section):
     precision: Precision = Precision()
     compute: Compute = Compute()
     finetune: Finetune = Finetune()
+    parallel: Parallel = Parallel()
 
     @property
     def world_size(self) -> int:
@@ -72,12 +75,24 @@ class System(Section):
     @property
     def global_batch_size(self) -> int:
         """Samples of one optimizer step over all ranks."""
-        return self.data.global_batch_size or (self.data.local_batch or 0) * self.world_size
+        return self.data.global_batch_size or (self.data.local_batch or 0) * self.layout.data
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks share the model and the data."""
+        parallel = self.parallel
+        data = self.world_size // (parallel.tensor * parallel.pipeline)
+        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages)
 
     @property
     def local_batch(self) -> int:
-        """Samples of one optimizer step on one rank."""
-        return self.global_batch_size // self.world_size
+        """Samples of one optimizer step on one data-parallel rank: without `parallel`, on one rank."""
+        return self.global_batch_size // self.layout.data
+
+    @property
+    def parts(self) -> int:
+        """Forward and backward passes of one optimizer step on one rank."""
+        return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
     def balance(self) -> Balance:
@@ -132,7 +147,7 @@ class System(Section):
     def fills_batches(self) -> bool:
         """Whether batches are rounded up to few sizes (data/filler.py)."""
         mode = self.compute.compile or default_mode(self.launch.device)
-        return mode != "none" or self.precision.compute == "fp8"
+        return not self.parallel.splits and (mode != "none" or self.precision.compute == "fp8")
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""
@@ -147,12 +162,15 @@ class System(Section):
     def _batches_divide(self) -> Self:
         if (self.data.global_batch_size is None) == (self.data.local_batch is None):
             raise ValueError("data: give exactly one of global_batch_size and local_batch")
-        ranks, batch = self.world_size, self.global_batch_size
+        if problem := misfit(self):
+            raise ValueError(problem)
+        ranks, batch = self.layout.data, self.global_batch_size
         if batch % ranks:
             below, above = batch - batch % ranks, batch - batch % ranks + ranks
             choices = f"{below} or {above}" if below else f"{above}"
+            what = "ranks" if ranks == self.world_size else "data-parallel ranks"
             raise ValueError(
-                f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
+                f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
             )
         parts = self.data.gradient_accumulation_steps
         if self.local_batch % parts:

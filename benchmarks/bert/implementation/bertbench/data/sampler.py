@@ -40,8 +40,7 @@ class Sampler:
 
     def share(self, plan: StepPlan, rank: int) -> list[Part]:
         """What rank `rank` works through; fewer parts than `parts` only where it has fewer samples."""
-        ids = plan.dealt.of(rank)
-        pieces = np.array_split(ids, min(self.parts, len(ids)))
+        pieces = self.pieces(plan.dealt.of(rank))
         if self.normalize == "global":
             masked_total = int(self.dataset.masked(plan.dealt.ids_S).sum())
             return [Part(piece, 1 / masked_total, 1 / len(plan.dealt.ids_S)) for piece in pieces]
@@ -50,3 +49,7 @@ class Sampler:
             Part(piece, 1 / (parts * int(self.dataset.masked(piece).sum())), 1 / (parts * len(piece)))
             for piece in pieces
         ]
+
+    def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Ids of each part."""
+        return np.array_split(ids, min(self.parts, len(ids)))

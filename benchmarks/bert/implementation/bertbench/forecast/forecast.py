@@ -7,8 +7,9 @@ from bertbench.config import System
 from bertbench.errors import ConfigError
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.convergence import Samples, samples_to_converge
+from bertbench.forecast.layout import StepSeconds, step_seconds
 from bertbench.forecast.published import Batching, Method, published_results
-from bertbench.forecast.step import HARDWARE, Gpu, Seconds, Work, run_seconds
+from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds
 from bertbench.model.shape import BertShape
 
 LIMITS = {
@@ -53,7 +54,7 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
             f"{system.name}: doesn't train BERT-Large on GPUs; forecasts are calibrated on nothing else. Choose one of "
             "the dgx systems, `bertbench systems` lists them"
         )
-    kind = gpu or _kind(system)
+    kind = gpu or gpu_of(system)
     options, schedule = system.optimizer, system.schedule
     samples = samples_to_converge(
         system.global_batch_size,
@@ -70,14 +71,19 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
     work = Work(
         kind, system.world_size, system.hardware.number_of_nodes, system.global_batch_size, samples.number, method
     )
-    return Forecast(system, kind, samples, run_seconds(work, calibration(kind)))
+    seconds = run_seconds(work, calibration(kind))
+    if system.parallel.splits:
+        seconds = _of_layout(seconds, step_seconds(system, kind), samples.number / system.global_batch_size)
+    return Forecast(system, kind, samples, seconds)
 
 
-def _kind(system: System) -> Gpu:
-    model = system.hardware.accelerator_model_name
-    for kind in HARDWARE:
-        if kind.upper() in model:
-            return kind
-    raise ConfigError(
-        f"{system.name}: hardware.accelerator_model_name {model!r} is none of {', '.join(HARDWARE)}; give --gpu"
+def _of_layout(whole: Seconds, step: StepSeconds, steps: float) -> Seconds:
+    """The same run with the steps of a layout; its evaluations count as without one."""
+    return Seconds(
+        start_up=whole.start_up,
+        compute=steps * step.compute,
+        imbalance=steps * (step.imbalance + step.bubble),
+        communication=steps * (step.tensor + step.pipeline + step.data),
+        waiting=steps * step.waiting,
+        evaluation=whole.evaluation,
     )

@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from bertbench.config.system import mlperf_evaluation_interval
+from bertbench.config.system import System, mlperf_evaluation_interval
+from bertbench.errors import ConfigError
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method
 
@@ -86,20 +87,27 @@ class Seconds:
         return max(vars(self), key=lambda part: float(getattr(self, part)))
 
 
-def all_reduce_seconds(hardware: Hardware, gpus: int, nodes: int, network_share: float) -> float:
-    """One reduction of the whole gradient: inside nodes over NVLink, between them one rail a GPU.
+def all_reduce_seconds(
+    hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float = _GRADIENT_BYTES
+) -> float:
+    """One reduction of so many bytes, BERT-Large's gradient: inside nodes over NVLink, between them one rail a GPU.
 
     Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
     GPU's part in 2 (n - 1) hops, a tree 2 times the part in 2 log2(n) hops; the faster counts, as NCCL chooses.
     """
     local = gpus // nodes
-    inside = 2 * (local - 1) / local * _GRADIENT_BYTES / hardware.nvlink
+    inside = 2 * (local - 1) / local * size / hardware.nvlink
     if nodes == 1:
         return inside
-    part = _GRADIENT_BYTES / local / (hardware.network * network_share)
+    part = size / local / (hardware.network * network_share)
     ring = 2 * (nodes - 1) / nodes * part + 2 * (nodes - 1) * hardware.latency
     tree = 2 * part + 2 * math.log2(nodes) * hardware.latency
     return inside + min(ring, tree)
+
+
+def exposed_seconds(reduction: float, compute: float) -> float:
+    """What is left of a reduction that DDP hides behind the backward pass of a step: at least the last bucket's."""
+    return max(reduction / _BUCKETS, reduction - _BACKWARD_SHARE * compute)
 
 
 def run_seconds(work: Work, calibration: Calibration) -> Seconds:
@@ -110,8 +118,7 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
     balanced = per_gpu / rate
     slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))
     reduction = all_reduce_seconds(hardware, work.gpus, work.nodes, calibration.network_share)
-    hidden = _BACKWARD_SHARE * slowest if method.overlap else 0.0
-    exposed = max(reduction / _BUCKETS, reduction - hidden)
+    exposed = exposed_seconds(reduction, slowest if method.overlap else 0.0)
     waiting = 0.0 if method.graphs else calibration.waiting_s * math.log2(work.nodes)
     steps = work.samples / work.global_batch_size
     evaluations = work.samples / mlperf_evaluation_interval(work.global_batch_size)
@@ -122,4 +129,15 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
         communication=steps * exposed,
         waiting=steps * waiting,
         evaluation=evaluations * math.ceil(_EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
+    )
+
+
+def gpu_of(system: System) -> Gpu:
+    """The kind of its GPUs; raises ConfigError if it is none that a forecast knows."""
+    model = system.hardware.accelerator_model_name
+    for kind in HARDWARE:
+        if kind.upper() in model:
+            return kind
+    raise ConfigError(
+        f"{system.name}: hardware.accelerator_model_name {model!r} is none of {', '.join(HARDWARE)}; give --gpu"
     )

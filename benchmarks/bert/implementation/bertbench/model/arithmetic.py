@@ -8,6 +8,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces, obstacle
 from bertbench.model.fp8 import encoder_in_fp8
 from bertbench.model.options import CompileMode, PrecisionName, default_mode
+from bertbench.model.shape import BertShape
 from bertbench.precision import autocast_type
 
 
@@ -31,7 +32,12 @@ def set_arithmetic(
     else:
         compile_pieces(model, mode)
         pieces = "fused by torch.compile" + (", replayed as CUDA graphs" if mode == "reduce-overhead" else "")
-    width = model.shape.hidden_size // model.shape.attention_heads
+    return in_words(device, precision, model.shape, pieces)
+
+
+def in_words(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "run as they are") -> str:
+    """How a model of this shape computes on the device, in a line; `pieces` is what becomes of those between."""
+    width = shape.hidden_size // shape.attention_heads
     kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)
     attention = "torch's flash kernel" if kernel is flash_attention else "matrix products"
     return f"{precision}, attention by {attention}, pieces between {pieces}"

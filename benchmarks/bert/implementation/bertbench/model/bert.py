@@ -79,7 +79,12 @@ class Bert(nn.Module):
 
     def fused_parameters(self) -> dict[torch.Tensor, int]:
         """Parameters that hold several logical tensors along their first dimension: query, key and value."""
-        return {layer.qkv.weight: 3 for layer in self.modules() if isinstance(layer, EncoderLayer)}
+        return {
+            parameter: 3
+            for layer in self.modules()
+            if isinstance(layer, EncoderLayer)
+            for parameter in layer.qkv.parameters()
+        }
 
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences

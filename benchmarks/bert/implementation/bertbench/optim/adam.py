@@ -41,7 +41,7 @@ class MultiTensorAdam:
         """Steps taken: on the device, as float64, once one of them could have been skipped."""
         self._matrix_step = matrix_step
         matrices, vectors = matrices_and_vectors(parameters)
-        self._matrices, self._vectors = _Group(matrices, fused or {}), _Group(vectors, {})
+        self._matrices, self._vectors = _Group(matrices, fused or {}), _Group(vectors, fused or {})
 
     @torch.no_grad()
     def step(
@@ -94,11 +94,10 @@ class _Group:
         self.seconds = [torch.zeros_like(weight) for weight in self._tensors.weights]
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        named = self._tensors.named(names)
         return {
             f"{name}.{kind}": moment
             for kind, moments in (("first", self.firsts), ("second", self.seconds))
-            for name, moment in zip(named, moments, strict=True)
+            for name, moment in self._tensors.named(names, moments).items()
         }
 
     def state(self) -> State:

@@ -1,13 +1,26 @@
 """A step of Adam or LAMB as torch's multi-tensor calls: no compiler needed, a dozen passes over memory."""
 
+from collections.abc import Callable
+
 import torch
 
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import Scalar, State, StepScalars
 
 
-def foreach_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
-    """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up."""
+def foreach_step(
+    state: State,
+    options: AdamOptions,
+    decay: float,
+    trust_ratio: bool,
+    scalars: StepScalars,
+    whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
+) -> None:
+    """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up.
+
+    Where ranks hold shards, `whole_norms` makes norms of whole tensors from those of this rank's shards: [2, tensors]
+    in and out, weights above updates.
+    """
     weights, gradients, firsts, seconds = state
     share1: float | list[torch.Tensor] = 1 - options.beta1
     keep2: Scalar = options.beta2
@@ -33,10 +46,8 @@ def foreach_step(state: State, options: AdamOptions, decay: float, trust_ratio: 
     if decay:
         torch._foreach_add_(updates, weights, alpha=decay)
     if trust_ratio:
-        weight_norms, update_norms = (
-            torch.stack(torch._foreach_norm(weights)),
-            torch.stack(torch._foreach_norm(updates)),
-        )
+        norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, updates)]
+        weight_norms, update_norms = whole_norms(torch.stack(norms))
         known = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(known, weight_norms / update_norms, torch.ones_like(weight_norms))
         torch._foreach_mul_(updates, list(ratios.unbind()))

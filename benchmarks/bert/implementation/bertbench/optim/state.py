@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from bertbench.optim.options import AdamOptions
 
@@ -83,21 +84,28 @@ def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Pa
 class LogicalTensors:
     """Parameters as flat logical tensors on the same memory, which they must not leave.
 
-    `fused` says how many logical tensors a parameter holds along its first dimension, where it isn't one.
+    `fused` says how many logical tensors a parameter holds along its first dimension, where it isn't one. Of a
+    parameter that is sharded over ranks (a DTensor, which is never fused), this rank's shard counts.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
         self._parameters = parameters
         self._parts = [fused.get(parameter, 1) for parameter in parameters]
-        self.weights = self._flat([parameter.detach() for parameter in parameters])
+        weights = [parameter.detach() for parameter in parameters]
+        assert all(local(weight).is_contiguous() for weight in weights), "an update of a copy would be lost"
+        self.weights = self._flat(weights)
 
-    def named(self, names: Mapping[torch.Tensor, str]) -> list[str]:
-        """A name for each of `weights`, from the names of the parameters."""
-        return [
-            f"{names[parameter]}.{part}"
+    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Tensors that go with `weights`, by names made from those of the parameters, in the shapes of the weights.
+
+        They stay on the same memory; where the parameter is a DTensor, so is its companion.
+        """
+        companions = iter(flat)
+        return {
+            name: _like(part, next(companions))
             for parameter, parts in zip(self._parameters, self._parts, strict=True)
-            for part in range(parts)
-        ]
+            for name, part in logical(names[parameter], parameter.detach(), parts).items()
+        }
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients of `weights`; all parameters must have one."""
@@ -109,5 +117,28 @@ class LogicalTensors:
 
     def _flat(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         return [
-            part for tensor, parts in zip(tensors, self._parts, strict=True) for part in tensor.view(-1).chunk(parts)
+            part
+            for tensor, parts in zip(tensors, self._parts, strict=True)
+            for part in local(tensor).reshape(-1).chunk(parts)
         ]
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's shard of a DTensor; any other tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tensor]:
+    """The logical tensors that a parameter holds, by name: its own, or `<name>.0`, `<name>.1` and so on."""
+    if parts == 1:
+        return {name: tensor}
+    return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
+
+
+def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    if not isinstance(weight, DTensor):
+        return flat.view(weight.shape)
+    return DTensor.from_local(
+        flat.view(weight.to_local().shape), weight.device_mesh, weight.placements, run_check=False,
+        shape=weight.shape, stride=weight.stride(),
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed
+from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -25,9 +25,9 @@ from bertbench.config import System
 from bertbench.data.batch import Batch, batch_of, synthetic
 from bertbench.data.columns import Columns
 from bertbench.data.lengths import predictions
-from bertbench.model.attention import flash_attention, flash_takes, plain_attention
+from bertbench.model.attention import Attention, attention, flash_attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Scores
-from bertbench.model.dropout import plain_drop
+from bertbench.model.dropout import Drop, drop, plain_drop
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.shape import BertShape
 from bertbench.optim.communication import bucket_sum
@@ -133,6 +133,23 @@ def _kept_bytes(system: System, batch: Batch) -> int:
 
 
 def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
+    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+        model = Bert(shape, *kernels(system))
+        return model, lambda: _loss(system, model, batch)
+
+    return kept_bytes(system, build)
+
+
+def kept_by_model(system: System, shape: BertShape, lengths_S: NDArray[np.int64]) -> int:
+    """Bytes that a whole model's forward pass on sequences of these lengths keeps for its backward pass."""
+    return _kept_by(system, shape, _batch(lengths_S))
+
+
+def kept_bytes(system: System, build: Callable[[], tuple[nn.Module, Callable[[], torch.Tensor]]]) -> int:
+    """Bytes that a forward pass on the system's device keeps for its backward pass, other than weights.
+
+    `build` makes a module and what computes with it; all its tensors are fake.
+    """
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -142,18 +159,19 @@ def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
 
     as_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
     with FakeTensorMode(allow_non_fake_inputs=True), as_device:
-        model = _model(system, shape)
+        module, compute = build()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            _loss(system, model, batch)
-    for parameter in model.parameters():
+            compute()
+    for parameter in module.parameters():
         kept.pop(parameter.untyped_storage()._cdata, None)
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def _model(system: System, shape: BertShape) -> Bert:
+def kernels(system: System) -> tuple[Attention, Drop]:
+    """How the model of such a system does attention and dropout."""
     if system.launch.device == "cpu":
-        return Bert(shape)
-    return Bert(shape, flash_attention if _flashes(system) else plain_attention, plain_drop)
+        return attention, drop
+    return flash_attention if _flashes(system) else plain_attention, plain_drop
 
 
 def _flashes(system: System) -> bool:

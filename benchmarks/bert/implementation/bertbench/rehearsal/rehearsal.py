@@ -1,15 +1,18 @@
 """A whole rehearsal: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
 import math
-import re
 from dataclasses import dataclass
 
 from bertbench.config import System
 from bertbench.data.dataset import Dataset
 from bertbench.errors import BertbenchError, ConfigError
 from bertbench.forecast.forecast import Forecast, forecast
+from bertbench.forecast.layout import load_of
+from bertbench.parallel.counting import expected
+from bertbench.parallel.theory import stage_parameters
 from bertbench.paths import weights_file
 from bertbench.rehearsal.fake import Rehearsed, rehearse
+from bertbench.rehearsal.layouts import Outlook, capacity_gb, memory_gb, outlook
 from bertbench.rehearsal.steps import Steps, first_steps
 from bertbench.train import check_weights, open_data
 
@@ -29,12 +32,20 @@ class Rehearsal:
     evaluation_samples: int
     forecast: Forecast | None
     """None where nothing is calibrated: for CPUs and other models."""
+    outlook: Outlook | None
+    """Of the layout, where it splits the model and the GPUs are known."""
     problems: list[str]
+
+    @property
+    def sent_bytes(self) -> dict[str, int]:
+        """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
+        tokens = round(self.system.parts * load_of(self.system).most_tokens) if self.system.parallel.splits else 0
+        return expected(self.system, self.system.layout.coordinate(self.rank), tokens)
 
     @property
     def memory_gb(self) -> dict[str, float]:
         """Bytes / 10^9 by what they hold; the largest moment is their sum."""
-        return _memory(self.rehearsed)
+        return _memory(self.system, self.rehearsed)
 
     @property
     def memory_gb_per_gpu(self) -> float:
@@ -44,7 +55,7 @@ class Rehearsal:
     @property
     def link_bytes_per_step(self) -> int:
         """What a ring all-reduce sends over each link: 2 (R - 1) / R times what a rank hands over."""
-        ranks = self.system.world_size
+        ranks = self.system.layout.data
         return 2 * (ranks - 1) * self.rehearsed.bytes_per_step // ranks
 
 
@@ -58,14 +69,29 @@ def rehearsal(system: System, rank: int) -> Rehearsal:
     problems, data = _missing(system)
     training, held_out = data or (None, None)
     steps = first_steps(system, rank, training)
-    rehearsed = rehearse(system, rank, steps.longest_part)
+    rehearsed = _of_part(system, rank) if _divided(system) else rehearse(system, rank, steps.longest_part)
     evaluated = len(held_out) if held_out is not None else _MLPERF_HELD_OUT
-    expected = _forecast(system)
-    problems += steps.problems + _too_large(system, rehearsed) + _too_long(system, expected)
-    return Rehearsal(system, rank, rehearsed, steps, evaluated, expected, problems)
+    awaited = _forecast(system)
+    problems += steps.problems + _too_large(system, rehearsed) + _too_long(system, awaited)
+    return Rehearsal(system, rank, rehearsed, steps, evaluated, awaited, _outlook(system), problems)
 
 
-def _memory(rehearsed: Rehearsed) -> dict[str, float]:
+def _divided(system: System) -> bool:
+    """Whether a backward pass finds less kept than the whole model keeps."""
+    return system.parallel.splits or system.parallel.recompute
+
+
+def _of_part(system: System, rank: int) -> Rehearsed:
+    """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, which tells of the fullest."""
+    held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
+    held //= system.layout.data if system.parallel.fully_shard else 1
+    kept = round(memory_gb(system)["activations"] * _GB)
+    return Rehearsed(held, (held,), 2 * _WEIGHT_BYTES * held, kept, kept, _WEIGHT_BYTES * held)
+
+
+def _memory(system: System, rehearsed: Rehearsed) -> dict[str, float]:
+    if _divided(system):
+        return memory_gb(system)
     weights = _WEIGHT_BYTES * rehearsed.parameters / _GB
     # warm-up keeps a copy of the weights that it puts back
     warm_up, step = rehearsed.warm_up_bytes / _GB, rehearsed.activation_bytes / _GB
@@ -95,17 +121,24 @@ def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]
     return problems, data
 
 
+def _outlook(system: System) -> Outlook | None:
+    try:
+        return outlook(system) if system.parallel.splits else None
+    except ConfigError:  # not on GPUs of a known kind
+        return None
+
+
 def _too_large(system: System, rehearsed: Rehearsed) -> list[str]:
-    memory = _memory(rehearsed)
+    memory = _memory(system, rehearsed)
     needed = sum(memory.values())
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
-    told = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
-    if system.launch.device != "cuda" or told is None or needed <= float(told[1]):
+    there = capacity_gb(system)
+    if system.launch.device != "cuda" or there is None or needed <= there:
         return []
     when = "in warm-up, all of whose sequences have full length" if "warm_up_copy" in memory else "in training"
     return [
         f"a GPU needs {needed:.0f} GB {when} ({memory['activations']:.0f} GB of them activations), "
-        f"it has {told[1]} GB; raise data.gradient_accumulation_steps"
+        f"it has {there:g} GB; raise data.gradient_accumulation_steps, or split the model: --layouts lists ways"
     ]
 
 

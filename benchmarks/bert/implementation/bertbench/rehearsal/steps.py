@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.balance.plan import Planner, Shares, efficiency
+from bertbench.balance.plan import Shares, efficiency
 from bertbench.config import System
 from bertbench.data.dataset import Dataset
 from bertbench.data.index import Index, pack
 from bertbench.data.lengths import draw_lengths, predictions
 from bertbench.errors import ConfigError
+from bertbench.train import make_planner
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
 _SEED = 1  # a run draws its own: what is told here depends on it in the third digit
@@ -43,18 +44,15 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
         entries, source = _wikipedia(system), "Wikipedia's lengths"
     else:
         entries, source = training.entries_N, str(training.folder)
-    planner = Planner(
-        entries, system.balance, system.global_batch_size, _SEED,
-        system.hardware.number_of_nodes, system.launch.ranks_per_node,
-    )  # fmt: skip
-    parts = system.data.gradient_accumulation_steps
+    planner, place = make_planner(system, entries, _SEED), system.layout.coordinate(rank).data
+    parts = system.parts
     loads, shares = [], []
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
         problems = problems or _wrong(system, step, plan.dealt)
         loads.append(efficiency(planner.loads(plan)))
-        shares.append(planner.lengths(plan.dealt)[plan.dealt.bounds_R1[rank] : plan.dealt.bounds_R1[rank + 1]])
+        shares.append(planner.lengths(plan.dealt)[plan.dealt.bounds_R1[place] : plan.dealt.bounds_R1[place + 1]])
     largest = max(
         (piece for share in shares for piece in np.array_split(share, min(parts, len(share)) or 1)), key=np.sum
     )

@@ -18,11 +18,11 @@ from bertbench import __version__
 from bertbench.config import System
 from bertbench.errors import CheckpointError, system_reason
 from bertbench.metrics import Metrics
+from bertbench.parallel.trainer import AnyTrainer
 from bertbench.results import ResultFiles
 from bertbench.resume.reading import SnapshotReader
 from bertbench.resume.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.seeding import derive
-from bertbench.trainer import Trainer
 from bertbench.world import World
 
 
@@ -39,20 +39,22 @@ class Snapshots:
         self._pending: tuple[int, Future[None]] | None = None
         self._step: int | None = None  # of the snapshot that was begun last
 
-    def save_if_due(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def save_if_due(
+        self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
+    ) -> None:
         """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
         every = self._system.checkpoint.every_steps
         if every is not None and step % every == 0:
             self._save(trainer, step, evaluations, metrics)
 
-    def save_last(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def save_last(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         self.wait()
         self._world.barrier()  # rank 0 gives it its name
 
-    def _save(self, trainer: Trainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def _save(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         self._step = step
         metrics.flush()  # the lines up to here must be there before the snapshot is
         self.wait()
@@ -98,13 +100,15 @@ class Snapshots:
                     flush=True,
                 )
 
-    def load(self, trainer: Trainer, path: Path, meta: Meta) -> None:
-        """Put the state of a snapshot into a new trainer; random states only where the number of ranks is the same.
+    def load(self, trainer: AnyTrainer, path: Path, meta: Meta) -> None:
+        """Put the state of a snapshot into a new trainer, of any layout; random states only where that is the same.
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
         random = self._random_state()
-        same_ranks = meta.ranks == self._world.size
+        same_ranks = (
+            meta.ranks == self._world.size and meta.config.get("parallel") == self._system.parallel.model_dump()
+        )
         reader = SnapshotReader(path)
         reader.read_metadata()  # what is no snapshot is refused here, not in the midst of a collective
         try:
@@ -123,7 +127,7 @@ class Snapshots:
             if self._world.device.type == "cuda":
                 torch.cuda.set_rng_state(random[self._random_name("cuda")], self._world.device)
         else:
-            torch.manual_seed(derive(self._seed, "dropout", self._world.rank, meta.step))
+            torch.manual_seed(derive(self._seed, "dropout", self._system.layout.stream(self._world.rank), meta.step))
 
     def close(self) -> None:
         """Wait for the last snapshot; after the last step."""

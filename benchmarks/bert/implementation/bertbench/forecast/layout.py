@@ -1,0 +1,164 @@
+"""Seconds of one optimizer step of a layout, from the formulas of `parallel.theory` and figures of the hardware.
+
+The share of the peak that products reach is calibrated on BERT-Large (calibrate.py); that narrower products of
+tensor-parallel ranks reach less is not in here, nor are evaluations and start-up.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from bertbench.balance.deal import by_cost
+from bertbench.config import System
+from bertbench.config.parallel import Parallel, misfit
+from bertbench.data.lengths import draw_lengths, predictions
+from bertbench.forecast.calibrate import calibration
+from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
+from bertbench.parallel import theory
+
+_STEPS = 20  # of simulation
+_SEED = 1
+_COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of sending to another one
+_RECOMPUTED = 4 / 3  # a layer's forward pass again, half as long as its backward pass
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Where the time of one step goes."""
+
+    compute: float
+    """Products of the model's FLOPs, and those of recomputation."""
+    imbalance: float
+    """Waiting for the largest part, or computing fillers up to it."""
+    bubble: float
+    tensor: float
+    pipeline: float
+    data: float
+    """What of the gradients' reduction the backward pass doesn't hide."""
+    waiting: float
+    """Ranks of many nodes are never quite in step."""
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class Load:
+    """Tokens of the parts that a global batch is dealt to, and their pairs within sequences."""
+
+    mean_tokens: float
+    most_tokens: float
+    most_pairs: float
+    flops: float
+    """Of the whole step."""
+
+
+def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
+    """On GPUs of a kind that is calibrated."""
+    hardware, calibrated = HARDWARE[gpu], calibration(gpu)
+    parallel, layout, parts = system.parallel, system.layout, system.parts
+    load = load_of(system)
+    rate = system.world_size * hardware.peak_flops * calibrated.compute_share
+    compute = load.flops / rate * (_RECOMPUTED if parallel.recompute else 1.0)
+    slowest = compute * load.most_tokens / load.mean_tokens
+    widths = theory.Widths.of(system.precision.compute)
+    tokens = round(parts * load.most_tokens)
+    shape = system.model.shape()
+    tensor = pipeline = 0.0
+    if layout.tensor > 1:
+        calls = parts * shape.layers // layout.pipeline * (6 if parallel.recompute else 4)
+        sent = theory.tensor_bytes(shape, layout, tokens, widths, parallel.recompute)
+        tensor = sent / hardware.nvlink + calls * _COLLECTIVE_S
+    if layout.pipeline > 1:
+        sent = max(
+            theory.pipeline_bytes(shape, layout, layout.coordinate(rank), tokens, widths)
+            for rank in range(0, system.world_size, layout.data * layout.tensor)
+        )
+        pipeline = sent / hardware.network + 2 * parts * layout.virtual_stages * _COLLECTIVE_S
+    return StepSeconds(
+        compute=compute,
+        imbalance=slowest - compute,
+        bubble=theory.bubble(layout.pipeline, parts, layout.virtual_stages) * (slowest + tensor),
+        tensor=tensor,
+        pipeline=pipeline,
+        data=_data_seconds(system, hardware, calibrated, slowest),
+        waiting=calibrated.waiting_s * float(np.log2(system.hardware.number_of_nodes)),
+    )
+
+
+def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
+    """Model FLOP utilisation: FLOPs of the model, without padding and recomputation, over what the GPUs could do."""
+    return load_of(system).flops / (seconds * system.world_size * HARDWARE[gpu].peak_flops)
+
+
+def candidates(system: System) -> Iterator[System]:
+    """The same work in every layout that could be: sizes and parts in powers of two."""
+    data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
+    powers = [2**power for power in range(system.world_size.bit_length())]
+    for tensor in powers:
+        for pipeline in powers:
+            held = system.world_size // (tensor * pipeline)
+            if held == 0 or system.global_batch_size % held:
+                continue
+            samples = system.global_batch_size // held
+            for parts in (power for power in powers if power <= samples and samples % power == 0):
+                for parallel in _ways(tensor, pipeline, parts):
+                    accumulated = parts if pipeline == 1 else 1
+                    found = system.model_copy(
+                        update={
+                            "parallel": parallel,
+                            "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
+                        }
+                    )
+                    if misfit(found) is None:
+                        yield found
+
+
+def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
+    for recompute in (False, True):
+        if pipeline == 1:
+            for fully_shard in (False, True) if tensor == 1 else (False,):
+                yield Parallel(tensor=tensor, recompute=recompute, fully_shard=fully_shard)
+            continue
+        for virtual_stages in (1, 2, 4):
+            yield Parallel(
+                tensor=tensor, pipeline=pipeline, microbatches=parts, recompute=recompute,
+                virtual_stages=virtual_stages, schedule="1f1b" if virtual_stages == 1 else "interleaved",
+            )  # fmt: skip
+
+
+def load_of(system: System) -> Load:
+    """Of a system's parts, simulated on Wikipedia's lengths, cut to what the model takes."""
+    lengths = np.minimum(draw_lengths(system.global_batch_size, _SEED), system.model.max_positions)
+    flops = theory.training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
+    parts = system.layout.data * system.parts
+    return Load(*_dealt(system.global_batch_size, parts, system.model.max_positions), flops)
+
+
+@cache
+def _dealt(samples: int, parts: int, longest: int) -> tuple[float, float, float]:
+    """Mean and most tokens of a part, and most pairs, over some steps."""
+    tokens, pairs = [], []
+    for step in range(_STEPS):
+        lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
+        (part_S,) = by_cost(lengths[None], parts, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
+        tokens.append(np.bincount(part_S, lengths, parts))
+        pairs.append(np.bincount(part_S, np.square(lengths, dtype=np.float64), parts))
+    return float(np.mean(tokens)), float(np.max(tokens)), float(np.max(pairs))
+
+
+def _data_seconds(system: System, hardware: Hardware, calibrated: Calibration, compute: float) -> float:
+    """What data-parallel ranks wait for each other's gradients: those of a node are neighbours."""
+    layout, shape = system.layout, system.model.shape()
+    if layout.data == 1:
+        return 0.0
+    nodes = max(1, layout.data * layout.tensor // system.launch.ranks_per_node)
+    size = 4.0 * theory.stage_parameters(shape, layout, 0)
+    reduction = all_reduce_seconds(hardware, layout.data, nodes, calibrated.network_share, size)
+    if system.parallel.fully_shard:  # gathered twice and scattered once, in every part, beside what computes
+        return max(0.0, 1.5 * reduction * system.parts - compute)
+    return reduction if system.parallel.splits else exposed_seconds(reduction, compute)

@@ -1,0 +1,112 @@
+"""Bytes that a rank sends in each dimension of a layout: counted as the operations are called, and by formula.
+
+A collective counts as its ring algorithm sends: an all-reduce of n bytes over g ranks 2 (g - 1) / g n, a gather or a
+reduce-scatter of n bytes in all (g - 1) / g n. What is sent to one rank counts as it is.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import distributed
+from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.checkpoint.layout import pieces
+from bertbench.config import System
+from bertbench.parallel import theory
+from bertbench.parallel.grid import Grid
+from bertbench.parallel.layout import Coordinate
+
+# By a part of the operation's name, on g ranks: factor on the bytes of the tensor that it takes in
+_SENT = {
+    "all_reduce": lambda g: 2 * (g - 1) / g,
+    "allreduce": lambda g: 2 * (g - 1) / g,
+    "all_gather": lambda g: g - 1,
+    "allgather": lambda g: g - 1,
+    "reduce_scatter": lambda g: (g - 1) / g,
+    "send": lambda _: 1.0,
+}
+_FUNCTIONAL = "_c10d_functional"
+
+
+class Traffic(TorchDispatchMode):
+    """While it is entered, adds up what this rank sends.
+
+    The few numbers that norms and losses are made of are left out.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        super().__init__()
+        self._names = {grid.data.group_name: "data"}
+        if grid.layout.pipeline > 1:
+            self._names[grid.tied.group_name] = "tied words"
+        self._sent: dict[str, float] = defaultdict(float)
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes by dimension."""
+        return {dimension: round(size) for dimension, size in self._sent.items()}
+
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: Sequence[type],
+        arguments: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Count a collective on plain tensors; a DTensor first turns into those."""
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        if getattr(function, "namespace", "") in ("c10d", _FUNCTIONAL):
+            self._count(function, arguments)
+        return function(*arguments, **(options or {}))
+
+    def _count(self, operation: Any, arguments: Sequence[Any]) -> None:
+        name = operation.__name__
+        factor = next((factor for part, factor in _SENT.items() if part in name), None)
+        if factor is None:
+            return
+        group = _group(arguments)
+        if operation.namespace == _FUNCTIONAL:
+            dimension = "tensor"  # only DTensor calls these
+        else:
+            dimension = "pipeline" if name.startswith("send") else self._names.get(group.group_name, "")
+        # what writes into a tensor has that first
+        into = name.startswith(("_allgather_base", "_reduce_scatter_base"))
+        tensors = _tensors(arguments[1] if into else arguments[0])
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if dimension:
+            self._sent[dimension] += factor(group.size()) * size
+
+
+def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
+    """The functional operations name their group last; the others take it before all that is like it."""
+    names = [argument for argument in arguments if isinstance(argument, str)]
+    if names:
+        return _resolve_process_group(cast(Any, names[-1]))
+    return distributed.ProcessGroup.unbox(next(filter(lambda it: isinstance(it, torch.ScriptObject), arguments)))
+
+
+def _tensors(argument: Any) -> list[torch.Tensor]:
+    return [argument] if isinstance(argument, torch.Tensor) else list(argument)
+
+
+def expected(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
+    """What the formulas say that a rank sends in a step with so many tokens, by dimension; none is 0."""
+    shape, layout = system.model.shape(), system.layout
+    if system.parallel.fully_shard:
+        ranks = layout.data
+        rows = sum(-(-piece.shape[0] // ranks) * ranks * math.prod(piece.shape[1:]) for piece in pieces(shape))
+        return {"data": theory.fully_sharded_bytes(rows, layout, system.parts)}
+    widths = theory.Widths.of(system.precision.compute)
+    sent = {
+        "tensor": theory.tensor_bytes(shape, layout, tokens, widths, system.parallel.recompute),
+        "pipeline": theory.pipeline_bytes(shape, layout, place, tokens, widths),
+        "data": theory.data_bytes(theory.stage_parameters(shape, layout, place.pipeline), layout),
+        "tied words": theory.tied_bytes(shape, layout, place),
+    }
+    return {dimension: size for dimension, size in sent.items() if size}

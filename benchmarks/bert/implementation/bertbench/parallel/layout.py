@@ -1,0 +1,69 @@
+"""Which rank holds which part of the model: plain arithmetic, without torch.
+
+Tensor parallelism is innermost, so that its all-reduces of every layer stay inside a node; data parallelism comes next;
+stages of the pipeline are furthest apart, because they send least (Narayanan et al. 2021, arXiv 2104.04473, takeaways
+1 and 2).
+"""
+
+from typing import NamedTuple
+
+
+class Coordinate(NamedTuple):
+    """One rank's place in each dimension."""
+
+    pipeline: int
+    data: int
+    tensor: int
+
+
+class Layout(NamedTuple):
+    """Sizes of the dimensions; their product is the number of ranks."""
+
+    data: int
+    tensor: int = 1
+    pipeline: int = 1
+    virtual_stages: int = 1
+    """Stages on each rank of a pipeline."""
+
+    @property
+    def ranks(self) -> int:
+        """All ranks."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def stages(self) -> int:
+        """Stages that the layers are cut into: stage s is on rank s mod `pipeline` of the pipeline."""
+        return self.pipeline * self.virtual_stages
+
+    def coordinate(self, rank: int) -> Coordinate:
+        """Where a rank stands."""
+        rest, tensor = divmod(rank, self.tensor)
+        return Coordinate(*divmod(rest, self.data), tensor)
+
+    def rank(self, place: Coordinate) -> int:
+        """Who stands there."""
+        return (place.pipeline * self.data + place.data) * self.tensor + place.tensor
+
+    def stream(self, rank: int) -> int:
+        """Number of the random stream that a rank draws dropout from: that of its tensor-parallel group."""
+        return rank // self.tensor
+
+    def lines(self) -> list[str]:
+        """The grid for people: a line for every stage of the pipeline and dimension."""
+        lines = []
+        for pipeline in range(self.pipeline):
+            first = self.rank(Coordinate(pipeline, 0, 0))
+            rows = [
+                _span(first + data * self.tensor, first + data * self.tensor + self.tensor - 1)
+                for data in range(self.data)
+            ]
+            shown = rows if len(rows) <= _SHOWN else [*rows[: _SHOWN - 1], "...", rows[-1]]
+            lines.append(f"stage {pipeline}: {' | '.join(shown)}")
+        return lines
+
+
+_SHOWN = 6
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"

@@ -1,0 +1,64 @@
+"""Parts of one size: a pipeline fixes the shape that stages send each other, so every microbatch is a token budget.
+
+A step's samples are dealt to microbatches by tokens, and what is missing to the budget are sequences of one token that
+nothing is learnt from: attention costs them next to nothing, and their loss has no weight. The plan is a pure function
+of seed and step, so the least budget that is enough is known before the first step.
+Shapes: T tokens in the batch, S sequences.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from bertbench.balance.deal import by_cost
+from bertbench.data.batch import Batch
+from bertbench.data.sampler import Sampler
+from bertbench.errors import ConfigError
+from bertbench.model.sequences import EqualLengths, Sequences
+
+
+@dataclass(frozen=True)
+class TokenSampler(Sampler):
+    """Splits a rank's share of a step into microbatches with nearly as many tokens each."""
+
+    def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Ids of each microbatch; raises ConfigError if there are fewer samples than microbatches."""
+        if len(ids) < self.parts:
+            raise ConfigError(
+                f"a pipeline gets {len(ids)} samples in a step, parallel.microbatches is {self.parts}; lower it, raise "
+                "data.global_batch_size, or set data.equal_counts"
+            )
+        lengths_1S = self.dataset.lengths(ids)[None]
+        tokens = np.arange(lengths_1S.max() + 1, dtype=np.float64)
+        (part_S,) = by_cost(lengths_1S, self.parts, tokens, equal_counts=False)
+        return [ids[part_S == part] for part in range(self.parts)]
+
+    def budget(self, steps: Iterable[int], rank: int) -> int:
+        """Tokens of the largest microbatch of one rank in these steps; raises what `pieces` raises."""
+        return max(
+            int(self.dataset.lengths(part.ids).sum())
+            for step in steps
+            for part in self.share(self.planner.plan(step), rank)
+        )
+
+
+def filled(batch: Batch, tokens: int) -> Batch:
+    """The batch with as many tokens in all: fillers are sequences of one token, behind the others."""
+    there, device = len(batch.tokens_T), batch.tokens_T.device
+    missing = tokens - there
+    assert missing >= 0, "the budget is the largest microbatch of the run"
+    if missing == 0:
+        return batch
+    cu_seqlens_S1, groups = batch.sequences
+    fillers = torch.arange(there + 1, tokens + 1, dtype=cu_seqlens_S1.dtype, device=device)
+    return replace(
+        batch,
+        tokens_T=functional.pad(batch.tokens_T, (0, missing)),
+        segments_T=functional.pad(batch.segments_T, (0, missing)),
+        positions_T=functional.pad(batch.positions_T, (0, missing)),
+        sequences=Sequences(torch.cat((cu_seqlens_S1, fillers)), (*groups, EqualLengths(there, missing, 1))),
+    )

@@ -1,0 +1,30 @@
+"""Adam and LAMB on shards: every rank updates what it holds, and LAMB's norms are those of whole tensors."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import distributed, nn
+
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.foreach import foreach_step
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.state import matrices_and_vectors
+from bertbench.parallel.gradients import sharded
+
+
+def shard_optimizer(
+    parameters: Sequence[nn.Parameter], options: AdamOptions, trust_ratio: bool, shards: distributed.ProcessGroup
+) -> MultiTensorAdam:
+    """The optimizer of this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
+    matrices, _ = matrices_and_vectors(parameters)
+    copies = distributed.get_world_size(shards)
+    shares = torch.tensor([1.0 if sharded(matrix) else 1 / copies for matrix in matrices], device=parameters[0].device)
+
+    def whole_norms(norms: torch.Tensor) -> torch.Tensor:
+        squares = norms.square() * shares
+        distributed.all_reduce(squares, group=shards)
+        return squares.sqrt()
+
+    step = foreach_step if copies == 1 else partial(foreach_step, whole_norms=whole_norms)
+    return MultiTensorAdam(parameters, options, trust_ratio, matrix_step=step)

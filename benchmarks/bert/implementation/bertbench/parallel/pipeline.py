@@ -1,0 +1,95 @@
+"""Microbatches through the stages of a pipeline: torch's schedules, and a plain pass for evaluation.
+
+What travels between stages are hidden states and their gradients; each stage knows the microbatches themselves, and is
+told which one it gets.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+from bertbench.config.parallel import PipelineSchedule
+from bertbench.data.batch import Batch
+from bertbench.data.loader import LoadedPart
+from bertbench.data.sampler import Part
+from bertbench.parallel.grid import Grid
+from bertbench.parallel.microbatches import filled
+from bertbench.parallel.stage import Stage, wire_format
+
+
+class Pipeline:
+    """This rank's stages among those of its pipeline; all ranks of it call the same methods with the same samples."""
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        grid: Grid,
+        schedule: PipelineSchedule,
+        microbatches: int,
+        tokens: int,
+        hidden_size: int,
+        precision: str,
+    ) -> None:
+        self.stages = stages
+        self.tokens = tokens
+        """Of every microbatch."""
+        self._grid = grid
+        self._device = grid.world.device
+        self._places = torch.arange(microbatches)
+        self._wire = (hidden_size, wire_format(precision))
+        hidden = torch.empty(tokens, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
+        self.staged = [
+            PipelineStage(
+                stage,
+                number,
+                grid.layout.stages,
+                self._device,
+                input_args=(self._places[:1] if stage.is_first else hidden,),
+                output_args=(torch.empty(1, device="meta", requires_grad=True) if stage.is_last else hidden,),
+                group=grid.pipeline,
+            )
+            for number, stage in zip(self._numbers(), stages, strict=True)
+        ]
+        self._schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
+        if schedule == "interleaved":
+            self._schedule = ScheduleInterleaved1F1B([*self.staged], microbatches, _sum, scale_grads=False)
+        else:
+            kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
+            self._schedule = kind(self.staged[0], microbatches, _sum, scale_grads=False)
+
+    def run(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+        """Forward and backward passes of a step; returns the loss where the last stage is, 0 elsewhere."""
+        parts = [LoadedPart(part, filled(batch, self.tokens)) for part, batch in parts]
+        for stage in self.stages:
+            stage.microbatches = parts
+        losses: list[torch.Tensor] = []
+        first = [self._places] if self.stages[0].is_first else []
+        self._schedule.step(*first, target=self._places, losses=losses, return_outputs=False, place=self._places)
+        return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
+
+    @torch.no_grad()
+    def scores(self, batch: Batch) -> torch.Tensor | None:
+        """Masked-LM scores of a batch of any size, [M, V], where the last stage is; the model is in evaluation mode."""
+        layout, hidden = self._grid.layout, self._places
+        unweighted = LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
+        for number, stage in zip(self._numbers(), self.stages, strict=True):
+            stage.microbatches = (unweighted,)
+            if not stage.is_first:
+                hidden_size, dtype = self._wire
+                hidden = torch.empty(len(batch.tokens_T), hidden_size, dtype=dtype, device=self._device)
+                distributed.recv(hidden, group=self._grid.pipeline, group_src=(number - 1) % layout.pipeline)
+            hidden = stage(hidden, self._places[:1])
+            if stage.is_last:
+                return hidden
+            distributed.send(hidden, group=self._grid.pipeline, group_dst=(number + 1) % layout.pipeline)
+        return None
+
+    def _numbers(self) -> range:
+        return range(self._grid.place.pipeline, self._grid.layout.stages, self._grid.layout.pipeline)
+
+
+def _sum(losses_1: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return losses_1.sum()

@@ -1,0 +1,102 @@
+"""One stage of BERT: some of its layers, with the embeddings before the first and the heads behind the last.
+
+Parameters keep their names, so that a state moves between layouts; query, key and value are three matrices here, each
+of which can be split. Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from bertbench.data.loader import LoadedPart
+from bertbench.model.bert import Bert, Scores
+from bertbench.model.encoder import EncoderLayer
+from bertbench.model.options import PrecisionName
+from bertbench.precision import computing
+from bertbench.trainer import weighted_loss
+
+
+class Projection(nn.ModuleList):
+    """Query, key and value of a layer side by side, as one fused matrix gives them."""
+
+    def __init__(self, qkv: nn.Linear) -> None:
+        super().__init__()
+        for weight, bias in zip(qkv.weight.detach().chunk(3), qkv.bias.detach().chunk(3), strict=True):
+            part = nn.Linear(qkv.in_features, len(weight), device="meta")
+            part.weight, part.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+            self.append(part)
+
+    def forward(self, hidden_TD: torch.Tensor) -> torch.Tensor:
+        """[T, D] in, [T, 3 D] out, or a rank's heads of it."""
+        return torch.cat([part(hidden_TD) for part in self], dim=-1)
+
+
+class Stage(nn.Module):
+    """Stage `number` of so many: it takes its modules out of `model`, which is not whole afterwards."""
+
+    def __init__(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> None:
+        super().__init__()
+        self.is_first, self.is_last = number == 0, number == stages - 1
+        self.microbatches: Sequence[LoadedPart] = ()
+        """What `place` counts in the step that runs."""
+        self._precision = precision
+        share = len(model.layers) // stages
+        self.layers = nn.ModuleDict(
+            {str(layer): model.layers[layer] for layer in range(number * share, (number + 1) * share)}
+        )
+        for layer in self.layers.values():
+            assert isinstance(layer, EncoderLayer)
+            layer.qkv = Projection(layer.qkv)  # type: ignore[assignment]
+        if self.is_first:
+            self.embeddings: nn.Module = model.embeddings
+        if self.is_last:
+            if not self.is_first:
+                self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
+            self.masked_lm, self.pooler, self.next_sentence = model.masked_lm, model.pooler, model.next_sentence
+
+    @property
+    def words(self) -> nn.Parameter | None:
+        """The word embeddings, which the first and the last stage hold."""
+        return self.get_parameter("embeddings.word.weight") if self.is_first or self.is_last else None
+
+    def forward(self, received: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        """Work on microbatch `place`, [1], with what the stage before gave: hidden states [T, D] in and out.
+
+        The first stage looks at `received` not at all. The last answers the loss, [1]; in evaluation mode the scores
+        of the masked tokens, [M, V].
+        """
+        loaded = self.microbatches[int(place)]
+        batch = loaded.batch
+        with computing(self._precision, batch.tokens_T.device):
+            hidden_TD = received
+            if self.is_first:
+                hidden_TD = self.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
+            *before, last = self.layers.values()
+            for layer in before:
+                hidden_TD = layer(hidden_TD, batch.sequences)
+            if not self.is_last:
+                return last(hidden_TD, batch.sequences).to(wire_format(self._precision))
+            first_S = batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]
+            read_MS = torch.cat((batch.masked_at_M, first_S))  # as in Bert: the heads read no other token
+            read_by_heads = last(hidden_TD, batch.sequences, read_MS)
+            masked_MD, first_SD = read_by_heads.tensor_split((len(batch.masked_at_M),))
+            words_VD = self.words
+            assert words_VD is not None
+            masked_lm_MV = self.masked_lm(masked_MD, words_VD)
+            if not self.training:
+                return masked_lm_MV
+            next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
+        # no view: FSDP2 and the pipeline mean to change what they are given
+        return torch.stack((weighted_loss(Scores(masked_lm_MV, next_sentence_S2), loaded),))
+
+
+def wire_format(precision: str) -> torch.dtype:
+    """What hidden states travel in between stages."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def logical_name(name: str) -> str:
+    """The name of a stage's parameter in a state that moves between layouts: `qkv.0.weight` is `qkv.weight.0`."""
+    *path, last, kind = name.split(".")
+    return ".".join((*path, kind, last)) if last.isdecimal() else name

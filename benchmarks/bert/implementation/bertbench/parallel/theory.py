@@ -1,0 +1,120 @@
+"""What a layout sends, waits and computes by formula: plain arithmetic, without torch.
+
+Formulas of Narayanan et al. 2021 (arXiv 2104.04473), with tokens T for their batch times sequence, b s: nothing here is
+padded but a pipeline's microbatches. All byte counts are what one rank sends in a step.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.model.shape import BertShape
+from bertbench.parallel.layout import Coordinate, Layout
+
+_GRADIENT_BYTES = 4
+
+
+def bubble(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:
+    """Idle time of a pipeline's ranks over the time that they compute: (p - 1) / (v m) (sections 2.2.1 and 2.2.2)."""
+    return (pipeline - 1) / (virtual_stages * microbatches)
+
+
+def ring(ranks: int) -> float:
+    """What an all-reduce sends, over the size of what it reduces: 2 (g - 1) / g."""
+    return 2 * (ranks - 1) / ranks
+
+
+class Widths(NamedTuple):
+    """Bytes of a number that tensor-parallel ranks sum, and that stages send each other."""
+
+    forward: int
+    backward: int
+    between_stages: int
+
+    @classmethod
+    def of(cls, precision: str) -> "Widths":
+        """Under autocast products are bf16, and what they are added to, with its gradient, stays fp32."""
+        return cls(2, 4, 2) if precision == "bf16" else cls(4, 4, 4)
+
+
+def tensor_bytes(shape: BertShape, layout: Layout, tokens: int, widths: Widths, recompute: bool) -> int:
+    """Of a step with so many tokens: 8 T h (t - 1) / t numbers a layer (section 3.2), half of them forward.
+
+    That is two all-reduces forward and two backward. Recomputation makes the forward ones again.
+    """
+    width = 2 * widths.forward * (1 + recompute) + 2 * widths.backward
+    return round(shape.layers // layout.pipeline * tokens * shape.hidden_size * width * ring(layout.tensor))
+
+
+def pipeline_bytes(shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths) -> int:
+    """Of a step with so many tokens, fillers included: T h numbers at every boundary of a stage (section 3.2).
+
+    Forward to the next stage, and backward to the one before.
+    """
+    stages = range(place.pipeline, layout.stages, layout.pipeline)
+    sends = sum((stage < layout.stages - 1) + (stage > 0) for stage in stages)
+    return sends * tokens * shape.hidden_size * widths.between_stages
+
+
+def tied_bytes(shape: BertShape, layout: Layout, place: Coordinate) -> int:
+    """The gradient of the word embeddings, summed over the first and the last stage."""
+    holds = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
+    return holds * _GRADIENT_BYTES * shape.vocab_size * shape.hidden_size
+
+
+def data_bytes(elements: int, layout: Layout) -> int:
+    """The gradient of so many elements of this rank's part: 2 (d - 1) / d of it (section 3.3.1)."""
+    return round(_GRADIENT_BYTES * elements * ring(layout.data))
+
+
+def fully_sharded_bytes(elements: int, layout: Layout, parts: int) -> int:
+    """Weights gathered forward and backward, gradients scattered, in every part of a step: 3 (d - 1) / d of them.
+
+    `elements` are those of the whole model, each tensor's rows rounded up to a multiple of d.
+    """
+    return round(parts * _GRADIENT_BYTES * elements * 3 * (layout.data - 1) / layout.data)
+
+
+def layer_parameters(shape: BertShape, tensor: int = 1) -> int:
+    """Of one layer on one of `tensor` ranks."""
+    hidden, inner = shape.hidden_size, shape.feed_forward_size
+    split = 4 * hidden * hidden + 3 * hidden + 2 * hidden * inner + inner
+    return split // tensor + 6 * hidden  # two biases behind the sums, two LayerNorms
+
+
+def embedding_parameters(shape: BertShape) -> int:
+    """Of the first stage, beside its layers."""
+    rows = shape.vocab_size + shape.max_positions + shape.token_types
+    return (rows + 2) * shape.hidden_size
+
+
+def head_parameters(shape: BertShape) -> int:
+    """Of both heads, without the word embeddings, which they share with the first stage."""
+    hidden = shape.hidden_size
+    return 2 * (hidden * hidden + hidden) + 2 * hidden + shape.vocab_size + 2 * hidden + 2
+
+
+def stage_parameters(shape: BertShape, layout: Layout, place: int) -> int:
+    """Of all stages of rank `place` of a pipeline."""
+    total = shape.layers // layout.pipeline * layer_parameters(shape, layout.tensor)
+    if place == 0:
+        total += embedding_parameters(shape)
+    if place == layout.pipeline - 1:
+        total += head_parameters(shape)
+        if layout.pipeline > 1:
+            total += shape.vocab_size * shape.hidden_size
+    return total
+
+
+def training_flops(shape: BertShape, lengths_S: NDArray[np.int64], masked: float) -> float:
+    """Of one step on sequences of these lengths, so many of whose tokens are predicted; each product and sum counts.
+
+    Model FLOPs as section 5.1 counts them, without padding: 6 for a weight and token, 12 n^2 h a layer for attention.
+    Recomputation is not in it: the share of the peak that this gives is model FLOP utilisation.
+    """
+    hidden, lengths = shape.hidden_size, lengths_S.astype(np.float64)
+    weights = 4 * hidden * hidden + 2 * hidden * shape.feed_forward_size
+    per_layer = 6 * weights * lengths.sum() + 12 * hidden * np.square(lengths).sum()
+    heads = 6 * (hidden * hidden + hidden * shape.vocab_size) * masked + 6 * hidden * hidden * len(lengths)
+    return float(shape.layers * per_layer + heads)

@@ -1,0 +1,62 @@
+"""Where each rank stands in a layout, and which layouts a system file may ask for."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bertbench.config import System
+from bertbench.errors import ConfigError
+from bertbench.parallel.layout import Coordinate, Layout
+
+EIGHT = ("hardware.number_of_nodes=2", "launch.ranks_per_node=4")
+
+
+def test_tensor_parallel_ranks_are_neighbours_and_stages_are_furthest_apart() -> None:
+    layout = Layout(data=2, tensor=2, pipeline=2)
+    places = [layout.coordinate(rank) for rank in range(8)]
+    assert places[:5] == [
+        Coordinate(pipeline=0, data=0, tensor=0),
+        Coordinate(pipeline=0, data=0, tensor=1),
+        Coordinate(pipeline=0, data=1, tensor=0),
+        Coordinate(pipeline=0, data=1, tensor=1),
+        Coordinate(pipeline=1, data=0, tensor=0),
+    ]
+    assert [layout.rank(place) for place in places] == list(range(8))
+    assert layout.lines() == ["stage 0: 0-1 | 2-3", "stage 1: 4-5 | 6-7"]
+
+
+def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Callable[..., System]) -> None:
+    system = tiny(*EIGHT, "model.feed_forward_size=22", "parallel.tensor=2", "data.local_batch=3")
+    assert system.layout == Layout(data=4, tensor=2)
+    assert (system.global_batch_size, system.local_batch, system.parts) == (12, 3, 1)
+    staged = tiny(*EIGHT, "parallel.pipeline=2", "parallel.microbatches=3")
+    assert (staged.layout.data, staged.local_batch, staged.parts) == (4, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["parallel.tensor=3"], "doesn't divide 8 ranks"),
+        (["parallel.tensor=8"], "doesn't divide the 4 ranks of a node"),
+        (["parallel.tensor=4"], "doesn't divide model.attention_heads 2"),
+        (["parallel.tensor=2", "model.feed_forward_size=23"], "doesn't divide model.feed_forward_size 23"),
+        (["parallel.pipeline=4", "parallel.microbatches=4"], "doesn't divide model.layers 2"),
+        (["parallel.pipeline=2"], "microbatches 1 is less than parallel.pipeline 2"),
+        (["parallel.microbatches=2"], "need parallel.pipeline above 1"),
+        (["parallel.schedule=interleaved"], "interleaved wants at least 2"),
+        (["parallel.pipeline=2", "parallel.microbatches=4"], "more than the 3 samples"),
+        (["parallel.pipeline=2", "parallel.microbatches=2", "data.local_batch=4",
+          "data.gradient_accumulation_steps=2"], "a pipeline accumulates over its microbatches"),
+        (["parallel.fully_shard=true", "parallel.tensor=2"], "not combined with"),
+        (["parallel.tensor=2", "clip.mode=bucket"], "set it to after"),
+        (["parallel.tensor=2", "data.balance=packed"], "choose one of none, stratified, planned"),
+        (["parallel.tensor=2", "precision.compute=fp16"], "use bf16"),
+        (["parallel.tensor=2", "data.global_batch_size=14"], "not a multiple of 4 data-parallel ranks"),
+    ],
+)  # fmt: skip
+def test_a_layout_that_cannot_be_is_refused_with_a_way_out(
+    tiny: Callable[..., System], overrides: list[str], told: str
+) -> None:
+    sizes = ("model.feed_forward_size=22", "data.local_batch=3")
+    with pytest.raises(ConfigError, match=told):
+        tiny(*EIGHT, *sizes, *overrides)
