@@ -127,24 +127,26 @@ def _take_turns(
     arms: list[_Arm], rounds: int, products: MatrixProducts, dtype: PrecisionName, device: torch.device, what: str,
     progress: Progress,
 ) -> None:  # fmt: skip
-    """Let every arm step through its batch of the round; round 0 warms up, on every batch where code is compiled."""
+    """Let every arm step through its batch of the round; round 0 warms up.
+
+    On a CPU a single sequence does; on a GPU code is compiled for every batch.
+    """
     for number in range(rounds + 1):
         for place, arm in enumerate(arms):
             progress.update(
                 number * len(arms) + place, (rounds + 1) * len(arms), f"{what}: round {number} of {rounds}, {arm.name}"
             )
             products.try_again(_product_type(dtype))
-            content = arm.batches[max(0, number - 1)]
-            if not number and device.type == "cuda":
-                for other in arm.batches:
-                    arm.step(other)
+            if number == 0:
+                for content in arm.batches if device.type == "cuda" else [arm.batches[0].take(np.arange(1))]:
+                    arm.step(content)
+                continue
             with arm.memory:
                 wait(device)
                 began = time.perf_counter()
-                arm.step(content)
+                arm.step(arm.batches[number - 1])
                 wait(device)
-                if number:
-                    arm.seconds.append(time.perf_counter() - began)
+                arm.seconds.append(time.perf_counter() - began)
 
 
 def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
