@@ -113,6 +113,10 @@ class Bert(nn.Module):
             hidden_TD = layer(hidden_TD, sequences)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
         masked_MD, first_SD = self.layers[-1](hidden_TD, sequences, read_MS).tensor_split((len(masked_at_M),))
+        return self.heads(masked_MD, first_SD)
+
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores:
+        """What both heads say of the hidden states of masked tokens and of each sequence's first."""
         return Scores(
             self.masked_lm(masked_MD, self.embeddings.word.weight),
             self.next_sentence(torch.tanh(self.pooler(first_SD))),

@@ -72,20 +72,16 @@ class Stage(nn.Module):
             hidden_TD = received
             if self.is_first:
                 hidden_TD = self.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
-            *before, last = self.layers.values()
-            for layer in before:
+            for layer in self.layers.values():
                 hidden_TD = layer(hidden_TD, batch.sequences)
             if not self.is_last:
-                return last(hidden_TD, batch.sequences).to(wire_format(self._precision))
-            first_S = batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]
-            read_MS = torch.cat((batch.masked_at_M, first_S))  # as in Bert: the heads read no other token
-            read_by_heads = last(hidden_TD, batch.sequences, read_MS)
-            masked_MD, first_SD = read_by_heads.tensor_split((len(batch.masked_at_M),))
+                return hidden_TD.to(wire_format(self._precision))
             words_VD = self.words
             assert words_VD is not None
-            masked_lm_MV = self.masked_lm(masked_MD, words_VD)
+            masked_lm_MV = self.masked_lm(hidden_TD[batch.masked_at_M], words_VD)
             if not self.training:
                 return masked_lm_MV
+            first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
             next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         # no view: FSDP2 and the pipeline mean to change what they are given
         return torch.stack((weighted_loss(Scores(masked_lm_MV, next_sentence_S2), loaded),))

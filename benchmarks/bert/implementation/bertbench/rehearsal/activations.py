@@ -4,7 +4,7 @@ So any microbatch of any layout is a sum, where measuring it would take as long 
 """
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from bertbench.config import System
-from bertbench.model.bert import Embeddings
+from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
 from bertbench.precision import computing
-from bertbench.rehearsal.fake import kept_by_model, kept_bytes, kernels
+from bertbench.rehearsal.fake import kept_bytes, kernels, made_up_batch, summed_loss
 
 # of different lengths, as in training: equal ones share products
 _BATCHES = ([160, 96], [128, 72, 56], [320, 192])
@@ -48,16 +48,8 @@ def embeddings_keep(system: System) -> Kept:
 
 
 def heads_keep(system: System) -> Kept:
-    """Both heads and their losses, with as many masked tokens as Wikipedia's samples have.
-
-    Less what the last layer keeps not, since it gives out only the tokens that the heads read.
-    """
-    whole, layer, embeddings = (
-        _fitted(partial(kept_by_model, system, replace(system.model.shape(), layers=1))),
-        layer_keeps(system, 1),
-        embeddings_keep(system),
-    )
-    return Kept(*(a - b - c for a, b, c in zip(astuple(whole), astuple(layer), astuple(embeddings), strict=True)))
+    """Both heads and their losses, with as many masked tokens as Wikipedia's samples have."""
+    return _fitted(partial(_heads, system))
 
 
 def _fitted(measure: Callable[[np.ndarray], int]) -> Kept:
@@ -87,6 +79,20 @@ def _embeddings(system: System, lengths_S: np.ndarray) -> int:
         embeddings = Embeddings(system.model.shape(), kernels(system)[1])
         tokens_T = torch.zeros(int(lengths_S.sum()), dtype=torch.int32)
         return embeddings, lambda: _computed(system, lambda: embeddings(tokens_T, tokens_T, tokens_T))
+
+    return kept_bytes(system, build)
+
+
+def _heads(system: System, lengths_S: np.ndarray) -> int:
+    batch = made_up_batch(lengths_S)
+
+    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+        model = Bert(replace(system.model.shape(), layers=1), *kernels(system))
+        hidden_TD = torch.empty(len(batch.tokens_T), model.shape.hidden_size, requires_grad=True)
+        first_S = batch.sequences.cu_seqlens_S1[:-1]
+        return model, lambda: summed_loss(
+            system, lambda *_: model.heads(hidden_TD[batch.masked_at_M], hidden_TD[first_S]), batch
+        )
 
     return kept_bytes(system, build)
 

@@ -73,7 +73,7 @@ def rehearse(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Rehears
             bucket_elements=_buckets(system, model, mode),
             optimizer_bytes=_MOMENTS_BYTES * sum(_share(system, rank, sizes)),
             warm_up_bytes=_kept_bytes(system, warm_up),
-            activation_bytes=_kept_bytes(system, _batch(lengths_S)),
+            activation_bytes=_kept_bytes(system, made_up_batch(lengths_S)),
             bytes_per_step=bytes_per_step(shapes, system.communication.options()),
         )
 
@@ -106,11 +106,11 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ..
             None,
         )
         reducer.attach(parallel)
-        _loss(system, parallel, tiny).backward()
+        summed_loss(system, parallel, tiny).backward()
         reducer.finish()
     parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass
     with mode:
-        _loss(system, parallel, tiny).backward()
+        summed_loss(system, parallel, tiny).backward()
         reducer.finish()
     return reducer.buckets
 
@@ -128,21 +128,18 @@ def _kept_bytes(system: System, batch: Batch) -> int:
 
     All layers are alike, so those beyond the first each keep what the second adds.
     """
-    one, two = (_kept_by(system, replace(system.model.shape(), layers=layers), batch) for layers in (1, 2))
+    one, two = (kept_by(system, replace(system.model.shape(), layers=layers), batch) for layers in (1, 2))
     return one + (system.model.layers - 1) * (two - one)
 
 
-def _kept_by(system: System, shape: BertShape, batch: Batch) -> int:
+def kept_by(system: System, shape: BertShape, batch: Batch) -> int:
+    """Bytes that a whole model's forward pass on the batch keeps for its backward pass."""
+
     def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
         model = Bert(shape, *kernels(system))
-        return model, lambda: _loss(system, model, batch)
+        return model, lambda: summed_loss(system, model, batch)
 
     return kept_bytes(system, build)
-
-
-def kept_by_model(system: System, shape: BertShape, lengths_S: NDArray[np.int64]) -> int:
-    """Bytes that a whole model's forward pass on sequences of these lengths keeps for its backward pass."""
-    return _kept_by(system, shape, _batch(lengths_S))
 
 
 def kept_bytes(system: System, build: Callable[[], tuple[nn.Module, Callable[[], torch.Tensor]]]) -> int:
@@ -181,7 +178,7 @@ def _flashes(system: System) -> bool:
     return system.launch.device == "cuda" and dtype is not None and flash_takes(dtype, width)
 
 
-def _loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
+def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """The trainer's loss, but for its weights."""
     with computing(system.precision.compute, torch.device("cpu")):
         scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
@@ -211,7 +208,7 @@ class _AsCuda(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def _batch(lengths_S: NDArray[np.int64]) -> Batch:
+def made_up_batch(lengths_S: NDArray[np.int64]) -> Batch:
     """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
     lengths = np.sort(lengths_S)[::-1]
     masked = predictions(lengths)
