@@ -142,6 +142,7 @@ def check_untouched(world: World, system: System) -> None:
     trainer.close()
 
 
+@pytest.mark.slow
 def test_half_precisions_train_close_to_fp32(tiny: Callable[..., System]) -> None:
     systems = [tiny("launch.ranks_per_node=1", f"precision.compute={kind}") for kind in ("fp32", "bf16", "fp16")]
     ((fp32, bf16, fp16),) = run_ranks(1, losses, *((system, 11) for system in systems))

@@ -56,6 +56,7 @@ def weights_written(log: Path) -> dict[str, str]:
     return {name: sha256 for name, sha256 in found[1].sha256.items() if name.endswith(".distcp")}
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")
 def test_a_killed_run_goes_on_to_the_same_end_in_the_same_files(
     tiny: Callable[..., System], tiny_file: str, tmp_path: Path

@@ -41,6 +41,7 @@ def study(tmp_path: Path, tiny_file: str) -> list[str]:
     return ["study", "clip", "--definition", str(path), "--out", str(tmp_path / "out"), "--seeds", "2"]
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on_and_reports_every_arm(
     study: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from bertbench.affinity import nearby_cores, own_cores
 from bertbench.errors import RunError, StoppedError
 from bertbench.lastwords import LastWords
+from bertbench.memory import keep_freed_memory
 from bertbench.rendezvous import Ranks, launched_ranks, meet, named
 from bertbench.watchdog import Limits, Watchdog
 
@@ -113,6 +114,8 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     """
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     _limit_threads(ranks.local_size)
+    if device_kind == "cpu":
+        keep_freed_memory()
     device = _device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls

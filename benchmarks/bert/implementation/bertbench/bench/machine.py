@@ -31,34 +31,23 @@ class MatrixProducts:
             self.flops[dtype] = max(rate, self.flops.get(dtype, 0.0))
 
 
-class PeakMemory:
-    """The most memory that a piece of work took beyond what there was before it, in bytes."""
+def reset_peak(device: torch.device) -> None:
+    """Let `peak_bytes` begin anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._before = 0
-        self.bytes = 0
 
-    def __enter__(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
-            self._before = torch.cuda.memory_allocated(self._device)
-        else:
-            Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
-            self._before = _resident("VmRSS")
-
-    def __exit__(self, *_: object) -> None:
-        on_gpu = self._device.type == "cuda"
-        peak = torch.cuda.max_memory_allocated(self._device) if on_gpu else _resident("VmHWM")
-        self.bytes = max(self.bytes, peak - self._before)
+def peak_bytes(device: torch.device) -> int:
+    """The most memory since then: of this process on a CPU, of its tensors on a GPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
 
 
 def wait(device: torch.device) -> None:
     """Until the device has done everything it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _resident(field: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return 1024 * int(line.split()[1])

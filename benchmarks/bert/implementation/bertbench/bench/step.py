@@ -1,4 +1,4 @@
-"""`bench step`: training steps of ours and of transformers' BERT on the same batches, in turns, in one process.
+"""`bench step`: training steps of ours and of transformers' BERT on the same batches, in turns, one process each.
 
 A batch has Wikipedia's lengths: one sequence is drawn from each of equally large parts of their distribution, so that
 every batch is like the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay.
@@ -7,8 +7,8 @@ more, or, by leaving out of the last layer what no head reads, less.
 """
 
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertbench.bench import stock
-from bertbench.bench.machine import MatrixProducts, PeakMemory, wait
+from bertbench.bench.machine import MatrixProducts
+from bertbench.bench.program import Program, Step, Took
 from bertbench.bench.samples import samples_of
 from bertbench.bench.shapes import SHAPES
 from bertbench.data.batch import batch_of
 from bertbench.data.columns import Columns
 from bertbench.data.filler import filled
 from bertbench.data.lengths import length_shares
+from bertbench.memory import keep_freed_memory
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.loss import cross_entropy_sum
@@ -37,10 +39,17 @@ from bertbench.precision import autocast_type, computing
 from bertbench.progress import Progress
 
 _LEARNING_RATE = 1e-4
-_STATE_BYTES = 16  # of a parameter: weight, gradient, two moments
+_COMPILED = "transformers sdpa + torch.compile, padded to 512"
+_GROUPED = "transformers sdpa, group_by_length"
+# Rivals: how they do attention, and whether they pad to 512 or to the longest of the batch.
+_RIVALS = {
+    "transformers eager, padded to 512": ("eager", True),
+    "transformers sdpa, padded to 512": ("sdpa", True),
+    "transformers eager, padded to the longest": ("eager", False),
+    "transformers sdpa, padded to the longest": ("sdpa", False),
+    _COMPILED: ("sdpa", True),
+}
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
-
-Step = Callable[[Columns], None]
 
 
 @dataclass(frozen=True)
@@ -57,27 +66,27 @@ class Measured:
     share_of_gemm: float
     """The same over the best rate of matrix products in this run."""
     peak_memory_mb: float
-    """Weights, gradients, moments, and what a step takes beside them."""
+    """Weights, gradients, moments, and what a step takes beside them, each program in a process of its own."""
     biased: bool
     """Whether batches are no random draw of the data."""
 
 
 @dataclass
 class _Arm:
-    """One program, its batches and what they took."""
+    """One variant of a program, its batches and what they took."""
 
     name: str
-    step: Step
+    program: Program
     batches: list[Columns]
-    memory: PeakMemory
     biased: bool = False
-    seconds: list[float] = field(default_factory=list)
+    took: list[Took] = field(default_factory=list)
 
 
 def measure(
     sizes: list[str],
     dtypes: list[PrecisionName],
     device: torch.device,
+    threads: int,
     batch: int,
     rounds: int,
     compile_stock: bool,
@@ -88,11 +97,14 @@ def measure(
     products, results = MatrixProducts(device), []
     for size in sizes:
         for dtype in dtypes:
-            torch.manual_seed(seed)
-            arms = [_ours(SHAPES[size], dtype, device, batch, rounds, seed)]
-            if stock.is_here():
-                arms += _rivals(SHAPES[size], dtype, device, batch, rounds, compile_stock, seed)
-            with torch.random.fork_rng(devices=[]):
+            shape, batches = SHAPES[size], wikipedia_batches(batch, rounds, seed)
+            with ExitStack() as programs:
+                ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
+                arms = [_Arm("bertbench", ours, batches)]
+                if stock.is_here():
+                    rival = programs.enter_context(Program(_rivals, threads, device, shape, dtype, compile_stock, seed))
+                    arms += [_Arm(name, rival, batches) for name in _unbiased(compile_stock)]
+                    arms.append(_Arm(_GROUPED, rival, _grouped_batches(batch, rounds, seed), biased=True))
                 _take_turns(arms, rounds, products, dtype, device, f"{size}, {dtype}", progress)
             rate = products.flops[_product_type(dtype)]
             results += [_measured(arm, size, dtype, rate) for arm in arms]
@@ -139,30 +151,24 @@ def _take_turns(
             products.try_again(_product_type(dtype))
             if number == 0:
                 for content in arm.batches if device.type == "cuda" else [arm.batches[0].take(np.arange(1))]:
-                    arm.step(content)
-                continue
-            with arm.memory:
-                wait(device)
-                began = time.perf_counter()
-                arm.step(arm.batches[number - 1])
-                wait(device)
-                arm.seconds.append(time.perf_counter() - began)
+                    arm.program.step(arm.name, content)
+            else:
+                arm.took.append(arm.program.step(arm.name, arm.batches[number - 1]))
 
 
 def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
-    shape, parameters = SHAPES[size], sum(parameter.numel() for parameter in _meta(SHAPES[size]).parameters())
+    shape = SHAPES[size]
     work = np.array(
         [
             (content.lengths.sum(), len(content.lengths), useful_flops(shape, content.lengths, content.masked))
             for content in arm.batches
         ]
     )
-    seconds = np.array(arm.seconds)
+    seconds = np.array([took.seconds for took in arm.took])
     if arm.biased:  # its batches are short, middling and long ones
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
-    memory = arm.memory.bytes + _STATE_BYTES * parameters
     return Measured(
         size=size,
         dtype=dtype,
@@ -171,12 +177,15 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> 
         samples_per_s=round(float(samples), 3),
         useful_gflops=round(float(flops) / 1e9, 3),
         share_of_gemm=round(float(flops) / gemm_flops, 4),
-        peak_memory_mb=round(memory / 2**20, 1),
+        peak_memory_mb=round(max(took.memory_bytes for took in arm.took) / 2**20, 1),
         biased=arm.biased,
     )
 
 
-def _ours(shape: BertShape, dtype: PrecisionName, device: torch.device, batch: int, rounds: int, seed: int) -> _Arm:
+def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: int) -> dict[str, Step]:
+    if device.type == "cpu":
+        keep_freed_memory()  # as in a run
+    torch.manual_seed(seed)
     model = Bert(shape)
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
@@ -196,16 +205,18 @@ def _ours(shape: BertShape, dtype: PrecisionName, device: torch.device, batch: i
         optimizer.step(_LEARNING_RATE)
         _clear_gradients(model)
 
-    return _Arm("bertbench", step, wikipedia_batches(batch, rounds, seed), PeakMemory(device))
+    return {"bertbench": step}
 
 
-def _rivals(
-    shape: BertShape, dtype: PrecisionName, device: torch.device, batch: int, rounds: int, compiled: bool, seed: int
-) -> Iterator[_Arm]:
+def _unbiased(compiled: bool) -> list[str]:
+    return [name for name in _RIVALS if compiled or name != _COMPILED]
+
+
+def _rivals(device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int) -> dict[str, Step]:
+    torch.manual_seed(seed)
     model = stock.stock_model(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.01, fused=True)
     _give_gradients(model)
-    batches = wikipedia_batches(batch, rounds, seed)
 
     def stepper(attention: str, length: int | None, program: Callable[..., Any]) -> Step:
         def step(content: Columns) -> None:
@@ -219,17 +230,13 @@ def _rivals(
 
         return step
 
-    for padding, length in (("512", shape.max_positions), ("the longest", None)):
-        for attention in ("eager", "sdpa"):
-            name = f"transformers {attention}, padded to {padding}"
-            yield _Arm(name, stepper(attention, length, model), batches, PeakMemory(device))
+    steps = {
+        name: stepper(attention, shape.max_positions if whole else None, model)
+        for name, (attention, whole) in _RIVALS.items()
+    }
     if compiled:
-        program = torch.compile(model)
-        name = "transformers sdpa + torch.compile, padded to 512"
-        yield _Arm(name, stepper("sdpa", shape.max_positions, program), batches, PeakMemory(device))
-    grouped = _grouped_batches(batch, rounds, seed)
-    name = "transformers sdpa, group_by_length"
-    yield _Arm(name, stepper("sdpa", None, model), grouped, PeakMemory(device), biased=True)
+        steps[_COMPILED] = stepper("sdpa", shape.max_positions, torch.compile(model))
+    return {**steps, _GROUPED: stepper("sdpa", None, model)}
 
 
 def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
@@ -248,11 +255,6 @@ def _give_gradients(model: nn.Module) -> None:
 
 def _clear_gradients(model: nn.Module) -> None:
     torch._foreach_zero_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
-
-
-def _meta(shape: BertShape) -> Bert:
-    with torch.device("meta"):
-        return Bert(shape)
 
 
 def _product_type(dtype: PrecisionName) -> torch.dtype:

@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         if not stock.is_here():
             progress.say("transformers is not installed, so ours is measured alone; `make setup` installs it")
-        results, products = measure(sizes, dtypes, device, batch, arguments.rounds, compiled, arguments.seed, progress)
+        results, products = measure(
+            sizes, dtypes, device, arguments.threads, batch, arguments.rounds, compiled, arguments.seed, progress
+        )
     names: dict[torch.dtype, PrecisionName] = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
     rates = {names[dtype]: round(flops / 1e9, 1) for dtype, flops in products.flops.items()}
     machine = {

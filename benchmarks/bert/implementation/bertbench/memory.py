@@ -1,0 +1,19 @@
+"""Let the allocator of a CPU rank keep what tensors free, for the next step to use again.
+
+glibc gives blocks of 32 MB and more back to the system when they are freed, and the next step gets them page by page,
+each cleared first: at medium size that is 6 % of a step (docs/performance.md). The process keeps its largest size.
+"""
+
+import ctypes
+
+# mallopt(3): no block is mapped by itself, and 2 GB may lie free at the end of the heap.
+_M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
+_LARGEST = 2**31 - 1
+
+
+def keep_freed_memory() -> None:
+    """Do so, where the C library can be told (glibc); elsewhere nothing changes."""
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tell is not None:
+        tell(_M_MMAP_MAX, 0)
+        tell(_M_TRIM_THRESHOLD, _LARGEST)
