@@ -14,7 +14,7 @@ from bertbench.config import System
 from bertbench.data.loader import load_steps
 from bertbench.study.noise import PartGradients, Squares, noise_scale, statistical_efficiency
 from bertbench.study.parallel import Row, busy_share, medians
-from bertbench.study.parallel_page import not_concluded, page_of, table_rows
+from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
 from bertbench.train import make_sampler, make_trainer, open_data
 from bertbench.world import World
 from tests.ranks import run_ranks
@@ -104,6 +104,13 @@ def test_the_page_loads_nothing_and_says_what_too_few_cores_cannot_show() -> Non
     assert "differ by 0.2 at most" in told  # 5.5 - 5.25, one digit
     assert "The speed of pipeline 4 with a core" in told
     assert "The speed of" not in " ".join(not_concluded([ROW, FOUR], 4))
+
+
+def test_speeds_are_concluded_of_repeated_runs_only() -> None:
+    two = replace(ROW, layout="data 2", ranks=2, samples_per_s=90.0)
+    again = [replace(ROW, seed=2), replace(two, seed=2, samples_per_s=95.0)]
+    assert "times as fast" not in " ".join(concluded([ROW, two], 2))
+    assert "data 2 is 1.80 to 1.90 times as fast" in " ".join(concluded([ROW, two, *again], 2))
 
 
 @pytest.mark.slow

@@ -32,21 +32,23 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 def concluded(rows: Sequence[Row], cores: int) -> list[str]:
     """What may be concluded of these rows, measured on so many cores."""
-    losses = [[row.validation_loss for row in rows if row.seed == seed] for seed in {row.seed for row in rows}]
+    seeds = [[row for row in rows if row.seed == seed] for seed in sorted({row.seed for row in rows})]
+    losses = [[row.validation_loss for row in own] for own in seeds]
     apart = max(max(own) - min(own) for own in losses)
     samples = rows[0].curve[-1][0]
     efficiencies = [row.statistical_efficiency for row in rows]
-    alone, *others = [row for row in medians(rows) if row.ranks <= cores]
+    others = [row for row in medians(rows)[1:] if row.ranks <= cores]
     told = [
         f"Layouts train alike: validation losses after {samples:,} samples of one seed differ by {apart:.1g} at most.",
         "The global batch is the same, so statistical efficiency is one number, which every layout measures anew: "
         f"{100 * min(efficiencies):.0f} to {100 * max(efficiencies):.0f} %, which is how sure it is. Up to that, "
         "goodput ranks layouts as samples a second do.",
     ]
-    if others:
-        speeds = ", ".join(f"{row.layout} {row.samples_per_s / alone.samples_per_s:.2f}" for row in others)
-        told.append(f"Samples a second against one rank on one core: {speeds}.")
     for row in others:
+        if len(seeds) > 1:  # a single speed may be that of whatever else the machine did
+            pairs = [(own[0], one) for own in seeds for one in own if one.layout == row.layout]
+            speeds = [one.samples_per_s / alone.samples_per_s for alone, one in pairs]
+            told.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
         if row.layout.startswith("pipeline"):
             most = 1 / (1 + bubble(row.ranks, PARTS))
             told.append(f"The bubble of {row.layout} lets its ranks be busy {100 * most:.0f} % of one alone at most.")
@@ -69,7 +71,7 @@ def not_concluded(rows: Sequence[Row], cores: int) -> list[str]:
             "one another's, within operators too, so that even busy shares say too much.",
         )
     if len({row.seed for row in rows}) == 1:
-        told.append("Small differences in time: every layout ran once. --seeds repeats them.")
+        told.append("Speeds: every layout ran once, and whatever else the machine did counts. --seeds repeats them.")
     return told
 
 
