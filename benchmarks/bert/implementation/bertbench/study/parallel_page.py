@@ -85,7 +85,7 @@ def page_of(rows: Sequence[Row], system: str, machine: str, cores: int) -> str:
         "Study: parallel layouts",
         paragraph(
             f"{system} trained under five layouts at equal global batch, each step in {PARTS} parts, one thread a "
-            f"rank; medians of {len({row.seed for row in rows})} seeds; {machine}."
+            f"rank; medians over seeds ({len({row.seed for row in rows})} run); {machine}."
         ),
         section("Layouts", table(header, body)),
         section(
