@@ -15,11 +15,11 @@ from bertbench.errors import BertbenchError
 
 
 class Command(NamedTuple):
-    """One leaf of the tree; without a module it is planned and says so."""
+    """One leaf of the tree."""
 
     path: str
     help: str
-    module: str | None = None
+    module: str
 
 
 COMMANDS = (
@@ -50,7 +50,7 @@ COMMANDS = (
     Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
-    Command("study parallel", "compare parallel layouts"),
+    Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad"),
     Command("finetune score", "score SQuAD predictions", "finetune_score"),
     Command("report", "print a table of runs", "report"),
@@ -63,10 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         parsed = _parser(_called(words)).parse_args(words)
-        if parsed.module is None:
-            raise BertbenchError(
-                f"`bertbench {parsed.path}` is planned and not built yet; docs/architecture.md says what is"
-            )
         code: int = importlib.import_module(f"bertbench.commands.{parsed.module}").run(parsed)
         return code
     except BertbenchError as error:
@@ -95,12 +91,9 @@ def _parser(called: Command | None) -> argparse.ArgumentParser:
                 group[0], help=", ".join(c.path.split()[1] for c in COMMANDS if c.path.split()[0] == group[0])
             )
             groups[group[0]] = inside.add_subparsers(required=True, metavar="COMMAND")
-        planned = "" if command.module else " (planned)"
-        leaf = (groups[group[0]] if group else top).add_parser(
-            name, help=command.help + planned, description=command.help
-        )
+        leaf = (groups[group[0]] if group else top).add_parser(name, help=command.help, description=command.help)
         leaf.set_defaults(module=command.module, path=command.path)
-        if command is called and command.module:
+        if command is called:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             importlib.import_module(f"bertbench.commands.{command.module}").add_arguments(leaf)
     return parser

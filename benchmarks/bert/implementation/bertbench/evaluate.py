@@ -1,5 +1,7 @@
 """Masked-LM accuracy over the whole held-out set: every sample once, whatever the number of ranks."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
@@ -39,29 +41,38 @@ class HeldOut:
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
+        correct, masked, samples = self.sums(model, precision, _counts, 3)
+        assert samples == len(self.dataset), "every held-out sample is evaluated once"
+        return correct / masked
+
+    def sums(
+        self,
+        model: nn.Module,
+        precision: PrecisionName,
+        measure: Callable[[torch.Tensor, Batch], torch.Tensor],
+        numbers: int,
+    ) -> list[float]:
+        """Sums over the set, on every rank, of so many numbers: `measure` makes them of scores [M, V] and batch."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
             self._read()
-        counts = torch.zeros(3, dtype=torch.int64, device=self._world.device)  # correct, masked, samples
+        totals = torch.zeros(numbers, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for number, batch in enumerate(self._batches):
                 self._world.watchdog.goes_on()
-                counts += self._counts(model, number, batch)
+                scores = self._scores(model, number, batch)
+                if scores is not None:
+                    totals += measure(scores, batch)
         model.train()
-        correct_total, masked_total, samples = self._world.sum(counts).tolist()
-        assert samples == len(self.dataset), "every held-out sample is evaluated once"
-        return float(correct_total / masked_total)
+        return self._world.sum(totals).tolist()
 
-    def _counts(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor:
-        """Correct predictions, masked tokens and samples of batch `number`."""
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+        """Masked-LM scores of batch `number`, [M, V]; None where another rank counts it."""
+        del number
         scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-        return self._compare(scores.masked_lm_MV, batch)
-
-    def _compare(self, masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
-        correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
-        wanted = batch.masked_labels_M != IGNORED
-        return torch.stack((correct.sum(), wanted.sum(), (batch.next_sentence_S != IGNORED).sum()))
+        masked_lm_MV: torch.Tensor = scores.masked_lm_MV
+        return masked_lm_MV
 
     def _read(self) -> None:
         samples = self.dataset.map_samples()
@@ -69,3 +80,10 @@ class HeldOut:
             self._world.watchdog.goes_on()
             batch = gather(samples, ids, self.dataset.lengths(ids), self._soundness)
             self._batches.append((filled(batch) if self._fill else batch).to(self._world.device))
+
+
+def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Correct predictions, masked tokens and samples."""
+    correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
+    wanted = batch.masked_labels_M != IGNORED
+    return torch.stack((correct.sum(), wanted.sum(), (batch.next_sentence_S != IGNORED).sum()))

@@ -50,8 +50,8 @@ def measure_traces(steps: int, batch: int) -> list[Traced]:
 def exposed(events: Iterable[dict[str, Any]]) -> tuple[float, float]:
     """Milliseconds of communication, and those exposed, in the events of one GPU's trace (Chrome's format, in µs)."""
     kernels = [event for event in events if event.get("cat") == "kernel"]
-    communication = _merged(_interval(kernel) for kernel in kernels if "nccl" in kernel["name"].lower())
-    computation = _merged(_interval(kernel) for kernel in kernels if "nccl" not in kernel["name"].lower())
+    communication = merged(_interval(kernel) for kernel in kernels if "nccl" in kernel["name"].lower())
+    computation = merged(_interval(kernel) for kernel in kernels if "nccl" not in kernel["name"].lower())
     total = sum(end - start for start, end in communication)
     return total / 1e3, (total - _common(communication, computation)) / 1e3
 
@@ -60,15 +60,15 @@ def _interval(event: dict[str, Any]) -> Interval:
     return event["ts"], event["ts"] + event["dur"]
 
 
-def _merged(intervals: Iterable[Interval]) -> list[Interval]:
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
     """The same points of time as intervals that don't touch, in order."""
-    merged: list[Interval] = []
+    apart: list[Interval] = []
     for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        if apart and start <= apart[-1][1]:
+            apart[-1] = (apart[-1][0], max(apart[-1][1], end))
         else:
-            merged.append((start, end))
-    return merged
+            apart.append((start, end))
+    return apart
 
 
 def _common(first: Sequence[Interval], second: Sequence[Interval]) -> float:
@@ -100,12 +100,13 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
             for _ in range(steps):
                 arm.step(batch)
             torch.cuda.synchronize(world.device)
-        rows.append(_row(mode, world.size, steps, _events(profiler)))
+        rows.append(_row(mode, world.size, steps, events_of(profiler)))
         arm.close()
     return rows
 
 
-def _events(profiler: profile) -> list[dict[str, Any]]:
+def events_of(profiler: profile) -> list[dict[str, Any]]:
+    """What a profiler saw, in Chrome's format."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -115,7 +116,7 @@ def _events(profiler: profile) -> list[dict[str, Any]]:
 
 def _row(mode: ClipMode, gpus: int, steps: int, events: list[dict[str, Any]]) -> Traced:
     communication_ms, exposed_ms = exposed(events)
-    kernels = _merged(_interval(event) for event in events if event.get("cat") == "kernel")
+    kernels = merged(_interval(event) for event in events if event.get("cat") == "kernel")
     step_ms = (kernels[-1][1] - kernels[0][0]) / 1e3 / steps
     hidden = 1 - exposed_ms / communication_ms if communication_ms else 1.0
     return Traced(

@@ -18,15 +18,13 @@ class LayoutHeldOut(HeldOut):
     def __init__(self, dataset: Dataset, batch_size: int, trainer: LayoutTrainer) -> None:
         place, layout = trainer.grid.place, trainer.grid.layout
         super().__init__(dataset, batch_size, trainer.grid.world, rank=place.data, ranks=layout.data)
-        self._scores = trainer.scores
+        self._layout_scores = trainer.scores
         self._tells = place.tensor == 0
         # ranks that gather each other's weights must work on as many batches: the last ones count for nothing
         self._counted = len(self._ids)
         most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
         self._ids += [np.zeros(1, np.int64)] * (most - self._counted)
 
-    def _counts(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor:
-        scores = self._scores(batch)
-        if scores is None or not self._tells or number >= self._counted:
-            return torch.zeros(3, dtype=torch.int64, device=batch.tokens_T.device)
-        return self._compare(scores, batch)
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+        scores = self._layout_scores(batch)
+        return scores if self._tells and number < self._counted else None

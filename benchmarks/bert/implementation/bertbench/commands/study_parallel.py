@@ -1,0 +1,50 @@
+"""`bertbench study parallel`: the same training under data-parallel ranks and pipelines, by time and goodput."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.errors import ConfigError
+from bertbench.paths import runs_folder
+from bertbench.processor import processor
+from bertbench.progress import Progress
+from bertbench.study.parallel import run_parallel
+from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
+from bertbench.world import available_cores
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is trained, for how long, how often, and where the page goes."""
+    parser.add_argument(
+        "--system", default="cpu_layouts", metavar="S", help="what is trained; layers in fours (default cpu_layouts)"
+    )
+    parser.add_argument("--steps", type=int, default=150, metavar="N", help="timed steps of a layout (default 150)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of every layout (default 1)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of its page, study.html (default: runs/study_parallel)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, write the page, print a table and how far it carries."""
+    if arguments.steps < 1 or arguments.seeds < 1:
+        raise ConfigError("--steps and --seeds must be at least 1")
+    folder, cores = arguments.out or runs_folder() / "study_parallel", available_cores()
+    with Progress() as progress:
+        rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
+        folder.mkdir(parents=True, exist_ok=True)
+        told = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
+        (folder / "study.html").write_text(told, encoding="utf-8")
+        progress.say(f"wrote {folder / 'study.html'}")
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return 0
+    table = table_rows(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for heading, points in (("may", concluded(rows, cores)), ("may not", not_concluded(rows, cores))):
+        print(f"\nwhat {heading} be concluded:")
+        print("\n".join(f"- {point}" for point in points))
+    return 0

@@ -1,0 +1,202 @@
+"""`study parallel`: one training under several layouts, as gloo ranks of this machine, at equal global batch.
+
+Every layout computes a step in the same number of parts, as Megatron's microbatches: one rank after another where it is
+alone, and shared out over data-parallel ranks. First steps are timed, with evaluations between them off the clock; then
+a few are profiled; then the noise scale is measured on more, since it takes work that isn't training's.
+"""
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from bertbench.bench.ranks import on_ranks
+from bertbench.bench.trace import events_of, merged
+from bertbench.config import System, load_system
+from bertbench.data.batch import Batch
+from bertbench.data.loader import LoadedPart, load_steps
+from bertbench.errors import ConfigError
+from bertbench.model.loss import IGNORED, cross_entropy_sum
+from bertbench.progress import Progress
+from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
+from bertbench.train import make_evaluator, make_sampler, make_trainer, open_data
+from bertbench.trainer import StepReport
+from bertbench.world import World
+
+PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
+_LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
+_EVALUATIONS = 4
+_PROFILED, _OBSERVED = 5, 20  # steps
+_WINDOW = "profiled steps"
+_COMMUNICATION = ("c10d::", "gloo:")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layout with one seed."""
+
+    layout: str
+    ranks: int
+    seed: int
+    runtime_s: float
+    """Of the timed steps, without evaluations."""
+    samples_per_s: float
+    validation_loss: float
+    """Mean cross-entropy of the held-out set's masked tokens, after the timed steps."""
+    accuracy: float
+    utilisation: list[float]
+    """Of each rank: share of the time in which an operator of torch runs that isn't communication."""
+    gradient_noise_scale: float | None
+    """In samples; None where noise hides the gradient."""
+    statistical_efficiency: float
+    """Of the global batch against a part of a step."""
+    goodput: float
+    """Samples a second times statistical efficiency."""
+    curve: list[tuple[int, float]]
+    """Samples and validation loss at every evaluation."""
+
+
+def layouts_of(name: str, steps: int) -> dict[str, System]:
+    """A system in every layout, on this machine's processor, for a study of so many steps.
+
+    Raises ConfigError if it doesn't fit one of them.
+    """
+    system = load_system(name)
+    batch, layers, stages = system.global_batch_size, system.model.layers, max(sizes for _, sizes in _LAYOUTS.values())
+    if batch % PARTS or layers % stages:
+        raise ConfigError(
+            f"{system.name}: expected a global batch in multiples of {PARTS} and layers in multiples of {stages}, "
+            f"found {batch} and {layers}; choose another system, or change these of it"
+        )
+    length = steps + _PROFILED + _OBSERVED
+    systems = {}
+    for layout, (data, pipeline) in _LAYOUTS.items():
+        accumulated, microbatches = (PARTS // data, 1) if pipeline == 1 else (1, PARTS)
+        settings = {
+            "hardware.number_of_nodes": 1, "launch.device": "cpu", "launch.ranks_per_node": data * pipeline,
+            "data.global_batch_size": batch, "data.local_batch": None,
+            "data.gradient_accumulation_steps": accumulated, "parallel.tensor": 1, "parallel.pipeline": pipeline,
+            "parallel.microbatches": microbatches, "parallel.schedule": "1f1b", "parallel.virtual_stages": 1,
+            "parallel.fully_shard": False, "schedule.max_steps": length, "evaluation.max_samples": None,
+        }  # fmt: skip
+        try:
+            systems[layout] = load_system(name, [f"{key}={json.dumps(value)}" for key, value in settings.items()])
+        except ConfigError as error:
+            raise ConfigError(f"{layout}: {error}") from error
+    return systems
+
+
+def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[Row]:
+    """Train a system in every layout, once a seed. Raises ConfigError or DataError if that can't be."""
+    systems = layouts_of(name, steps)
+    open_data(systems["data 1"])  # what is wrong is better said before there are ranks
+    rows = []
+    for seed in range(1, seeds + 1):
+        for layout, system in systems.items():
+            progress.say(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
+            rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps))
+    return rows
+
+
+def medians(rows: Iterable[Row]) -> list[Row]:
+    """A row for every layout: of each number the median over the seeds; the curve is the first seed's."""
+    by_layout: dict[str, list[Row]] = {}
+    for row in rows:
+        by_layout.setdefault(row.layout, []).append(row)
+    return [_median(own) for own in by_layout.values()]
+
+
+def busy_share(events: list[dict[str, Any]]) -> float:
+    """Of the profiled steps: time with an operator that isn't communication on the thread that takes them."""
+    window = next(event for event in events if event.get("name") == _WINDOW and event.get("ph") == "X")
+    spans = merged(
+        (event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("cat") == "cpu_op" and event["tid"] == window["tid"]
+        if not event["name"].startswith(_COMMUNICATION) and window["ts"] <= event["ts"] < window["ts"] + window["dur"]
+    )
+    return float(sum(end - start for start, end in spans) / window["dur"])
+
+
+def _on_rank(world: World, layout: str, system: System, seed: int, steps: int) -> Row:
+    torch.set_num_threads(1)  # a rank is a core everywhere, where there are as many
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
+    training, held_out = open_data(system)
+    sampler = make_sampler(system, training, seed)
+    trainer = make_trainer(system, world, seed, sampler)
+    evaluator = make_evaluator(system, held_out, trainer, world)
+    place = system.layout.coordinate(world.rank).data
+    ahead = load_steps(sampler, training.map_samples(), range(system.max_steps), place, world.device)
+    loaded = enumerate(world.watchdog.around(ahead, 0))
+    batch = system.global_batch_size
+
+    def step() -> tuple[list[LoadedPart], StepReport]:
+        number, (parts, *_) = next(loaded)
+        return parts, trainer.step(number, parts)
+
+    def validation() -> tuple[float, float]:
+        loss, correct, masked = evaluator.sums(trainer.model, system.precision.compute, _loss_and_hits, 3)
+        return loss / masked, correct / masked
+
+    loss, accuracy = validation()
+    runtime, curve = 0.0, [(0, loss)]
+    due = sorted({steps * number // _EVALUATIONS for number in range(_EVALUATIONS + 1)})
+    for first, stop in pairwise(due):
+        world.barrier()
+        began = time.perf_counter()
+        for _ in range(first, stop):
+            step()
+        world.barrier()
+        runtime += time.perf_counter() - began
+        loss, accuracy = validation()
+        curve.append((stop * batch, loss))
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(_WINDOW):
+        for _ in range(_PROFILED):
+            step()
+    utilisation = [float(share) for share in world.from_all(str(busy_share(events_of(profiler))))]
+    gradients = PartGradients(system, world, trainer)
+    squares = []
+    for _ in range(_OBSERVED):
+        parts, report = step()
+        squares.append(gradients.squares(parts, report.norm))
+    trainer.close()
+    noise, rate = noise_scale(squares, batch), steps * batch / runtime
+    efficiency = statistical_efficiency(noise, batch, batch // PARTS)
+    return Row(
+        layout, world.size, seed, runtime, rate, loss, accuracy, utilisation,
+        noise if math.isfinite(noise) else None, efficiency, rate * efficiency, curve,
+    )  # fmt: skip
+
+
+def _loss_and_hits(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Sum of cross-entropies, correct predictions, masked tokens."""
+    labels_M = batch.masked_labels_M
+    hits = masked_lm_MV.argmax(dim=-1) == labels_M
+    return torch.stack((cross_entropy_sum(masked_lm_MV, labels_M), hits.sum(), (labels_M != IGNORED).sum()))
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    def of(name: str) -> float:
+        return statistics.median(getattr(row, name) for row in rows)
+
+    noises = [row.gradient_noise_scale for row in rows if row.gradient_noise_scale is not None]
+    return replace(
+        rows[0],
+        runtime_s=of("runtime_s"),
+        samples_per_s=of("samples_per_s"),
+        validation_loss=of("validation_loss"),
+        accuracy=of("accuracy"),
+        statistical_efficiency=of("statistical_efficiency"),
+        goodput=of("goodput"),
+        utilisation=[statistics.median(shares) for shares in zip(*(row.utilisation for row in rows), strict=True)],
+        gradient_noise_scale=statistics.median(noises) if noises else None,
+    )

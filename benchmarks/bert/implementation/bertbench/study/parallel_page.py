@@ -1,0 +1,119 @@
+"""`study parallel` as text: what its figures allow to conclude, a table, and one page with plots."""
+
+from collections.abc import Sequence
+
+from bertbench.parallel.theory import bubble
+from bertbench.study.parallel import PARTS, Row, medians
+from compliance.charts import Axis, Bar, Series, bars, lines
+from compliance.page import listing, page, panels, paragraph, section, table, toned
+
+_HEADER = (
+    "layout", "ranks", "runtime s", "samples/s", "validation loss", "accuracy %", "busy % of each rank", "noise scale",
+    "efficiency %", "goodput",
+)  # fmt: skip
+_ROUNDING = 1e-3  # of a loss after some hundred steps; layouts of one seed were seen 3e-7 apart after 150
+
+
+def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Header and layouts, medians over the seeds."""
+    return [
+        _HEADER,
+        *(
+            (
+                row.layout, str(row.ranks), f"{row.runtime_s:.1f}", f"{row.samples_per_s:.0f}",
+                f"{row.validation_loss:.4f}", f"{100 * row.accuracy:.2f}",
+                " ".join(f"{100 * share:.0f}" for share in row.utilisation),
+                "" if row.gradient_noise_scale is None else f"{row.gradient_noise_scale:.0f}",
+                f"{100 * row.statistical_efficiency:.0f}", f"{row.goodput:.0f}",
+            )
+            for row in medians(rows)
+        ),
+    ]  # fmt: skip
+
+
+def concluded(rows: Sequence[Row], cores: int) -> list[str]:
+    """What may be concluded of these rows, measured on so many cores."""
+    seeds = [[row for row in rows if row.seed == seed] for seed in sorted({row.seed for row in rows})]
+    losses = [[row.validation_loss for row in own] for own in seeds]
+    apart = max(max(own) - min(own) for own in losses)
+    samples = rows[0].curve[-1][0]
+    efficiencies = [row.statistical_efficiency for row in rows]
+    others = [row for row in medians(rows)[1:] if row.ranks <= cores]
+    alike = "Layouts train alike" if apart < _ROUNDING else "Layouts do not train alike"
+    told = [
+        f"{alike}: validation losses after {samples:,} samples of one seed differ by {apart:.1g} at most.",
+        "The global batch is the same, so statistical efficiency is one number, which every layout measures anew: "
+        f"{100 * min(efficiencies):.0f} to {100 * max(efficiencies):.0f} %, which is how sure it is. Up to that, "
+        "goodput ranks layouts as samples a second do.",
+    ]
+    for row in others:
+        if len(seeds) > 1:  # a single speed may be that of whatever else the machine did
+            pairs = [(own[0], one) for own in seeds for one in own if one.layout == row.layout]
+            speeds = [one.samples_per_s / alone.samples_per_s for alone, one in pairs]
+            told.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
+        if row.layout.startswith("pipeline"):
+            most = 1 / (1 + bubble(row.ranks, PARTS))
+            told.append(f"The bubble of {row.layout} lets its ranks be busy {100 * most:.0f} % of one alone at most.")
+    return told
+
+
+def not_concluded(rows: Sequence[Row], cores: int) -> list[str]:
+    """What may not, for want of cores, links and size."""
+    crowded = [row.layout for row in medians(rows) if row.ranks > cores]
+    told = [
+        "What a layout costs on GPUs, or over a network: ranks send through this machine's main memory, and the cores "
+        "that compute do the sending.",
+        "Which layout a large model needs: pipelines are for models that don't fit, and this one fits anywhere.",
+        "What a larger batch is worth: the noise scale is that of the beginning of training, and grows with it.",
+    ]
+    if crowded:
+        told.insert(
+            0,
+            f"The speed of {' and '.join(crowded)} with a core for each rank: there are {cores} cores. Ranks wait for "
+            "one another's, within operators too, so that even busy shares say too much.",
+        )
+    if len({row.seed for row in rows}) == 1:
+        told.append("Speeds: every layout ran once, and whatever else the machine did counts. --seeds repeats them.")
+    return told
+
+
+def page_of(rows: Sequence[Row], system: str, machine: str, cores: int) -> str:
+    """One self-contained HTML file."""
+    header, *body = table_rows(rows)
+    middle = medians(rows)
+    return page(
+        "Study: parallel layouts",
+        paragraph(
+            f"{system} trained under five layouts at equal global batch, each step in {PARTS} parts, one thread a "
+            f"rank; medians over seeds ({len({row.seed for row in rows})} run); {machine}."
+        ),
+        section("Layouts", table(header, body)),
+        section(
+            "Speed and learning",
+            panels(
+                bars("Samples a second", _bars(middle, "samples_per_s"), Axis("samples/s", low=0.0)),
+                bars("Goodput: times statistical efficiency", _bars(middle, "goodput"), Axis("samples/s", low=0.0)),
+                lines(
+                    "Validation loss, first seed",
+                    [Series(row.layout, row.curve) for row in middle],
+                    Axis("samples"),
+                    Axis("cross-entropy"),
+                ),
+                bars(
+                    "Busy share of each rank",
+                    [
+                        Bar(f"{row.layout}, rank {rank}", {"busy": share}, f"{share:.0%}")
+                        for row in middle
+                        for rank, share in enumerate(row.utilisation)
+                    ],
+                    Axis("share of the time", low=0.0, high=1.0),
+                ),
+            ),
+        ),
+        section("What may be concluded", listing([toned(point) for point in concluded(rows, cores)])),
+        section("What may not", listing([toned(point) for point in not_concluded(rows, cores)])),
+    )
+
+
+def _bars(rows: Sequence[Row], name: str) -> list[Bar]:
+    return [Bar(row.layout, {"samples/s": getattr(row, name)}, f"{getattr(row, name):.0f}") for row in rows]
