@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from bertbench.balance.cost import CostModel
+from bertbench.bench.machine import wait
 from bertbench.data.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -87,15 +88,10 @@ def fit(
 
 
 def _step_ms(model: Bert, batch: Batch, device: torch.device) -> float:
-    _synchronize(device)
+    wait(device)
     began = time.perf_counter()
     scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
     loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
     (loss + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).backward()
-    _synchronize(device)
+    wait(device)
     return 1e3 * (time.perf_counter() - began)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

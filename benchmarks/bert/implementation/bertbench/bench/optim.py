@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from bertbench.bench.machine import wait
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -92,14 +93,10 @@ def _draw_gradients(parameters: list[nn.Parameter], generator: torch.Generator) 
 
 
 def _milliseconds(take: Callable[[], object], device: torch.device) -> float:
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    wait()
+    wait(device)
     began = time.perf_counter()
     take()
-    wait()
+    wait(device)
     return 1e3 * (time.perf_counter() - began)
 
 

@@ -47,7 +47,6 @@ _RIVALS = {
     "transformers sdpa, padded to 512": ("sdpa", True),
     "transformers eager, padded to the longest": ("eager", False),
     "transformers sdpa, padded to the longest": ("sdpa", False),
-    _COMPILED: ("sdpa", True),
 }
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
 
@@ -103,7 +102,7 @@ def measure(
                 arms = [_Arm("bertbench", ours, batches)]
                 if stock.is_here():
                     rival = programs.enter_context(Program(_rivals, threads, device, shape, dtype, compile_stock, seed))
-                    arms += [_Arm(name, rival, batches) for name in _unbiased(compile_stock)]
+                    arms += [_Arm(name, rival, batches) for name in [*_RIVALS, *([_COMPILED] if compile_stock else [])]]
                     arms.append(_Arm(_GROUPED, rival, _grouped_batches(batch, rounds, seed), biased=True))
                 _take_turns(arms, rounds, products, dtype, device, f"{size}, {dtype}", progress)
             rate = products.flops[_product_type(dtype)]
@@ -206,10 +205,6 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         _clear_gradients(model)
 
     return {"bertbench": step}
-
-
-def _unbiased(compiled: bool) -> list[str]:
-    return [name for name in _RIVALS if compiled or name != _COMPILED]
 
 
 def _rivals(device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int) -> dict[str, Step]:

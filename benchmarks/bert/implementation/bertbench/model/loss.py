@@ -11,7 +11,6 @@ from torch.nn import functional
 
 _ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
 
-
 IGNORED = -100
 """The label of rows that don't count."""
 
