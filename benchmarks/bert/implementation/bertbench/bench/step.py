@@ -30,7 +30,7 @@ from bertbench.memory import keep_freed_memory
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.loss import cross_entropy_sum
-from bertbench.model.options import PrecisionName, default_mode
+from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.native import native_adam_step
@@ -48,6 +48,7 @@ _RIVALS = {
     "transformers eager, padded to the longest": ("eager", False),
     "transformers sdpa, padded to the longest": ("sdpa", False),
 }
+_WARM_UP = 3
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
 
 
@@ -77,6 +78,8 @@ class _Arm:
     name: str
     program: Program
     batches: list[Columns]
+    warm_up: list[Columns]
+    """What it steps through first on a CPU; on a GPU, where code is compiled for a batch's size, its batches."""
     biased: bool = False
     took: list[Took] = field(default_factory=list)
 
@@ -99,11 +102,15 @@ def measure(
             shape, batches = SHAPES[size], wikipedia_batches(batch, rounds, seed)
             with ExitStack() as programs:
                 ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
-                arms = [_Arm("bertbench", ours, batches)]
+                # Memory settles after about three steps. The rivals' process makes one for each of them in a round.
+                arms = [_Arm("bertbench", ours, batches, wikipedia_batches(batch, _WARM_UP, seed + 1))]
                 if stock.is_here():
                     rival = programs.enter_context(Program(_rivals, threads, device, shape, dtype, compile_stock, seed))
-                    arms += [_Arm(name, rival, batches) for name in [*_RIVALS, *([_COMPILED] if compile_stock else [])]]
-                    arms.append(_Arm(_GROUPED, rival, _grouped_batches(batch, rounds, seed), biased=True))
+                    one = [batches[0].take(np.arange(1))]
+                    arms += [
+                        _Arm(name, rival, batches, one) for name in [*_RIVALS, *([_COMPILED] if compile_stock else [])]
+                    ]
+                    arms.append(_Arm(_GROUPED, rival, _grouped_batches(batch, rounds, seed), one, biased=True))
                 _take_turns(arms, rounds, products, dtype, device, f"{size}, {dtype}", progress)
             rate = products.flops[_product_type(dtype)]
             results += [_measured(arm, size, dtype, rate) for arm in arms]
@@ -138,10 +145,7 @@ def _take_turns(
     arms: list[_Arm], rounds: int, products: MatrixProducts, dtype: PrecisionName, device: torch.device, what: str,
     progress: Progress,
 ) -> None:  # fmt: skip
-    """Let every arm step through its batch of the round; round 0 warms up.
-
-    On a CPU a single sequence does; on a GPU code is compiled for every batch.
-    """
+    """Let every arm step through its batch of the round; round 0 warms up."""
     for number in range(rounds + 1):
         for place, arm in enumerate(arms):
             progress.update(
@@ -149,7 +153,7 @@ def _take_turns(
             )
             products.try_again(_product_type(dtype))
             if number == 0:
-                for content in arm.batches if device.type == "cuda" else [arm.batches[0].take(np.arange(1))]:
+                for content in arm.batches if device.type == "cuda" else arm.warm_up:
                     arm.program.step(arm.name, content)
             else:
                 arm.took.append(arm.program.step(arm.name, arm.batches[number - 1]))
@@ -189,7 +193,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
     set_arithmetic(model, device, dtype, None)
-    fills = default_mode(device.type) != "none" or dtype == "fp8"
+    fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
     _give_gradients(model)
 

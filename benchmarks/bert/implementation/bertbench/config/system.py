@@ -26,7 +26,7 @@ from bertbench.config.sections import (
     Precision,
     Schedule,
 )
-from bertbench.model.options import default_mode
+from bertbench.model.options import default_mode, wants_few_sizes
 from bertbench.optim.schedule import Schedule as LearningRate
 from bertbench.parallel.layout import Layout
 
@@ -146,8 +146,9 @@ class System(Section):
     @property
     def fills_batches(self) -> bool:
         """Whether batches are rounded up to few sizes (data/filler.py)."""
-        mode = self.compute.compile or default_mode(self.launch.device)
-        return not self.parallel.splits and (mode != "none" or self.precision.compute == "fp8")
+        device, precision = self.launch.device, self.precision.compute
+        mode = self.compute.compile or default_mode(device)
+        return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""

@@ -10,16 +10,16 @@ import torch
 
 from bertbench.data.batch import Batch
 from bertbench.model.loss import IGNORED
+from bertbench.model.options import SIZE_STEP
 from bertbench.model.sequences import Sequences
 
-_LEAST_STEP = 16  # fp8 products take multiples of it
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
 
 
 def static_size(count: int) -> int:
     """The smallest of the sizes that holds `count`: 64 between any power of 2 and the next, multiples of 16."""
     octave = 1 << (count - 1).bit_length()
-    step = max(_LEAST_STEP, octave // 2 // _SIZES_AN_OCTAVE)
+    step = max(SIZE_STEP, octave // 2 // _SIZES_AN_OCTAVE)
     return -(-count // step) * step
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import Drop, drop
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.linear import linear
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -53,7 +54,7 @@ class MaskedLmHead(nn.Module):
     def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
         """Scores over the vocabulary: [M, D] in, [M, V] out."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
-        return functional.linear(hidden_MD, word_VD, self.bias)
+        return linear(hidden_MD, word_VD, self.bias)
 
 
 class Bert(nn.Module):

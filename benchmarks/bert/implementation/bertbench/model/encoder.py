@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import Drop, drop
+from bertbench.model.linear import Linear
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from bertbench.ranges import ATTENTION, named
@@ -27,11 +28,11 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.drop = attention, drop
-        self.qkv = nn.Linear(shape.hidden_size, 3 * shape.hidden_size)
-        self.attention_output = nn.Linear(shape.hidden_size, shape.hidden_size)
+        self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
+        self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
-        self.feed_forward_in = nn.Linear(shape.hidden_size, shape.feed_forward_size)
-        self.feed_forward_out = nn.Linear(shape.feed_forward_size, shape.hidden_size)
+        self.feed_forward_in = Linear(shape.hidden_size, shape.feed_forward_size)
+        self.feed_forward_out = Linear(shape.feed_forward_size, shape.hidden_size)
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
     def forward(

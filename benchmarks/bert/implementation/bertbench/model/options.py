@@ -9,6 +9,22 @@ CompileMode = Literal["none", "default", "reduce-overhead"]
 """Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one for each size of batch."""
 
 
+SIZE_STEP = 16
+"""What sizes of batches that few sizes are wanted of are multiples of; fp8 products need it too."""
+
+LEAST_WIDTH = 256
+"""Hidden size from which on a CPU's products are worth code for their size (model/linear.py)."""
+
+
 def default_mode(device_type: str) -> CompileMode:
     """Where compiling pays: on a CPU the matrix products leave too little to fuse."""
     return "default" if device_type == "cuda" else "none"
+
+
+def wants_few_sizes(device_type: str, precision: PrecisionName, mode: CompileMode, hidden_size: int) -> bool:
+    """Whether something makes code for the sizes it meets, so that batches had better have few (data/filler.py).
+
+    That is torch.compile, fp8 products, and oneDNN on a CPU, which does half precision and wide layers.
+    """
+    by_onednn = device_type == "cpu" and (precision != "fp32" or hidden_size >= LEAST_WIDTH)
+    return mode != "none" or precision == "fp8" or by_onednn

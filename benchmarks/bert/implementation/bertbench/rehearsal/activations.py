@@ -14,6 +14,7 @@ from torch import nn
 from bertbench.config import System
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.linear import Linear
 from bertbench.model.sequences import Sequences
 from bertbench.precision import computing
 from bertbench.rehearsal.fake import kept_bytes, kernels, made_up_batch, summed_loss
@@ -65,9 +66,9 @@ def _layer(system: System, tensor: int, lengths_S: np.ndarray) -> int:
     def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
         layer = EncoderLayer(shape, *kernels(system))
         layer.heads //= tensor
-        layer.qkv = nn.Linear(hidden, 3 * hidden // tensor)
-        layer.attention_output = nn.Linear(hidden // tensor, hidden)
-        layer.feed_forward_in, layer.feed_forward_out = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        layer.qkv = Linear(hidden, 3 * hidden // tensor)
+        layer.attention_output = Linear(hidden // tensor, hidden)
+        layer.feed_forward_in, layer.feed_forward_out = Linear(hidden, inner), Linear(inner, hidden)
         hidden_TD = torch.empty(int(lengths_S.sum()), hidden, requires_grad=True)
         return layer, lambda: _computed(system, lambda: layer(hidden_TD, Sequences.of(lengths_S)))
 
