@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from bertbench.model import cpu_attention as in_place
 from bertbench.model.attention import plain_attention
-from bertbench.model.dropout import drop, factors, random_bits
+from bertbench.model.dropout import drop, kept, kept_share, random_bits
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.model.sequences import Sequences
 
@@ -22,7 +22,11 @@ def _inputs() -> tuple[torch.Tensor, torch.Tensor]:
     return qkv, torch.randn(TOKENS, HEADS, WIDTH, dtype=torch.float64, generator=generator)
 
 
-def test_attention_in_place_equals_torchs_operations_forward_and_backward() -> None:
+@pytest.mark.parametrize("scores", [2**18, 2 * 131**2])  # all heads of a long sequence at once, or two and then one
+def test_attention_in_place_equals_torchs_operations_forward_and_backward(
+    scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_place, "_SCORES", scores)
     qkv, gradient = _inputs()
     plain = plain_attention(qkv, SEQUENCES, 0.0)
     (expected,) = torch.autograd.grad(plain, qkv, gradient)
@@ -39,14 +43,15 @@ def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() 
     (found,) = torch.autograd.grad(context, qkv, gradient)
     torch.manual_seed(11)
     parts = []
-    for tokens, sequences in in_place._products(SEQUENCES.groups):
-        length = (tokens.stop - tokens.start) // sequences
+    for tokens, heads, sequences in in_place._shares(SEQUENCES.groups, HEADS):
         query, key, value = (
-            part.unflatten(0, (sequences, length)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens].unbind(1)
+            part.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens, :, heads].unbind(1)
         )
         probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
-        answer = (probabilities * factors(random_bits(probabilities.shape), 0.3, torch.float64)) @ value
-        parts.append(answer.unflatten(0, (sequences, HEADS)).transpose(1, 2).flatten(0, 1))
+        width = in_place._rows(probabilities, 0.0).shape[-1]
+        bits = random_bits(torch.Size((*probabilities.shape[:2], width)))[..., : probabilities.shape[1]]
+        answer = (probabilities * kept(bits, 0.3, torch.float64) / kept_share(0.3)) @ value
+        parts.append(answer.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1))
     expected_context = torch.cat(parts)
     (expected,) = torch.autograd.grad(expected_context, qkv, gradient)
     torch.testing.assert_close(context, expected_context, rtol=1e-12, atol=1e-12)
@@ -55,13 +60,13 @@ def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() 
 
 def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(3)
-    kept = factors(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
-    dropped = (kept == 0).double().mean()
-    assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / kept.numel()) ** 0.5
-    assert kept.max() == pytest.approx(1 / 0.9, rel=1e-5)
-    assert len(kept.unique()) == 2
+    stays = kept(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
+    dropped = (stays == 0).double().mean()
+    assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / stays.numel()) ** 0.5
+    assert kept_share(0.1) == pytest.approx(0.9, abs=1e-5)
+    assert stays.unique().tolist() == [0, 1]
     # neighbours share a 64-bit draw: their drops must still be independent
-    pair = torch.stack(((kept[:, 0:996:4] == 0).flatten(), (kept[:, 1:996:4] == 0).flatten())).double()
+    pair = torch.stack(((stays[:, 0:996:4] == 0).flatten(), (stays[:, 1:996:4] == 0).flatten())).double()
     assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
 
 

@@ -26,20 +26,27 @@ def random_bits(shape: torch.Size) -> torch.Tensor:
     return draws.view(torch.int16)[: shape.numel()].view(shape)
 
 
-def factors(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
-    """0 where an element is dropped, which a share `rate` of them is, and 1 / (1 - rate) where it stays."""
-    dropped = round(rate * _VALUES)
-    kept = torch.empty(bits.shape, dtype=dtype)
-    torch.ge(bits, dropped - _VALUES // 2, out=kept)
-    return kept.mul_(_VALUES / (_VALUES - dropped))
+def kept(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
+    """0 where an element is dropped, which a share `rate` of them is, and 1 where it stays."""
+    stays = torch.empty(bits.shape, dtype=dtype)
+    return torch.ge(bits, _dropped(rate) - _VALUES // 2, out=stays)
+
+
+def kept_share(rate: float) -> float:
+    """The share that stays, to the bit; what stays is divided by it."""
+    return 1 - _dropped(rate) / _VALUES
+
+
+def _dropped(rate: float) -> int:
+    return round(rate * _VALUES)
 
 
 def drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """Dropout of `hidden`, plus `residual` if there is one; `rate` is 0 outside training."""
     if rate == 0 or not _draws_bits(hidden):
         return plain_drop(hidden, rate, residual)
-    kept = factors(random_bits(hidden.shape), rate, hidden.dtype)
-    return hidden * kept if residual is None else torch.addcmul(residual, hidden, kept)
+    stays, enlarged = kept(random_bits(hidden.shape), rate, hidden.dtype), 1 / kept_share(rate)
+    return hidden * stays.mul_(enlarged) if residual is None else torch.addcmul(residual, hidden, stays, value=enlarged)
 
 
 def plain_drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:

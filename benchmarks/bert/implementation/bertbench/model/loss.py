@@ -37,21 +37,16 @@ class _InPlace(torch.autograd.Function):
     def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
         # Outside of autograd's sight, which is safe: a linear layer needs its output neither forward nor backward.
         scores_MV = logits_MV.detach()
-        half = scores_MV.dtype.itemsize < 4
-        total = torch.zeros((), dtype=torch.float32 if half else scores_MV.dtype)
+        wide = torch.promote_types(scores_MV.dtype, torch.float32)
+        total = torch.zeros((), dtype=wide)
         for scores_RV, labels_R in zip(scores_MV.split(_ROWS), labels_M.split(_ROWS), strict=True):
-            counts_R1 = (labels_R != IGNORED).to(total.dtype)[:, None]
+            counts_R1 = (labels_R != IGNORED).to(wide)[:, None]
             label_R1 = labels_R.clamp(min=0)[:, None]
-            if half:
-                logarithms_RV = torch.log_softmax(scores_RV, -1, dtype=torch.float32)
-            else:
-                logarithms_RV = torch.log_softmax(scores_RV, -1, out=scores_RV)
+            logarithms_RV = torch.log_softmax(scores_RV, -1, dtype=wide)
             total -= (logarithms_RV.gather(1, label_R1) * counts_R1).sum()
             gradient_RV = logarithms_RV.exp_()
             gradient_RV.scatter_add_(1, label_R1, -counts_R1)
-            gradient_RV.mul_(counts_R1)
-            if half:
-                scores_RV.copy_(gradient_RV)
+            torch.mul(gradient_RV, counts_R1, out=scores_RV)
         ctx.save_for_backward(scores_MV)
         return total
 
