@@ -1,10 +1,10 @@
-"""Strict semantics: in every layout on 4 gloo ranks a step is the step of one rank, but for rounding.
+"""Strict semantics: in every layout on 4 gloo ranks, and one on 2, a step is the step of one rank, but for rounding.
 
 Compared are losses, norms and gradients of two steps, then weights and moments, and the held-out accuracy; with
 dropout 0, since random streams belong to ranks. What each rank sends is what the formulas say, to the byte.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,8 @@ STEPS = 2
 LOSS, GRADIENT, STATE = 2e-5, 1e-6, 5e-5
 
 SHAPE = ("model.layers=4", "model.feed_forward_size=22", "data.global_batch_size=16", "data.balance=planned")
-LAYOUTS = {
+Layouts = Mapping[str, tuple[str, ...]]
+LAYOUTS: Layouts = {
     "4x1x1": (),
     "4x1x1 recomputed": ("parallel.recompute=true",),
     "2x2x1": ("parallel.tensor=2",),
@@ -46,7 +47,11 @@ LAYOUTS = {
         "parallel.fully_shard=true", "data.gradient_accumulation_steps=2", "parallel.recompute=true",
     ),
 }  # fmt: skip
-
+ON_TWO_RANKS: Layouts = {
+    "1x1x2 interleaved": (
+        "parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.schedule=interleaved", "parallel.microbatches=4",
+    ),
+}  # fmt: skip
 
 Values = NDArray[np.float32]
 
@@ -141,12 +146,14 @@ def whole(tensors: dict[str, torch.Tensor]) -> dict[str, Values]:
     return merged
 
 
-def check(tiny: Callable[..., System], names: list[str], optimizer: str) -> None:
+def check(
+    tiny: Callable[..., System], names: list[str], optimizer: str, ranks: int = 4, layouts: Layouts = LAYOUTS
+) -> None:
     def system(*overrides: str) -> System:
         return tiny(f"optimizer.name={optimizer}", "optimizer.learning_rate=0.01", *SHAPE, *overrides)
 
     ((alone,),) = run_ranks(1, told_of, system("launch.ranks_per_node=1"))
-    answers = run_ranks(4, told_of, *(system("launch.ranks_per_node=4", *LAYOUTS[name]) for name in names))
+    answers = run_ranks(ranks, told_of, *(system(f"launch.ranks_per_node={ranks}", *layouts[name]) for name in names))
     assert alone.losses[1] < alone.losses[0]
     for name, told in zip(names, answers[0], strict=True):
         assert told.losses == pytest.approx(alone.losses, abs=LOSS), name
@@ -166,6 +173,14 @@ def check(tiny: Callable[..., System], names: list[str], optimizer: str) -> None
 
 def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..., System]) -> None:
     check(tiny, ["1x2x2"], "lamb")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["lamb", "adam"])
+def test_an_interleaved_pipeline_of_two_ranks_takes_the_steps_of_one(
+    tiny: Callable[..., System], optimizer: str
+) -> None:
+    check(tiny, list(ON_TWO_RANKS), optimizer, ranks=2, layouts=ON_TWO_RANKS)
 
 
 @pytest.mark.slow

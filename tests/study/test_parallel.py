@@ -19,7 +19,7 @@ from bertbench.train import make_sampler, make_trainer, open_data
 from bertbench.world import World
 from tests.ranks import run_ranks
 
-ROW = Row("data 1", 1, 1, 2.0, 50.0, 5.25, 0.125, [0.75], 30.0, 0.5, 25.0, [(0, 6.0), (100, 5.25)])
+ROW = Row("data 1", 1, 1, 2.0, 50.0, 5.25, 0.125, [0.75], 30.0, 0.5, 25.0, 0.4, [(0, 6.0), (100, 5.25)])
 FOUR = replace(ROW, layout="pipeline 4", ranks=4, validation_loss=5.5, utilisation=[0.5] * 4, samples_per_s=40.0)
 
 
@@ -91,8 +91,8 @@ def test_a_table_has_the_medians_of_the_seeds() -> None:
     rows = [replace(ROW, seed=seed, runtime_s=runtime) for seed, runtime in ((1, 2.0), (2, 9.0), (3, 3.0))]
     assert [row.runtime_s for row in medians([*rows, FOUR])] == [3.0, 2.0]
     _, first, second = table_rows([*rows, replace(FOUR, gradient_noise_scale=None)])
-    assert first == ("data 1", "1", "3.0", "50", "5.2500", "12.50", "75", "30", "50", "25")
-    assert second[-4:-2] == ("50 50 50 50", "")
+    assert first == ("data 1", "1", "3.0", "50", "5.2500", "12.50", "75", "30", "50", "25", "40")
+    assert second[-5:-3] == ("50 50 50 50", "")
 
 
 def test_the_page_loads_nothing_and_says_what_too_few_cores_cannot_show() -> None:
@@ -136,5 +136,6 @@ def test_a_study_trains_alike_in_every_layout(
         if noise := row["gradient_noise_scale"]:
             assert row["statistical_efficiency"] == pytest.approx((noise + 3) / (noise + 24))
         assert row["goodput"] == pytest.approx(row["samples_per_s"] * row["statistical_efficiency"])
+        assert 0 < row["model_flop_utilisation"] < 1
         assert [samples for samples, _ in row["curve"]] == [0, 24, 48, 72, 120]
     assert "pipeline 4" in (out / "study.html").read_text()

@@ -15,26 +15,31 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from bertbench.bench.machine import MatrixProducts
 from bertbench.bench.ranks import on_ranks
 from bertbench.bench.trace import events_of, merged
 from bertbench.config import System, load_system
 from bertbench.data.batch import Batch
+from bertbench.data.dataset import Dataset
 from bertbench.data.loader import LoadedPart, load_steps
 from bertbench.errors import ConfigError
 from bertbench.model.loss import IGNORED, cross_entropy_sum
+from bertbench.parallel.theory import training_flops
 from bertbench.progress import Progress
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
 from bertbench.train import make_evaluator, make_sampler, make_trainer, open_data
 from bertbench.trainer import StepReport
-from bertbench.world import World
+from bertbench.world import World, available_cores
 
 PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
 _EVALUATIONS = 4
 _PROFILED, _OBSERVED = 5, 20  # steps
+_PRODUCTS = 5
 _WINDOW = "profiled steps"
 _COMMUNICATION = ("c10d::", "gloo:")
 
@@ -60,6 +65,8 @@ class Row:
     """Of the global batch against a part of a step."""
     goodput: float
     """Samples a second times statistical efficiency."""
+    model_flop_utilisation: float
+    """Model FLOPs a second (parallel/theory.py) over what matrix products reach on the cores that the ranks have."""
     curve: list[tuple[int, float]]
     """Samples and validation loss at every evaluation."""
 
@@ -97,12 +104,14 @@ def layouts_of(name: str, steps: int) -> dict[str, System]:
 def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[Row]:
     """Train a system in every layout, once a seed. Raises ConfigError or DataError if that can't be."""
     systems = layouts_of(name, steps)
-    open_data(systems["data 1"])  # what is wrong is better said before there are ranks
+    training, _ = open_data(systems["data 1"])  # what is wrong is better said before there are ranks
+    most = _most_samples_per_core(systems["data 1"], training)
     rows = []
     for seed in range(1, seeds + 1):
         for layout, system in systems.items():
             progress.say(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
-            rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps))
+            at_most = most * min(system.world_size, available_cores())
+            rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps, at_most))
     return rows
 
 
@@ -126,7 +135,18 @@ def busy_share(events: list[dict[str, Any]]) -> float:
     return float(sum(end - start for start, end in spans) / window["dur"])
 
 
-def _on_rank(world: World, layout: str, system: System, seed: int, steps: int) -> Row:
+def _most_samples_per_core(system: System, training: Dataset) -> float:
+    """Samples a second whose model FLOPs matrix products reach on one core: the best of a few, and the mean sample."""
+    ids, products, threads = np.arange(len(training)), MatrixProducts(torch.device("cpu")), torch.get_num_threads()
+    torch.set_num_threads(1)
+    for _ in range(_PRODUCTS):
+        products.try_again(torch.float32)
+    torch.set_num_threads(threads)
+    flops = training_flops(system.model.shape(), training.lengths(ids), training.masked(ids).sum())
+    return products.flops[torch.float32] * len(training) / flops
+
+
+def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, most_samples_per_s: float) -> Row:
     torch.set_num_threads(1)  # a rank is a core everywhere, where there are as many
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
     training, held_out = open_data(system)
@@ -173,7 +193,7 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int) -
     efficiency = statistical_efficiency(noise, batch, batch // PARTS)
     return Row(
         layout, world.size, seed, runtime, rate, loss, accuracy, utilisation,
-        noise if math.isfinite(noise) else None, efficiency, rate * efficiency, curve,
+        noise if math.isfinite(noise) else None, efficiency, rate * efficiency, rate / most_samples_per_s, curve,
     )  # fmt: skip
 
 
@@ -197,6 +217,7 @@ def _median(rows: Sequence[Row]) -> Row:
         accuracy=of("accuracy"),
         statistical_efficiency=of("statistical_efficiency"),
         goodput=of("goodput"),
+        model_flop_utilisation=of("model_flop_utilisation"),
         utilisation=[statistics.median(shares) for shares in zip(*(row.utilisation for row in rows), strict=True)],
         gradient_noise_scale=statistics.median(noises) if noises else None,
     )

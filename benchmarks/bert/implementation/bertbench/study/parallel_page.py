@@ -9,7 +9,7 @@ from compliance.page import listing, page, panels, paragraph, section, table, to
 
 _HEADER = (
     "layout", "ranks", "runtime s", "samples/s", "validation loss", "accuracy %", "busy % of each rank", "noise scale",
-    "efficiency %", "goodput",
+    "efficiency %", "goodput", "MFU %",
 )  # fmt: skip
 _ROUNDING = 1e-3  # of a loss after some hundred steps; layouts of one seed were seen 3e-7 apart after 150
 
@@ -25,6 +25,7 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
                 " ".join(f"{100 * share:.0f}" for share in row.utilisation),
                 "" if row.gradient_noise_scale is None else f"{row.gradient_noise_scale:.0f}",
                 f"{100 * row.statistical_efficiency:.0f}", f"{row.goodput:.0f}",
+                f"{100 * row.model_flop_utilisation:.0f}",
             )
             for row in medians(rows)
         ),
