@@ -121,7 +121,7 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
 
 @pytest.mark.slow
 def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "dgxa100_n1", "--json", "--set", "data.global_batch_size=640"]
+    words = ["plan", "dgxa100_n1", "--json", "--set", "data.global_batch_size=1280"]
     main(words)
     (too_large,) = [problem for problem in json.loads(capsys.readouterr().out)["problems"] if "it has 80 GB" in problem]
     assert "raise data.gradient_accumulation_steps" in too_large
