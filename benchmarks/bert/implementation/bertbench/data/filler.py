@@ -1,6 +1,6 @@
 """Round a batch up to one of few sizes, with tokens that no loss reads.
 
-Compiled code, CUDA graphs and fp8 products are made for sizes, and hardly two batches have the same number of tokens.
+Compiled code, CUDA graphs, fp8 products and oneDNN's are made for sizes, and hardly two batches have as many tokens.
 Filler tokens are sequences of their own, so real ones never see them; what the heads read of them has no label.
 Shapes: as in batch.py; F filler sequences.
 """
