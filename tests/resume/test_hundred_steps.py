@@ -12,10 +12,9 @@ import pytest
 from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.results import ResultFiles
-from bertbench.resume.snapshot import newest
 from bertbench.world import World
 from tests.ranks import run_ranks
-from tests.resume.test_interrupted import in_one_go, without_times
+from tests.resume.test_interrupted import in_one_go, weights_written, without_times
 from tests.test_run import BERTBENCH, children, metrics, wait_for
 
 STEPS, TAKEN = 100, 50
@@ -28,14 +27,6 @@ OVERRIDES = (
 def all_in_one_go(world: World, systems: list[System], logs: list[Path]) -> None:
     for system, log in zip(systems, logs, strict=True):
         in_one_go(world, system, log)
-
-
-def weights(log: Path) -> dict[str, str]:
-    found = newest(ResultFiles(log).snapshots)
-    assert found is not None
-    assert found[1].step == STEPS
-    # .metadata has an identifier of the save
-    return {name: sha256 for name, sha256 in found[1].sha256.items() if name.endswith(".distcp")}
 
 
 @pytest.mark.slow
@@ -61,7 +52,7 @@ def test_fifty_steps_a_kill_and_fifty_more_are_a_hundred(
         )
         assert done.returncode == 3, done.stderr  # no target within 100 steps
         assert without_times(log) == without_times(expected), overrides
-        assert weights(log) == weights(expected), overrides
+        assert weights_written(log, STEPS) == weights_written(expected, STEPS), overrides
 
 
 def killed_after_its_snapshot(log: Path, system: str, overrides: tuple[str, ...]) -> None:
