@@ -33,15 +33,8 @@ def rules(log: Path) -> set[str]:
 def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file: str, tmp_path: Path) -> None:
     # evaluations every 36 samples, and a target that this seed reaches at once: else the run would be aborted anyway
     settings = ("evaluation.target=1e-9", "checkpoint.every_steps=1000", "schedule.max_steps=1000")
-    words = [
-        "train",
-        tiny_file,
-        "--smoke",
-        "--seed",
-        "5",
-        "--json",
-        *(word for one in settings for word in ("--set", one)),
-    ]
+    overrides = [word for one in settings for word in ("--set", one)]
+    words = ["train", tiny_file, "--smoke", "--seed", "5", "--json", *overrides]
     env = {**os.environ, "LOGDIR": str(tmp_path / "runs")}
     done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -45,7 +45,7 @@ def by_onednn(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
         _HAS_ONEDNN
         and input_NI.device.type == "cpu"
         and input_NI.dtype == weight_OI.dtype == torch.float32
-        and type(weight_OI) in (torch.Tensor, nn.Parameter)
+        and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, whose parts are on several ranks
         and min(weight_OI.shape) >= LEAST_WIDTH
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
         and not torch.is_autocast_enabled("cpu")
@@ -58,7 +58,9 @@ class _ByOneDnn(torch.autograd.Function):
     def forward(ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(input_NI, weight_OI)
         rows = len(input_NI)
-        return _product(functional.pad(input_NI, (0, 0, 0, -rows % SIZE_STEP)), weight_OI, bias_O)[:rows]
+        if filler := -rows % SIZE_STEP:  # pad copies even where there is nothing to add
+            input_NI = functional.pad(input_NI, (0, 0, 0, filler))
+        return _product(input_NI, weight_OI, bias_O)[:rows]
 
     @staticmethod
     @once_differentiable
