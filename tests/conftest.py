@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
-from bertbench.data.prepare import Source, prepare
-from bertbench.progress import Progress
+from bertbench.data.text.prepare import Source, prepare
 from tests.tiny import TINY_SYSTEM, recipe_of, tiny_text
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork

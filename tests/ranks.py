@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bertbench.world import join
+from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it.
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.trainer", "bertbench.evaluate"])
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.training.train"])
 _LIMIT_S = 60
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertbench.config import System
-from bertbench.data.columns import Columns
-from bertbench.data.prepare import Recipe
+from bertbench.data.store.columns import Columns
+from bertbench.data.text.prepare import Recipe
 
 TINY_SYSTEM: dict[str, Any] = {
     "hardware": {

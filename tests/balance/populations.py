@@ -1,9 +1,9 @@
 """Datasets to plan on: an index only, no samples behind it."""
 
 from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Balance, Method, Planner
-from bertbench.data.index import Index, pack
-from bertbench.data.lengths import draw_lengths, predictions
+from bertbench.data.store.index import Index, pack
 
 
 def wikipedia_index(samples: int, seed: int = 3) -> Index:

@@ -11,8 +11,8 @@ from bertbench.balance.simulate import VARIANTS, population
 from bertbench.bench.cost import fit
 from bertbench.cli import main
 from bertbench.config import load_system
-from bertbench.data.dataset import Dataset
-from bertbench.data.index import lengths_of
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import lengths_of
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
 

@@ -5,7 +5,7 @@ import pytest
 
 from bertbench.balance.cost import BERT_LARGE, CostModel
 from bertbench.balance.deal import by_cost, by_length
-from bertbench.data.lengths import draw_lengths
+from bertbench.balance.lengths import draw_lengths
 from bertbench.model.shape import BertShape
 
 LINEAR = CostModel(1.0, 0.0).of_length

@@ -1,7 +1,7 @@
 import numpy as np
 
+from bertbench.balance.lengths import length_shares
 from bertbench.balance.packing import pack_lengths
-from bertbench.data.lengths import length_shares
 from tests.balance.populations import planner, wikipedia_index
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bertbench.balance.plan import EXCHANGING, METHODS, VARYING, Method, efficiency
-from bertbench.data.index import lengths_of
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.data.store.index import lengths_of
 from tests.balance.populations import planner, wikipedia_index
 
 ENTRIES = wikipedia_index(1_013)

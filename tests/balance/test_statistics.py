@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertbench.balance.plan import METHODS, Method, StepPlan
-from bertbench.data.index import lengths_of, masked_of
+from bertbench.data.store.index import lengths_of, masked_of
 from tests.balance.populations import planner, wikipedia_index
 
 ENTRIES = wikipedia_index(5_003)

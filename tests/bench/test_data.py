@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.balance.lengths import draw_lengths, length_shares, predictions
 from bertbench.bench import data as bench
-from bertbench.data.batch import Batch, gather
-from bertbench.data.dataset import Dataset
-from bertbench.data.lengths import draw_lengths, length_shares, predictions
-from bertbench.data.shards import write_split
-from bertbench.errors import DataError
-from bertbench.progress import Progress
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.shards import write_split
+from bertbench.loading.batch import Batch, gather
 
 
 def test_made_samples_are_sound_and_have_wikipedias_lengths() -> None:

@@ -6,9 +6,9 @@ import torch
 from bertbench.bench import hook
 from bertbench.bench import optim as bench
 from bertbench.cli import main
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.model.shape import BertShape
-from bertbench.progress import Progress
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 

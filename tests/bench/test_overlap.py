@@ -11,7 +11,7 @@ import torch
 from bertbench.bench.network import limit_bandwidth, obstacle, on_two_hosts
 from bertbench.bench.overlap import MODES
 from bertbench.cli import main
-from bertbench.world import World
+from bertbench.distributed.world import World
 
 needs_root = pytest.mark.skipif(obstacle() is not None, reason=obstacle() or "")
 MEGABYTES = 2

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.bench import machine, stock
+from bertbench.bench import peak, stock
 from bertbench.bench import step as bench
 from bertbench.bench.shapes import SHAPES
 from bertbench.cli import main
-from bertbench.data.batch import batch_of
+from bertbench.common.progress import Progress
+from bertbench.loading.batch import batch_of
 from bertbench.model.shape import BertShape
-from bertbench.progress import Progress
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
 
@@ -54,7 +54,7 @@ def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
 def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
-    monkeypatch.setattr(machine, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
+    monkeypatch.setattr(peak, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
     results, products = bench.measure(["tiny"], ["fp32"], torch.device("cpu"), 1, 2, 1, False, 1, Progress(False))
     assert [result.name for result in results] == [
         "bertbench",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bertbench.report.runs import olympic_mean, summary
 from compliance.judge import find_logs, judge
 from compliance.log import CannotJudge
-from compliance.report import olympic_mean, summary
 from compliance.run import RunFacts
 
 
@@ -156,5 +156,6 @@ def test_facts_of_an_empty_run_are_unknown() -> None:
 
 
 def test_the_judge_needs_neither_torch_nor_bertbench() -> None:
-    code = "import sys, compliance.__main__, compliance.report; print({'torch', 'bertbench'} & set(sys.modules))"
+    modules = "sys, compliance.__main__, compliance.package, compliance.diff"
+    code = f"import {modules}; print({{'torch', 'bertbench'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from compliance.report import summary, table
-from compliance.report_page import html
+from bertbench.report.report_page import html
+from bertbench.report.runs import summary, table
 from tests.compliance.packages import line, run_log
 
 SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import SYSTEMS
 from bertbench.config import load_system, system_names
 from bertbench.config.load import schema
 from bertbench.config.system import mlperf_evaluation_interval
-from bertbench.errors import ConfigError
-from bertbench.paths import SYSTEMS
 from tests.tiny import TINY_SYSTEM
 
 

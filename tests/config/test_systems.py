@@ -10,15 +10,15 @@ import pytest
 from mlperf_logging.mllog import constants
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.scaling import scaled
-from bertbench.errors import ConfigError, RunError
-from bertbench.events import Clock, MlperfLog, Run, log_submission
+from bertbench.distributed.world import World
 from bertbench.forecast.convergence import reference_points
-from bertbench.startup import Startup
-from bertbench.world import World
+from bertbench.report.published import TABLE
+from bertbench.results.mlperf_log import Clock, MlperfLog, Run, log_submission
+from bertbench.results.startup import Startup
 from compliance.judge import judge
-from compliance.published import TABLE
 from tests.ranks import run_ranks
 
 GPU_SYSTEMS = [name for name in system_names() if name.startswith("dgx")]

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from bertbench.data.samples import Document, SampleOptions, TokenIds
+from bertbench.data.text.samples import Document, SampleOptions, TokenIds
 from tests.tiny import Sample
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bertbench.cli import main
-from bertbench.data.convert import Conversion, convert
-from bertbench.progress import Progress
+from bertbench.common.progress import Progress
+from bertbench.data.formats.convert import Conversion, convert
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
 from tests.tiny import Sample

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from bertbench.cli import main
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.data.columns import Columns
-from bertbench.data.convert import Conversion, convert
-from bertbench.data.dataset import Dataset
-from bertbench.data.export import export
+from bertbench.data.formats.convert import Conversion, convert
+from bertbench.data.formats.export import export
 from bertbench.data.formats.files import Format, input_files
 from bertbench.data.formats.hdf5_write import Layout
-from bertbench.data.manifest import Manifest
-from bertbench.data.shards import write_split
-from bertbench.data.stream import shard_blocks
-from bertbench.errors import DataError
-from bertbench.progress import Progress
-from bertbench.train import open_data
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.shards import write_split
+from bertbench.data.store.stream import shard_blocks
+from bertbench.training.train import open_data
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE
 from tests.tiny import Sample, columns_of

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.data import index
-from bertbench.data.batch import gather, read
-from bertbench.data.dataset import Dataset
-from bertbench.data.manifest import Manifest
-from bertbench.data.prepare import Source, prepare
-from bertbench.data.shards import write_split
-from bertbench.errors import DataError
-from bertbench.progress import Progress
+from bertbench.data.store import index
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.shards import write_split
+from bertbench.data.text.prepare import Source, prepare
+from bertbench.loading.batch import gather, read
 from tests.tiny import Sample, columns_of, recipe_of
 
 # three samples of lengths 5, 7, 4 with 1, 2, 1 masked tokens, over two shards

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from bertbench.cli import main
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.data import shuffle as shuffling
-from bertbench.data import stream
-from bertbench.data.columns import Columns
-from bertbench.data.corpus import text_articles
-from bertbench.data.dataset import Dataset, MappedShard
-from bertbench.data.manifest import Manifest
-from bertbench.data.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.samples import TokenIds
-from bertbench.data.shuffle import shuffle
-from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.errors import DataError
-from bertbench.progress import Progress
-from bertbench.train import open_data
+from bertbench.data.store import shuffle as shuffling
+from bertbench.data.store import stream
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset, MappedShard
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.shuffle import shuffle
+from bertbench.data.text.corpus import text_articles
+from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.samples import TokenIds
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertbench.training.train import open_data
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of, tiny_text
 

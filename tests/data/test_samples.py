@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from bertbench.data.columns import Columns
-from bertbench.data.samples import Document, SampleOptions, TokenIds, _shuffle, create_samples
+from bertbench.data.store.columns import Columns
+from bertbench.data.text.samples import Document, SampleOptions, TokenIds, _shuffle, create_samples
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of
 

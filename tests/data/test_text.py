@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.data.corpus import python_documentation, text_articles, wiki_articles
-from bertbench.data.sentences import split_sentences
-from bertbench.data.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.errors import DataError
+from bertbench.common.errors import DataError
+from bertbench.data.text.corpus import python_documentation, text_articles, wiki_articles
+from bertbench.data.text.sentences import split_sentences
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bertbench.cli import main
-from bertbench.data.manifest import Manifest
-from bertbench.data.multiset import SampleMultiset
-from bertbench.data.shards import file_sha256, write_shard, write_split
-from bertbench.data.summary import summarize
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.multiset import SampleMultiset
+from bertbench.data.store.shards import file_sha256, write_shard, write_split
+from bertbench.data.store.summary import summarize
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of
 

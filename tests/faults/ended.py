@@ -8,13 +8,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertbench.common.progress import RunProgress
 from bertbench.config import System
-from bertbench.progress import RunProgress
-from bertbench.rank import as_rank
-from bertbench.rendezvous import launched_ranks
-from bertbench.results import ResultFiles
-from bertbench.train import train
-from bertbench.world import World
+from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.world import World
+from bertbench.launch.rank import as_rank
+from bertbench.results.files import ResultFiles
+from bertbench.training.train import train
 from compliance.log import Event, read_events
 from tests.ranks import CONTEXT, environments_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from bertbench.config import load_system
-from tests.test_run import BERTBENCH, children, metrics, wait_for
+from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 _LATEST = 1.3
 """Latest moment of a kill, as a multiple of the time that the first start took."""

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.common.errors import DataError
 from bertbench.config import System
-from bertbench.data.columns import Columns
-from bertbench.data.dataset import Dataset
-from bertbench.data.shards import write_split
-from bertbench.data.soundness import Soundness
-from bertbench.errors import DataError
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.shards import write_split
+from bertbench.distributed.world import World
+from bertbench.loading.sample_check import Soundness
 from bertbench.model.loss import IGNORED
-from bertbench.train import make_sampler, open_data
-from bertbench.trainer import Trainer
-from bertbench.world import World
+from bertbench.training.train import make_sampler, open_data
+from bertbench.training.trainer import Trainer
 from compliance.judge import judge
 from tests.faults.ended import SEED, trained
-from tests.test_run import metrics
 from tests.tiny import Sample, columns_of
+from tests.training.test_run import metrics
 
 BOUND_S = 120
 # vocabulary of 9; lengths 4, 3, 5

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.errors import RunError
-from bertbench.linefile import LineFile
-from bertbench.results import ResultFiles
-from bertbench.resume.resumption import find, put_back
-from bertbench.resume.snapshot import newest
+from bertbench.checkpoint.resumption import find, put_back
+from bertbench.checkpoint.snapshot import newest
+from bertbench.common.errors import RunError
+from bertbench.results.files import ResultFiles
+from bertbench.results.linefile import LineFile
 from compliance.log import read_events
-from tests.test_run import BERTBENCH, metrics, wait_for
+from tests.training.test_run import BERTBENCH, metrics, wait_for
 
 BOUND_S = 120
 

@@ -8,10 +8,10 @@ import pytest
 
 from bertbench.bench import network
 from bertbench.config import System
-from bertbench.world import World
+from bertbench.distributed.world import World
 from tests.faults.ended import as_launched, ended
 from tests.ranks import CONTEXT
-from tests.test_run import metrics, wait_for
+from tests.training.test_run import metrics, wait_for
 
 SILENT_S = 4
 BOUND_S = SILENT_S + 60  # the rest is for a machine that others use

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from bertbench.results import ResultFiles
-from bertbench.resume.snapshot import newest
+from bertbench.checkpoint.snapshot import newest
+from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
 from tests.faults.kill import run_and_kill
-from tests.test_run import BERTBENCH, children, metrics, wait_for
+from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 pytestmark = [
     pytest.mark.faults,

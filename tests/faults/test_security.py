@@ -17,9 +17,9 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
 import bertbench
 import compliance
-from bertbench.errors import CheckpointError
-from bertbench.resume.reading import SnapshotReader
-from tests.test_run import BERTBENCH, children, metrics, wait_for
+from bertbench.checkpoint.reading import SnapshotReader
+from bertbench.common.errors import CheckpointError
+from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 FORBIDDEN = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "pickle.load", "pickle.loads", "marshal.load",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bertbench.config import System
-from bertbench.world import World
+from bertbench.distributed.world import World
 from tests.faults.ended import trained
-from tests.test_run import metrics
+from tests.training.test_run import metrics
 
 CONTROL = Path("/sys/fs/cgroup/blkio")  # cgroup v1
 READS_PER_S = 1

@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from bertbench.config import System
-from bertbench.data.columns import Columns
-from bertbench.data.soundness import Soundness
-from bertbench.world import World
+from bertbench.data.store.columns import Columns
+from bertbench.distributed.world import World
+from bertbench.loading.sample_check import Soundness
 from compliance.log import read_events
 from tests.faults.ended import Ended, trained
-from tests.test_run import BERTBENCH, children, metrics, wait_for
+from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")]
 

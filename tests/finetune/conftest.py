@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.config import System, load_system
-from bertbench.data.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.squad import read_squad
 from tests.tiny import TINY_SYSTEM

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from bertbench.config.finetune import AnswerOptions
 from bertbench.finetune.answers import Span, WindowSpans, predict, window_spans
 from bertbench.finetune.features import Feature
-from bertbench.finetune.options import AnswerOptions
 from bertbench.finetune.squad import Question
 
 CONTEXT = "ab cd ef gh ij"

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import DataError
+from bertbench.common.errors import DataError
+from bertbench.config.finetune import WindowOptions
+from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.features import Feature, make_features, text_of, windows
-from bertbench.finetune.options import WindowOptions
 from bertbench.finetune.squad import Answer, Question
 
 PAD, UNK, CLS, SEP, MASK, THE, CAT, S, SAT, ON, MAT, CAFE, WHO, ASK, DOT, WAY = range(16)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.checkpoint.weights import Weights, write_weights
 from bertbench.cli import main
+from bertbench.common.progress import Progress
 from bertbench.config import System
+from bertbench.distributed.world import World
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune, starting_model
 from bertbench.model.bert import Bert
-from bertbench.progress import Progress
-from bertbench.world import World
+from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, environments_of, run_ranks
@@ -48,7 +48,7 @@ def test_losses_and_answers_do_not_depend_on_ranks(
     assert two == same
     assert [step["samples"] for step in steps(tmp_path / "one")] == [5, 10, 15, 20, 21]
     losses, on_two = ([step["loss"] for step in steps(tmp_path / name)] for name in ("one", "two"))
-    assert on_two == pytest.approx(losses, abs=2e-5)  # as tests/test_trainer.py
+    assert on_two == pytest.approx(losses, abs=2e-5)  # as tests/training/test_trainer.py
     assert two[0] == pytest.approx(alone[0], abs=2e-5)
 
 

@@ -10,8 +10,8 @@ from statistics import median
 import numpy as np
 import pytest
 
+from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
-from bertbench.errors import ConfigError
 from bertbench.forecast.balance import flops, load_efficiency, mean_flops
 from bertbench.forecast.calibrate import calibration, leave_one_out, other_a100s
 from bertbench.forecast.convergence import reference_points, samples_to_converge

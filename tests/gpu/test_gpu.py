@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bertbench.data.batch import Batch, batch_of
-from bertbench.data.columns import Columns
-from bertbench.data.filler import filled
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.options import AdamOptions
-from bertbench.precision import computing
 from tests.model.padded import attention_errors, sequences_on
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.paths import REPOSITORY
+from bertbench.common.paths import REPOSITORY
 from compliance.judge import judge
 
 HERE = Path(__file__).parent

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
+from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
-from bertbench.precision import computing
 from tests.model.padded import sequences_on
 
 CPU = torch.device("cpu")

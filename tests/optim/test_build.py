@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import build
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.options import AdamOptions
-from bertbench.world import World
 from tests.ranks import run_ranks
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)

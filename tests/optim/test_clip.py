@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bertbench.distributed.world import World
 from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.options import ClipMode, ReduceOptions
-from bertbench.optim.reduce import Reducer
-from bertbench.world import World
 from tests.ranks import run_ranks
 
 BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer

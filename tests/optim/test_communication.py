@@ -8,11 +8,11 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bertbench.distributed.world import World
+from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import PowerSgdSum, bucket_sum
 from bertbench.optim.options import ReduceOptions
-from bertbench.optim.reduce import Reducer
 from bertbench.optim.traffic import bytes_per_step
-from bertbench.world import World
 from tests.ranks import run_ranks
 
 WAYS = {

@@ -1,4 +1,4 @@
-from bertbench.optim.sharded import deal
+from bertbench.optim.zero import deal
 
 
 def test_parameters_are_dealt_whole_the_largest_first_to_the_least_loaded_rank() -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from bertbench.config import System
-from bertbench.data.loader import load_steps
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
 from bertbench.model.attention import attention
 from bertbench.model.dropout import drop
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
-from bertbench.train import make_sampler, make_trainer, open_data
-from bertbench.world import World
+from bertbench.training.train import make_sampler, make_trainer, open_data
 from tests.parallel.test_equality import whole
 from tests.ranks import run_ranks
 

@@ -15,13 +15,13 @@ from torch import distributed
 from torch.distributed.tensor import DTensor
 
 from bertbench.config import System
-from bertbench.data.loader import LoadedStep, load_steps
+from bertbench.distributed.world import World
+from bertbench.loading.loader import LoadedStep, load_steps
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
 from bertbench.parallel.counting import Traffic, expected
-from bertbench.parallel.trainer import AnyTrainer, LayoutTrainer
-from bertbench.train import make_evaluator, make_sampler, make_trainer, open_data
-from bertbench.world import World
+from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
+from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
 from tests.ranks import run_ranks
 
 STEPS = 2

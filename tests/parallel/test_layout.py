@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.errors import ConfigError
-from bertbench.parallel.layout import Coordinate, Layout
+from bertbench.config.layout import Coordinate, Layout
 
 EIGHT = ("hardware.number_of_nodes=2", "launch.ranks_per_node=4")
 

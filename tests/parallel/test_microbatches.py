@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.data.batch import gather, synthetic
-from bertbench.errors import ConfigError
+from bertbench.loading.batch import gather, synthetic
 from bertbench.model.bert import Bert
 from bertbench.parallel.microbatches import TokenSampler, filled
-from bertbench.train import make_sampler, open_data
+from bertbench.training.train import make_sampler, open_data
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
 

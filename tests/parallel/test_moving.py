@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertbench.checkpoint.snapshot import step_folder, verified
+from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
-from bertbench.data.loader import load_steps
-from bertbench.metrics import Metrics
-from bertbench.results import ResultFiles
-from bertbench.resume.snapshot import step_folder, verified
-from bertbench.resume.snapshots import Snapshots
-from bertbench.train import make_sampler, make_trainer, open_data
-from bertbench.world import World
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
+from bertbench.results.files import ResultFiles
+from bertbench.results.metrics import Metrics
+from bertbench.training.train import make_sampler, make_trainer, open_data
 from tests.parallel.test_equality import LAYOUTS, LOSS, SHAPE, whole
 from tests.ranks import run_ranks
 

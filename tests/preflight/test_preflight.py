@@ -18,8 +18,8 @@ import pytest
 from bertbench.cli import main
 from bertbench.preflight.node import Node
 from bertbench.preflight.verdict import judged
+from tests.distributed.test_world import free_port
 from tests.ranks import answers_of
-from tests.test_world import free_port
 
 TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.paths import REPOSITORY
+from bertbench.common.paths import REPOSITORY
 from compliance.judge import judge
 from tests.slurm import cluster as slurm
-from tests.test_run import metrics
 from tests.tiny import TINY_SYSTEM
+from tests.training.test_run import metrics
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,12 +11,12 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.config import System
-from bertbench.data.loader import load_steps
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
 from bertbench.study.noise import PartGradients, Squares, noise_scale, statistical_efficiency
 from bertbench.study.parallel import Row, busy_share, medians
 from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
-from bertbench.train import make_sampler, make_trainer, open_data
-from bertbench.world import World
+from bertbench.training.train import make_sampler, make_trainer, open_data
 from tests.ranks import run_ranks
 
 ROW = Row("data 1", 1, 1, 2.0, 50.0, 5.25, 0.125, [0.75], 30.0, 0.5, 25.0, 0.4, [(0, 6.0), (100, 5.25)])

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli import main
+from bertbench.common.errors import RunError
+from bertbench.common.paths import STUDIES
 from bertbench.config import load_system, system_names
-from bertbench.errors import RunError
-from bertbench.paths import STUDIES
-from bertbench.results import ResultFiles
+from bertbench.results.files import ResultFiles
 from bertbench.study.definition import read_definition
 from bertbench.study.trial import Outcome, Trial, run_trial
 from bertbench.study.tune import tried

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bertbench import __version__
-from bertbench.errors import BertbenchError
+from bertbench.common.errors import BertbenchError
 
 
 class Command(NamedTuple):

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.index import MAX_LENGTH
+from bertbench.data.store.index import MAX_LENGTH
 from bertbench.model.shape import BertShape
 
 _MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 a sample)

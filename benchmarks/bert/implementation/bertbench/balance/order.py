@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.deal import longest_first
-from bertbench.data.index import Index, lengths_of
-from bertbench.data.permutation import Permutation
-from bertbench.errors import ConfigError
-from bertbench.seeding import derive
+from bertbench.common.errors import ConfigError
+from bertbench.common.seeding import derive
+from bertbench.data.store.index import Index, lengths_of
+from bertbench.data.store.permutation import Permutation
 
 # Samples that are stratified together. In 2^18 random samples a stratum's share is the dataset's to 0.1 %, and
 # planning them takes 30 ms, once every 16 steps at a global batch of 16,384.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.order import RandomOrder
-from bertbench.data.index import Index, lengths_of
-from bertbench.seeding import derive
+from bertbench.common.seeding import derive
+from bertbench.data.store.index import Index, lengths_of
 
 MOST_PER_ROW = 3
 _WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a global batch of 16,384

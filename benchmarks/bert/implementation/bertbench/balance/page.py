@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from bertbench.balance.simulate import Outcome, planner
-from bertbench.data.index import Index
-from compliance.charts import Axis, Series, lines, scatter
-from compliance.page import page, panels, paragraph, section, table
+from bertbench.data.store.index import Index
+from bertbench.report.charts import Axis, Series, lines, scatter
+from bertbench.report.page import page, panels, paragraph, section, table
 
 _BEFORE, _AFTER = "none", "planned"
 _STEP_SHOWN = 0

@@ -15,8 +15,8 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import Deal, by_cost, by_length
 from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
 from bertbench.balance.packing import PackedOrder
-from bertbench.data.index import Index, lengths_of
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.data.store.index import Index, lengths_of
 
 Method = Literal[
     "none", "stratified", "presort", "stratified_presort", "global_exchange", "packed", "planned", "planned_local"

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.lengths import draw_lengths, length_counts, predictions
 from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
-from bertbench.data.dataset import Dataset
-from bertbench.data.index import MAX_LENGTH, Index, pack
-from bertbench.data.lengths import draw_lengths, length_counts, predictions
-from bertbench.errors import DataError
+from bertbench.common.errors import DataError
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import MAX_LENGTH, Index, pack
 
 # A histogram stands for a dataset of as many sequences as it counts, within these bounds: enough for 200 steps of
 # 1,024 GPUs x 48, and no more memory than 64 MB.

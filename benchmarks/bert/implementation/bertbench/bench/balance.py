@@ -15,12 +15,12 @@ from bertbench.bench.ranks import on_ranks
 from bertbench.bench.samples import wikipedia_like
 from bertbench.bench.shapes import SHAPES
 from bertbench.config import System
-from bertbench.data.batch import batch_of
-from bertbench.data.index import pack
-from bertbench.data.loader import LoadedPart
-from bertbench.data.sampler import Part
-from bertbench.trainer import Trainer
-from bertbench.world import World
+from bertbench.data.store.index import pack
+from bertbench.distributed.world import World
+from bertbench.loading.batch import batch_of
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
+from bertbench.training.trainer import Trainer
 
 METHODS: tuple[Method, Method] = ("none", "planned")
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from bertbench.balance.cost import CostModel
-from bertbench.bench.machine import wait
-from bertbench.data.batch import Batch, synthetic
+from bertbench.bench.peak import wait
+from bertbench.common.progress import Progress
+from bertbench.loading.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.progress import Progress
 
 _SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # of the longest sequence
 _SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, as so many longest sequences

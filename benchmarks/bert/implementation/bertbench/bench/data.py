@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from bertbench.bench.samples import VOCABULARY, wikipedia_like
-from bertbench.data.batch import gather
-from bertbench.data.columns import Columns
-from bertbench.data.dataset import Dataset, MappedSamples
-from bertbench.data.permutation import Permutation
-from bertbench.data.shards import write_split
-from bertbench.data.soundness import Soundness
-from bertbench.progress import Progress
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset, MappedSamples
+from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.shards import write_split
+from bertbench.loading.batch import gather
+from bertbench.loading.sample_check import Soundness
 
 _BATCH = 48
 _SHARDS = 8

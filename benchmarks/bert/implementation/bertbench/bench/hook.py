@@ -12,11 +12,11 @@ import torch
 
 from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
-from bertbench.data.batch import synthetic
-from bertbench.data.loader import LoadedPart
-from bertbench.data.sampler import Part
-from bertbench.trainer import Trainer
-from bertbench.world import World
+from bertbench.distributed.world import World
+from bertbench.loading.batch import synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
+from bertbench.training.trainer import Trainer
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ import torch
 from torch.distributed.pipelining import PipelineStage
 
 from bertbench.bench.ranks import on_ranks
+from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
-from bertbench.data.batch import synthetic
-from bertbench.data.loader import LoadedPart
-from bertbench.data.sampler import Part
+from bertbench.distributed.world import World, available_cores
+from bertbench.loading.batch import synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
 from bertbench.parallel import theory
 from bertbench.parallel.counting import Traffic, expected
 from bertbench.parallel.pipeline import Pipeline
-from bertbench.parallel.trainer import LayoutTrainer
-from bertbench.progress import Progress
-from bertbench.world import World, available_cores
+from bertbench.training.layout_trainer import LayoutTrainer
 
 _SYSTEM = "cpu_parallel"
 _TOKENS, _SEQUENCES = 128, 4

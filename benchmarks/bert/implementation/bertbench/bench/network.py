@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import multiprocessing
 
-from bertbench.world import join
+from bertbench.distributed.world import join
 
 _TIMEOUT_S = 300
 _CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12

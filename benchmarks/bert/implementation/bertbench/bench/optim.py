@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bertbench.bench.machine import wait
+from bertbench.bench.peak import wait
+from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -21,7 +22,6 @@ from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import Step
-from bertbench.progress import Progress
 
 _WARMUP = 2  # the first steps touch memory for the first time
 

@@ -18,18 +18,18 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.bench.network import limit_bandwidth, on_two_hosts
-from bertbench.data.batch import Batch, synthetic
+from bertbench.common.progress import Progress
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import TensorFuture, done, flat_sum
 from bertbench.optim.options import AdamOptions, ClipMode
-from bertbench.optim.reduce import Reducer
-from bertbench.precision import computing
-from bertbench.progress import Progress
-from bertbench.world import World
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients travel last and behind nothing.

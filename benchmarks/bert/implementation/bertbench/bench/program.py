@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import multiprocessing
 
-from bertbench.bench.machine import peak_bytes, reset_peak, wait
-from bertbench.data.columns import Columns
-from bertbench.errors import RunError
+from bertbench.bench.peak import peak_bytes, reset_peak, wait
+from bertbench.common.errors import RunError
+from bertbench.data.store.columns import Columns
 
 Step = Callable[[Columns], None]
 

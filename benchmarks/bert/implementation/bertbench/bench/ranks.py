@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import multiprocessing
 
-from bertbench.world import join
+from bertbench.distributed.world import join
 
 _TIMEOUT_S = 120
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bertbench.data.columns import Columns, spans
-from bertbench.data.lengths import draw_lengths, predictions
+from bertbench.balance.lengths import draw_lengths, predictions
+from bertbench.data.store.columns import Columns, spans
 
 VOCABULARY = 30_522
 _SHORTEST = 5

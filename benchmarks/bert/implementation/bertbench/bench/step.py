@@ -17,26 +17,26 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bertbench.balance.lengths import length_shares
 from bertbench.bench import stock
-from bertbench.bench.machine import MatrixProducts
+from bertbench.bench.peak import MatrixProducts
 from bertbench.bench.program import Program, Step, Took
 from bertbench.bench.samples import samples_of
 from bertbench.bench.shapes import SHAPES
-from bertbench.data.batch import batch_of
-from bertbench.data.columns import Columns
-from bertbench.data.filler import filled
-from bertbench.data.lengths import length_shares
-from bertbench.memory import keep_freed_memory
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.distributed.memory import keep_freed_memory
+from bertbench.loading.batch import batch_of
+from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
+from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.native import native_adam_step
 from bertbench.optim.options import AdamOptions
-from bertbench.precision import autocast_type, computing
-from bertbench.progress import Progress
 
 _LEARNING_RATE = 1e-4
 _COMPILED = "transformers sdpa + torch.compile, padded to 512"

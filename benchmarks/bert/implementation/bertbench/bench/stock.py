@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.data.columns import Columns
+from bertbench.data.store.columns import Columns
 from bertbench.model.shape import BertShape
 
 _IGNORED = -100

@@ -17,11 +17,11 @@ from torch.profiler import ProfilerActivity, profile
 from bertbench.bench.overlap import MODES, Arm
 from bertbench.bench.ranks import on_ranks
 from bertbench.bench.shapes import SHAPES
-from bertbench.data.batch import synthetic
+from bertbench.common.progress import Progress
+from bertbench.distributed.world import World
+from bertbench.loading.batch import synthetic
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.optim.options import ClipMode
-from bertbench.progress import Progress
-from bertbench.world import World
 
 Interval = tuple[float, float]
 _WARM_UP = 5  # DDP builds its buckets after the first step; the rest is torch.compile's and the allocator's

@@ -6,11 +6,11 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
-from bertbench.data.lengths import WIKIPEDIA
-from bertbench.errors import ConfigError
-from bertbench.progress import Progress
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

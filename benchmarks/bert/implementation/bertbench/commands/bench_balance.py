@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from bertbench.bench.balance import measure
 from bertbench.bench.shapes import SHAPES
-from bertbench.errors import ConfigError
-from bertbench.processor import processor
+from bertbench.common.errors import ConfigError
+from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

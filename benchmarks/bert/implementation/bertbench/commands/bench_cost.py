@@ -10,10 +10,10 @@ import torch
 from bertbench.bench.cost import measure
 from bertbench.bench.shapes import SHAPES
 from bertbench.commands import add_system_arguments
+from bertbench.common.errors import RunError
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.errors import RunError
-from bertbench.processor import processor
-from bertbench.progress import Progress
+from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

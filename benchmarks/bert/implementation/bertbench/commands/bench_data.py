@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.bench.data import measure
-from bertbench.errors import ConfigError
-from bertbench.processor import processor
-from bertbench.progress import Progress
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
+from bertbench.machine.processor import processor
 
 _FEWEST = 480
 

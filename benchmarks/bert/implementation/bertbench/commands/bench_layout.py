@@ -5,9 +5,9 @@ import json
 from dataclasses import asdict
 
 from bertbench.bench.layout import Bubble, Sent, measure_bubbles, measure_bytes
-from bertbench.errors import ConfigError
-from bertbench.processor import processor
-from bertbench.world import available_cores
+from bertbench.common.errors import ConfigError
+from bertbench.distributed.world import available_cores
+from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

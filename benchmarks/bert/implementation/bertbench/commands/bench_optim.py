@@ -8,11 +8,11 @@ import torch
 
 from bertbench.bench import hook
 from bertbench.bench.optim import measure
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.errors import ConfigError
+from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.processor import processor
-from bertbench.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

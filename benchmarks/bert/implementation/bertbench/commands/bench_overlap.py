@@ -13,8 +13,8 @@ import torch
 from bertbench.bench.network import obstacle
 from bertbench.bench.overlap import measure
 from bertbench.bench.trace import Traced, measure_traces
-from bertbench.errors import ConfigError
-from bertbench.processor import processor
+from bertbench.common.errors import ConfigError
+from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ import torch
 from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
+from bertbench.machine.processor import processor
 from bertbench.model.options import PrecisionName
-from bertbench.processor import processor
-from bertbench.progress import Progress
 
 _DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16", "fp8")
 _CPU_DTYPES = ("fp32", "bf16")

@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.checkpoint.hugging_face import export
-from bertbench.checkpoint.weights import Weights
+from bertbench.weights.file import Weights
+from bertbench.weights.hugging_face import export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

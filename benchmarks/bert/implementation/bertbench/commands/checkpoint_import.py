@@ -5,11 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.checkpoint.convert import convert, padded_vocabulary
-from bertbench.checkpoint.hugging_face import open_hugging_face
-from bertbench.checkpoint.origin import Origin
-from bertbench.checkpoint.tensorflow import open_tensorflow
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.weights.convert import convert, padded_vocabulary
+from bertbench.weights.hugging_face import open_hugging_face
+from bertbench.weights.origin import Origin
+from bertbench.weights.tensorflow.reader import open_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.checkpoint.weights import Weights
+from bertbench.weights.file import Weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

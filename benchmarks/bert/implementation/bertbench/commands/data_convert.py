@@ -5,12 +5,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.data.convert import Conversion, convert
-from bertbench.data.dataset import SplitName
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
+from bertbench.data.formats.convert import Conversion, convert
 from bertbench.data.formats.files import Format, input_files
-from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import ConfigError
-from bertbench.progress import Progress
+from bertbench.data.store.dataset import SplitName
+from bertbench.data.text.vocabulary import Vocabulary
 
 _SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards; were all of 512 tokens, 0.6 GiB of memory
 

@@ -4,10 +4,10 @@ import argparse
 import json
 from pathlib import Path
 
-from bertbench.data.dataset import Dataset
-from bertbench.data.export import export
+from bertbench.common.progress import Progress
+from bertbench.data.formats.export import export
 from bertbench.data.formats.hdf5_write import WRITERS
-from bertbench.progress import Progress
+from bertbench.data.store.dataset import Dataset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

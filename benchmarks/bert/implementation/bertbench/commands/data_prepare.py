@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.commands import add_system_arguments, data_convert
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import data_folder
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.data.manifest import Manifest
-from bertbench.data.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.prepare import Recipe, Source, prepare
-from bertbench.errors import ConfigError
-from bertbench.paths import data_folder
-from bertbench.progress import Progress
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.prepare import Recipe, Source, prepare
 
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.data.summary import drawn, summarize
+from bertbench.data.store.summary import drawn, summarize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

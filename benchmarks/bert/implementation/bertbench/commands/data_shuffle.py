@@ -5,8 +5,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.data.shuffle import shuffle
-from bertbench.progress import Progress
+from bertbench.common.progress import Progress
+from bertbench.data.store.shuffle import shuffle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

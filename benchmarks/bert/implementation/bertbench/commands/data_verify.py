@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.data.verify import differences, verify
-from bertbench.progress import Progress
+from bertbench.common.progress import Progress
+from bertbench.data.store.verify import differences, verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

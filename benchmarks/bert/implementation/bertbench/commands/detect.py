@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.errors import ConfigError, system_reason
-from bertbench.machine import describe
+from bertbench.common.errors import ConfigError, system_reason
+from bertbench.machine.describe import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

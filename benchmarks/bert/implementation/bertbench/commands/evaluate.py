@@ -7,16 +7,16 @@ import argparse
 import json
 from pathlib import Path
 
-from bertbench.checkpoint.weights import load_weights
 from bertbench.commands import add_system_arguments
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
-from bertbench.errors import ConfigError
-from bertbench.evaluate import HeldOut
+from bertbench.distributed.world import join
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.paths import weights_file
-from bertbench.train import check_weights, open_split
-from bertbench.world import join
+from bertbench.training.evaluate import HeldOut
+from bertbench.training.train import check_weights, open_split
+from bertbench.weights.file import load_weights
 
 _EXPECTATION = (
     "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 held-out samples: "

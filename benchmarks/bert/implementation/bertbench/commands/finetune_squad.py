@@ -11,14 +11,14 @@ from pathlib import Path
 
 from bertbench.commands import add_system_arguments
 from bertbench.commands.finetune_score import table
+from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
+from bertbench.distributed.rendezvous import Ranks, launched_ranks
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
-from bertbench.launch import check_startable, run_once
-from bertbench.progress import Progress
-from bertbench.rank import as_rank
-from bertbench.rendezvous import Ranks, launched_ranks
+from bertbench.launch.local import check_startable, run_once
+from bertbench.launch.rank import as_rank
 
 _SEED_BITS = 32
 

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 from bertbench.commands import train
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
-from bertbench.errors import ConfigError, RunError
-from bertbench.launch import TARGET_MISSED, close_log
-from bertbench.launchers import Job, by_hand, docker, kubernetes, slurm
-from bertbench.rendezvous import launched_ranks
-from bertbench.results import ResultFiles
+from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.launch import docker, kubernetes, slurm, torchrun
+from bertbench.launch.job import Job
+from bertbench.launch.local import TARGET_MISSED, close_log
+from bertbench.results.files import ResultFiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +90,7 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
     elif arguments.on == "docker":
         commands = [docker.command(job)]
     else:
-        commands = by_hand.commands(job)
+        commands = torchrun.commands(job)
     if arguments.dry_run:
         _print(arguments.json, commands, text)
         return 0

@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.package import build, origins
-from bertbench.paths import REPOSITORY
+from bertbench.common.paths import REPOSITORY
+from bertbench.results.package import build, origins
 from compliance.official import DEFAULT_RULESET, rulesets
 from compliance.package import told
 

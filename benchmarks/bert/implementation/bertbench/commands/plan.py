@@ -6,9 +6,9 @@ from typing import Any
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import load_system
-from bertbench.rehearsal.layouts import as_json, lines, outlooks, settings
-from bertbench.rehearsal.rehearsal import Rehearsal, evaluation_share, evaluation_steps, rehearsal
-from bertbench.rehearsal.steps import STEPS
+from bertbench.dry_run.dry_run import Rehearsal, evaluation_share, evaluation_steps, rehearsal
+from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
+from bertbench.dry_run.steps import STEPS
 
 _MIB = 2**20
 _GRADIENT_BYTES = 4

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from bertbench.commands import add_system_arguments
+from bertbench.common.errors import ConfigError, system_reason
 from bertbench.config import load_system, system_names
-from bertbench.errors import ConfigError, system_reason
 from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_layouts(arguments: argparse.Namespace) -> int:
-    from bertbench.rehearsal import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
+    from bertbench.dry_run import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
 
     if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
         raise ConfigError(

@@ -14,13 +14,13 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from bertbench.commands import add_system_arguments
 from bertbench.config import System, load_system
-from bertbench.launch import agent_of, check_startable
+from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.world import World
+from bertbench.launch.local import agent_of, check_startable
+from bertbench.launch.rank import as_rank
 from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
 from bertbench.preflight.node import Node, this_node
 from bertbench.preflight.verdict import LEAST_GBIT, judged
-from bertbench.rank import as_rank
-from bertbench.rendezvous import launched_ranks
-from bertbench.world import World
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,12 +5,12 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.errors import DataError, system_reason
-from bertbench.paths import runs_folder
+from bertbench.common.errors import DataError, system_reason
+from bertbench.common.paths import runs_folder
+from bertbench.report.report_page import html
+from bertbench.report.runs import summary, table
 from compliance.log import CannotJudge
 from compliance.official import DEFAULT_RULESET, rulesets
-from compliance.report import summary, table
-from compliance.report_page import html
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

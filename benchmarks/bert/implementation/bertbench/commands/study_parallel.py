@@ -5,13 +5,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.errors import ConfigError
-from bertbench.paths import runs_folder
-from bertbench.processor import processor
-from bertbench.progress import Progress
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import runs_folder
+from bertbench.common.progress import Progress
+from bertbench.distributed.world import available_cores
+from bertbench.machine.processor import processor
 from bertbench.study.parallel import run_parallel
 from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
-from bertbench.world import available_cores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,23 +13,23 @@ from typing import get_args
 
 from mlperf_logging.mllog import constants
 
+from bertbench.checkpoint.resumption import Resumption, ended, find, go_on, put_back_by_launcher
 from bertbench.commands import add_system_arguments
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.paths import data_folder, runs_folder, weights_file
+from bertbench.common.progress import RunProgress
 from bertbench.config import System, load_system
-from bertbench.data.manifest import Manifest
-from bertbench.data.soundness import OnBadSample
-from bertbench.errors import ConfigError, RunError
-from bertbench.launch import TARGET_MISSED, check_startable, run_ranks
-from bertbench.machine import differences
-from bertbench.paths import data_folder, runs_folder, weights_file
-from bertbench.profiling import Profiler
-from bertbench.progress import RunProgress
-from bertbench.rank import as_rank
-from bertbench.rendezvous import Ranks, launched_ranks, leave_log, log_left
-from bertbench.results import ResultFiles, reserve
-from bertbench.resume.resumption import Resumption, ended, find, go_on, put_back_by_launcher
-from bertbench.short_run import Short, shortened
-from bertbench.startup import LAUNCHED, Startup, process_started
-from bertbench.train import check_weights, make_sampler, open_data, open_split, train
+from bertbench.data.store.manifest import Manifest
+from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
+from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
+from bertbench.launch.rank import as_rank
+from bertbench.loading.sample_check import OnBadSample
+from bertbench.machine.describe import differences
+from bertbench.results.files import ResultFiles, reserve
+from bertbench.results.startup import LAUNCHED, Startup, process_started
+from bertbench.training.profiling import Profiler
+from bertbench.training.short_run import Short, shortened
+from bertbench.training.train import check_weights, make_sampler, open_data, open_split, train
 from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.paths import SYSTEMS
 from bertbench.config.scaling import scaled
 from bertbench.config.system import System
-from bertbench.errors import ConfigError, system_reason
-from bertbench.paths import SYSTEMS
 
 _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
+from bertbench.common.errors import ConfigError
+from bertbench.config.finetune import AnswerOptions, WindowOptions
 from bertbench.config.section import Section
-from bertbench.data.samples import SampleOptions
-from bertbench.errors import ConfigError
-from bertbench.finetune.options import AnswerOptions, WindowOptions
+from bertbench.data.text.samples import SampleOptions
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
@@ -43,7 +43,7 @@ class Launch(Section):
     progress_timeout_s: Count = 600
     """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends."""
     bind_cores: bool = False
-    """Keep each rank to its own cores: those near its GPU, or its part of the CPU's (affinity.py). Linux only."""
+    """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only."""
     walltime_minutes: Count = 60
     """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
     max_restarts: Annotated[int, Field(ge=0)] = 0

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import VARYING, Balance
 from bertbench.config.hardware import Hardware
+from bertbench.config.layout import Layout
 from bertbench.config.parallel import Parallel, misfit
 from bertbench.config.section import Section
 from bertbench.config.sections import (
@@ -28,7 +29,6 @@ from bertbench.config.sections import (
 )
 from bertbench.model.options import default_mode, wants_few_sizes
 from bertbench.optim.schedule import Schedule as LearningRate
-from bertbench.parallel.layout import Layout
 
 
 def mlperf_evaluation_interval(global_batch_size: int) -> int:
@@ -145,7 +145,7 @@ class System(Section):
 
     @property
     def fills_batches(self) -> bool:
-        """Whether batches are rounded up to few sizes (data/filler.py)."""
+        """Whether batches are rounded up to few sizes (loading/filler.py)."""
         device, precision = self.launch.device, self.precision.compute
         mode = self.compute.compile or default_mode(device)
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.config.finetune import AnswerOptions
 from bertbench.finetune.features import Feature, text_of
-from bertbench.finetune.options import AnswerOptions
 from bertbench.finetune.squad import Question
 
 

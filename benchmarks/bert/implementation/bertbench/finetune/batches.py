@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import by_cost
-from bertbench.data.batch import Batch, batch_of
-from bertbench.data.columns import Columns
-from bertbench.data.permutation import Permutation
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.permutation import Permutation
 from bertbench.finetune.features import Feature
+from bertbench.loading.batch import Batch, batch_of
 
 
 class SpanBatch(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from bertbench.config import System
+from bertbench.distributed.world import World
 from bertbench.finetune.answers import Prediction, Span, WindowSpans, predict, window_spans
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
@@ -15,7 +16,6 @@ from bertbench.finetune.score import best_threshold, by_id, marks, summary
 from bertbench.finetune.squad import Question
 from bertbench.finetune.step import logits_of, span_losses
 from bertbench.model.span import SpanBert
-from bertbench.world import World
 
 
 class Evaluated(NamedTuple):

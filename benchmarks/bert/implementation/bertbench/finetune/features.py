@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import DataError
-from bertbench.finetune.options import WindowOptions
+from bertbench.common.errors import DataError
+from bertbench.config.finetune import WindowOptions
+from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question
 
 _BATCH = 1000  # texts handed to the tokenizer at a time

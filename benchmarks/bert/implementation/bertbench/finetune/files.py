@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from bertbench.checkpoint.output import new_file
-from bertbench.checkpoint.weights import write_weights
-from bertbench.errors import ConfigError, RunError, system_reason
+from bertbench.common.errors import ConfigError, RunError, system_reason
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
 from bertbench.model.span import HEAD, SpanBert
-from bertbench.results import ResultFiles
+from bertbench.results.files import ResultFiles
+from bertbench.weights.file import write_weights
+from bertbench.weights.output import new_file
 
 
 @dataclass(frozen=True)

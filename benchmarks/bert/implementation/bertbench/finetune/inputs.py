@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bertbench.checkpoint.weights import Weights
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import weights_file
 from bertbench.config import System
-from bertbench.data.vocabulary import Vocabulary
-from bertbench.errors import ConfigError
+from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question, read_squad
-from bertbench.paths import weights_file
+from bertbench.weights.file import Weights
 
 
 @dataclass(frozen=True)

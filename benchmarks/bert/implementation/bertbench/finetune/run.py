@@ -6,25 +6,25 @@ from typing import NamedTuple
 import torch
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.weights import load_weights
+from bertbench.common.progress import Progress
+from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.data.loader import LoadedStep
-from bertbench.events import Clock, MlperfLog
+from bertbench.distributed.preemption import stop_at_once
+from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
 from bertbench.finetune.evaluate import DevQuestions, Evaluated
 from bertbench.finetune.features import make_features
 from bertbench.finetune.files import FinetuneFiles
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.step import SpanTrainer
-from bertbench.metrics import Metrics
+from bertbench.loading.loader import LoadedStep
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
 from bertbench.optim.schedule import Schedule
-from bertbench.preemption import stop_at_once
-from bertbench.progress import Progress
-from bertbench.seeding import derive
-from bertbench.startup import Startup
-from bertbench.world import World
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import Clock, MlperfLog
+from bertbench.results.startup import Startup
+from bertbench.weights.file import load_weights
 
 BENCHMARK = "squad_fine_tuning"
 """What the log names as its benchmark: none of MLPerf's, so that no checker takes it for a result in one."""

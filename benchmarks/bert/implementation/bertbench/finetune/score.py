@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bertbench.errors import DataError, system_reason
+from bertbench.common.errors import DataError, system_reason
 from bertbench.finetune.squad import Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bertbench.errors import DataError, system_reason
+from bertbench.common.errors import DataError, system_reason
 
 
 class Answer(NamedTuple):

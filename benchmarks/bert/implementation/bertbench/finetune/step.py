@@ -7,15 +7,15 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.config import System
+from bertbench.distributed.world import World
 from bertbench.finetune.batches import Share, SpanBatch
 from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
 from bertbench.model.span import SpanBert, log_softmax
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.schedule import Schedule
-from bertbench.precision import computing
-from bertbench.trainer import StepReport
-from bertbench.world import World
+from bertbench.training.trainer import StepReport
 
 
 def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:

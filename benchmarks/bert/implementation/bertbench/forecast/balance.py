@@ -4,10 +4,10 @@ from functools import cache
 
 import numpy as np
 
+from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
 from bertbench.balance.simulate import VARIANTS, drawn_index
-from bertbench.data.index import Index
-from bertbench.data.lengths import length_shares
+from bertbench.data.store.index import Index
 from bertbench.forecast.published import Batching
 
 _STEPS = 40  # of simulation; the mean moves by less than 0.005 from 40 to 400

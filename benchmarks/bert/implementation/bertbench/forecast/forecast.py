@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from bertbench.balance.plan import Method as Balancing
+from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.errors import ConfigError
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.convergence import Samples, samples_to_converge
 from bertbench.forecast.layout import StepSeconds, step_seconds

@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 
 from bertbench.balance.deal import by_cost
+from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.config.parallel import Parallel, misfit
-from bertbench.data.lengths import draw_lengths, predictions
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
 from bertbench.parallel import theory

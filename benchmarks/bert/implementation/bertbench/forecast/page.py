@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from bertbench.forecast.calibrate import Comparison
 from bertbench.forecast.forecast import LIMITS, Forecast
-from compliance.charts import Axis, Bar, Series, bars, scatter
-from compliance.page import page, panels, paragraph, section, table
+from bertbench.report.charts import Axis, Bar, Series, bars, scatter
+from bertbench.report.page import page, panels, paragraph, section, table
 
 
 def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], others: Sequence[Comparison]) -> str:

@@ -1,6 +1,6 @@
 """Published MLPerf BERT results that forecasts are calibrated on, and how each of those runs made its batches.
 
-They are the A100, H100 and H200 rows of the table that reports show beside one's own (`compliance/published.py` names
+They are the A100, H100 and H200 rows of the table that reports show beside one's own (`report/published.py` names
 its source).
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from compliance.published import TABLE
+from bertbench.report.published import TABLE
 
 _ACCELERATORS = ("A100", "H100", "H200")
 

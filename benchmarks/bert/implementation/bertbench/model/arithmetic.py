@@ -2,14 +2,14 @@
 
 import torch
 
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces, obstacle
 from bertbench.model.fp8 import encoder_in_fp8
 from bertbench.model.options import CompileMode, PrecisionName, default_mode
+from bertbench.model.precision import autocast_type
 from bertbench.model.shape import BertShape
-from bertbench.precision import autocast_type
 
 
 def set_arithmetic(

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import Drop, drop
 from bertbench.model.linear import Linear
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
-from bertbench.ranges import ATTENTION, named
 
 
 class EncoderLayer(nn.Module):

@@ -6,11 +6,11 @@ arXiv 2209.05433). Weights stay fp32 in memory; what isn't a matrix product of t
 
 import torch
 
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 
 MULTIPLE = 16
-"""Of every dimension of an fp8 product, the number of tokens included (data/filler.py sees to that)."""
+"""Of every dimension of an fp8 product, the number of tokens included (loading/filler.py sees to that)."""
 
 
 def encoder_in_fp8(model: Bert, device: torch.device) -> None:

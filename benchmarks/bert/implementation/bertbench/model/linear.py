@@ -3,7 +3,7 @@
 torch multiplies float32 matrices by MKL; oneDNN, which it has too, it uses for half precision. On an EPYC oneDNN's
 products that read the weights, forward and to the input, run at 105 to 109 GFLOP/s a core where MKL's run at 92 to 98
 (docs/performance.md). oneDNN makes code for each size that it meets and keeps it: half a millisecond each. So it pays
-for wide layers, and for batches of few sizes (data/filler.py), which `wants_few_sizes` in options.py asks for.
+for wide layers, and for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py asks for.
 
 Shapes: N tokens, I features in, O features out.
 """

@@ -22,7 +22,7 @@ def default_mode(device_type: str) -> CompileMode:
 
 
 def wants_few_sizes(device_type: str, precision: PrecisionName, mode: CompileMode, hidden_size: int) -> bool:
-    """Whether something makes code for the sizes it meets, so that batches had better have few (data/filler.py).
+    """Whether something makes code for the sizes it meets, so that batches had better have few (loading/filler.py).
 
     That is torch.compile, fp8 products, and oneDNN on a CPU, which does half precision and wide layers.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 

@@ -13,8 +13,8 @@ from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.native import native_adam_step
 from bertbench.optim.options import AdamOptions, Implementation
-from bertbench.optim.sharded import ShardedOptimizer
 from bertbench.optim.state import Optimizer, Step
+from bertbench.optim.zero import ShardedOptimizer
 
 # From here on fusing saves seconds every hundred steps; below it would not earn its 10 s of compiling back.
 _FUSED_FROM = 20_000_000

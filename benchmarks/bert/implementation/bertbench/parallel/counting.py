@@ -15,11 +15,11 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertbench.checkpoint.layout import pieces
 from bertbench.config import System
+from bertbench.config.layout import Coordinate
 from bertbench.parallel import theory
-from bertbench.parallel.grid import Grid
-from bertbench.parallel.layout import Coordinate
+from bertbench.parallel.process_groups import Grid
+from bertbench.weights.names import pieces
 
 # By a part of the operation's name, on g ranks: factor on the bytes of the tensor that it takes in
 _SENT = {

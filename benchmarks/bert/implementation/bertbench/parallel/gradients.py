@@ -8,7 +8,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed.tensor import DTensor, Shard
 
 from bertbench.optim.state import local
-from bertbench.parallel.grid import Grid
+from bertbench.parallel.process_groups import Grid
 
 _BUCKET_ELEMENTS = 25 * 2**20 // 4  # as DDP's buckets, 25 MiB
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from bertbench.balance.deal import by_cost
-from bertbench.data.batch import Batch
-from bertbench.data.sampler import Sampler
-from bertbench.errors import ConfigError
+from bertbench.common.errors import ConfigError
+from bertbench.loading.batch import Batch
+from bertbench.loading.sampler import Sampler
 from bertbench.model.sequences import EqualLengths, Sequences
 
 

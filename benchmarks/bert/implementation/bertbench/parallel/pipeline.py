@@ -12,11 +12,11 @@ from torch import distributed
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 from bertbench.config.parallel import PipelineSchedule
-from bertbench.data.batch import Batch
-from bertbench.data.loader import LoadedPart
-from bertbench.data.sampler import Part
-from bertbench.parallel.grid import Grid
+from bertbench.loading.batch import Batch
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
 from bertbench.parallel.microbatches import filled
+from bertbench.parallel.process_groups import Grid
 from bertbench.parallel.stage import Stage, wire_format
 
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from bertbench.data.loader import LoadedPart
+from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert, Scores
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.options import PrecisionName
-from bertbench.precision import computing
-from bertbench.trainer import weighted_loss
+from bertbench.model.precision import computing
+from bertbench.training.trainer import weighted_loss
 
 
 class Projection(nn.ModuleList):

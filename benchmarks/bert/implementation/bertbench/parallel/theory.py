@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.config.layout import Coordinate, Layout
 from bertbench.model.shape import BertShape
-from bertbench.parallel.layout import Coordinate, Layout
 
 _GRADIENT_BYTES = 4
 

@@ -10,7 +10,7 @@ import time
 import torch
 from torch import distributed
 
-from bertbench.world import World
+from bertbench.distributed.world import World
 
 _BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
 _REPEATS = 5

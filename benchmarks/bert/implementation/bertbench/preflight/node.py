@@ -5,13 +5,13 @@ import shutil
 import socket
 from dataclasses import dataclass, field
 
+from bertbench.common.errors import RunError, system_reason
+from bertbench.common.paths import REPOSITORY, data_folder, runs_folder, weights_file
 from bertbench.config import System
-from bertbench.data.manifest import MANIFEST_NAME
-from bertbench.errors import RunError, system_reason
-from bertbench.machine import differences
-from bertbench.paths import REPOSITORY, data_folder, runs_folder, weights_file
-from bertbench.preflight.gpus import gpus
-from bertbench.results import provenance
+from bertbench.data.store.manifest import MANIFEST_NAME
+from bertbench.machine.describe import differences
+from bertbench.machine.gpus import gpus
+from bertbench.results.files import provenance
 
 _CODE = ("benchmarks/bert/implementation/bertbench", "compliance")
 _GB = 1e9

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from scipy import stats
 
+from bertbench.common.atomic import write_state
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.data.state import write_state
-from bertbench.errors import ConfigError
-from bertbench.progress import Progress
-from bertbench.results import ResultFiles
+from bertbench.results.files import ResultFiles
 from bertbench.study.definition import Definition
 from bertbench.study.trial import Outcome, Trial, Watch, run_trial, tuned_file
 

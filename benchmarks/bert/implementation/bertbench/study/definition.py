@@ -6,10 +6,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from bertbench.common.errors import ConfigError, system_reason
 from bertbench.config import System, load_system
 from bertbench.config.section import Section
 from bertbench.config.sections import Count
-from bertbench.errors import ConfigError, system_reason
 
 
 class Range(Section):

@@ -15,10 +15,10 @@ import torch
 from torch import distributed
 
 from bertbench.config import System
-from bertbench.data.loader import LoadedPart
+from bertbench.distributed.world import World
+from bertbench.loading.loader import LoadedPart
 from bertbench.parallel.stage import Stage
-from bertbench.parallel.trainer import AnyTrainer, LayoutTrainer
-from bertbench.world import World
+from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
 
 
 class Squares(NamedTuple):

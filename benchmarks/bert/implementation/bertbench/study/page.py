@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertbench.results import ResultFiles
+from bertbench.report.charts import Axis, Bar, Series, bars, lines, scatter
+from bertbench.report.page import page, panels, paragraph, section, table
+from bertbench.results.files import ResultFiles
 from bertbench.study.compare import Difference, Row, Summary, files_of
 from bertbench.study.definition import Definition
-from compliance.charts import Axis, Bar, Series, bars, lines, scatter
 from compliance.log import read_events
-from compliance.page import page, panels, paragraph, section, table
 from compliance.run import RunFacts
 
 _BATCH, _OPTIMIZER = "data.global_batch_size", "optimizer.name"

@@ -19,21 +19,21 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from bertbench.bench.machine import MatrixProducts
+from bertbench.bench.peak import MatrixProducts
 from bertbench.bench.ranks import on_ranks
 from bertbench.bench.trace import events_of, merged
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
-from bertbench.data.batch import Batch
-from bertbench.data.dataset import Dataset
-from bertbench.data.loader import LoadedPart, load_steps
-from bertbench.errors import ConfigError
+from bertbench.data.store.dataset import Dataset
+from bertbench.distributed.world import World, available_cores
+from bertbench.loading.batch import Batch
+from bertbench.loading.loader import LoadedPart, load_steps
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.parallel.theory import training_flops
-from bertbench.progress import Progress
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
-from bertbench.train import make_evaluator, make_sampler, make_trainer, open_data
-from bertbench.trainer import StepReport
-from bertbench.world import World, available_cores
+from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
+from bertbench.training.trainer import StepReport
 
 PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}

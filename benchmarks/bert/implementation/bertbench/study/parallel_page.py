@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from bertbench.parallel.theory import bubble
+from bertbench.report.charts import Axis, Bar, Series, bars, lines
+from bertbench.report.page import listing, page, panels, paragraph, section, table, toned
 from bertbench.study.parallel import PARTS, Row, medians
-from compliance.charts import Axis, Bar, Series, bars, lines
-from compliance.page import listing, page, panels, paragraph, section, table, toned
 
 _HEADER = (
     "layout", "ranks", "runtime s", "samples/s", "validation loss", "accuracy %", "busy % of each rank", "noise scale",

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
+from bertbench.common.atomic import write_state
+from bertbench.common.errors import BertbenchError, RunError
+from bertbench.common.progress import RunProgress
 from bertbench.config import System
-from bertbench.data.state import write_state
-from bertbench.errors import BertbenchError, RunError
-from bertbench.launch import close_log
-from bertbench.progress import RunProgress
-from bertbench.results import ResultFiles
-from bertbench.train import train
-from bertbench.world import available_cores, join, lost_contact
+from bertbench.distributed.world import available_cores, join, lost_contact
+from bertbench.launch.local import close_log
+from bertbench.results.files import ResultFiles
+from bertbench.training.train import train
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["bertbench.study.trial"])

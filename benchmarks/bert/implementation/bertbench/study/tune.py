@@ -8,8 +8,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from bertbench.data.state import write_state
-from bertbench.results import ResultFiles
+from bertbench.common.atomic import write_state
+from bertbench.results.files import ResultFiles
 from bertbench.study.definition import Definition
 from bertbench.study.trial import RunTrial, Trial, tuned_file
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from bertbench.common.errors import DataError
 from bertbench.data.formats.hdf5_read import read_hdf5
 from bertbench.data.formats.rows import Block
 from bertbench.data.formats.tfrecord import read_tfrecord
-from bertbench.errors import DataError
 
 Format = Literal["hdf5", "tfrecord"]
 READERS: dict[Format, Callable[[Path], Iterator[Block]]] = {"hdf5": read_hdf5, "tfrecord": read_tfrecord}

@@ -10,9 +10,9 @@ from typing import Literal
 import h5py
 import numpy as np
 
+from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Packed, Padded, unpacked, unpadded
-from bertbench.errors import DataError
 
 Kind = Literal["matrix", "ragged", "column"]
 """[N, L] integers; [N] arrays of integers; [N] integers."""

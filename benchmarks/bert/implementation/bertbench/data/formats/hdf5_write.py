@@ -11,9 +11,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.columns import Array, Columns
 from bertbench.data.formats.packing import pack
-from bertbench.data.index import MAX_LENGTH
+from bertbench.data.store.columns import Array, Columns
+from bertbench.data.store.index import MAX_LENGTH
 
 MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq, the width of the published rows
 Layout = Literal["fixed", "varlength", "packed"]

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.columns import Columns
-from bertbench.errors import DataError
+from bertbench.common.errors import DataError
+from bertbench.data.store.columns import Columns
 
 BLOCK_ROWS = 2048  # MLPerf's rows: 25 MiB as 64-bit integers, the widest that a reader makes of them
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.columns import Columns
 from bertbench.data.formats.rows import Block, Place, Rows
+from bertbench.data.store.columns import Columns
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
 

@@ -15,10 +15,10 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
+from bertbench.common.errors import DataError
 from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Padded, unpadded
-from bertbench.errors import DataError
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # as a plain record's length this would be 0x...088b1f, over 559,000 bytes
 _INTEGERS = (

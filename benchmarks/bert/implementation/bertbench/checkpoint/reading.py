@@ -1,0 +1,74 @@
+"""Read a snapshot without trusting its files to be harmless: torch reads `.metadata` with pickle, which runs code.
+
+Here only the few classes that a snapshot of tensors needs are let in; the tensors themselves torch reads as weights
+only. Whatever else it holds is refused before any of it is made.
+"""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+
+from bertbench.common.errors import CheckpointError
+
+_FILE = ".metadata"
+_CHECKPOINT = "torch.distributed.checkpoint"
+_ALLOWED = {
+    (f"{_CHECKPOINT}.metadata", "Metadata"),
+    (f"{_CHECKPOINT}.metadata", "TensorStorageMetadata"),
+    (f"{_CHECKPOINT}.metadata", "ChunkStorageMetadata"),
+    (f"{_CHECKPOINT}.metadata", "TensorProperties"),
+    (f"{_CHECKPOINT}.metadata", "_MEM_FORMAT_ENCODING"),
+    (f"{_CHECKPOINT}.metadata", "MetadataIndex"),
+    (f"{_CHECKPOINT}.metadata", "StorageMeta"),
+    (f"{_CHECKPOINT}.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+    ("torch", "Size"),
+    ("torch", "float32"),
+    ("torch", "float64"),
+    ("torch", "int64"),
+    ("torch", "uint8"),
+    ("pathlib", "PosixPath"),
+    ("pathlib._local", "PosixPath"),  # Python 3.13
+}
+
+
+class _TensorsOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+class SnapshotReader(FileSystemReader):
+    """torch's reader, but for how it reads `.metadata`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._folder = folder
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """Raises CheckpointError if the file holds anything but the places of tensors in the snapshot's own files."""
+        path = self._folder / _FILE
+        try:
+            with path.open("rb") as file:
+                metadata = _TensorsOnly(file).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
+            raise _refused(path, str(error)) from error
+        if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
+            raise _refused(path, "is no metadata")
+        if not all(isinstance(kind, TensorStorageMetadata) for kind in metadata.state_dict_metadata.values()):
+            raise _refused(path, "holds something that is no tensor")
+        if any(Path(info.relative_path).name != info.relative_path for info in metadata.storage_data.values()):
+            raise _refused(path, "names a file outside the snapshot")
+        metadata.storage_meta = metadata.storage_meta or StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+
+def _refused(path: Path, found: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: {found}, as no snapshot of ours does; go on from another one, and find out who wrote this"
+    )

@@ -1,0 +1,232 @@
+"""What `--resume` names: the run that goes on, the snapshot it goes on from, and its files put back to that moment."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlperf_logging.mllog import constants
+
+from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
+from bertbench.common.errors import CheckpointError, ConfigError
+from bertbench.config import System
+from bertbench.results.files import ResultFiles
+from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
+from compliance.log import CannotJudge, Event, read_events
+from compliance.run import RunFacts
+
+RESUMED = "resumed"
+"""Key of the log's event that labels a run as resumed; its value counts them."""
+# What may differ without --allow-config-change: names, and how ranks are started and share the model. Whether their
+# number may differ, the plan says (balance/plan.py).
+_FREE = ("name", "description", "source", "checkpoint", "parallel")
+_FREE_LAUNCH = (
+    "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
+    "walltime_minutes", "max_restarts",
+)  # fmt: skip
+PUT_BACK = "BERTBENCH_PUT_BACK"
+"""Variable by which `bertbench launch` tells its ranks that it has put back the files of the run that goes on."""
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run that goes on."""
+
+    log: Path
+    path: Path
+    meta: Meta
+
+    @property
+    def files(self) -> ResultFiles:
+        """The run's own files: it goes on in them."""
+        return ResultFiles(self.log)
+
+    def changes(self, system: System) -> list[str]:
+        """What of the configuration is not as it was, one line each."""
+        then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
+        data = then["data"]
+        batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
+        return differences(_compared(then, batch), _compared(now, system.global_batch_size))
+
+    def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
+        """Raises ConfigError if the run would go on as another one."""
+        if seed not in (None, self.meta.seed):
+            raise ConfigError(f"--seed {seed}: the run that goes on has seed {self.meta.seed}; leave --seed out")
+        changes = self.changes(system)
+        if changes and not allow_config_change:
+            told = "\n".join(f"  {change}" for change in changes)
+            raise ConfigError(
+                f"{self.path}: the configuration was another one when the run began:\n{told}\n"
+                "undo that, or say --allow-config-change (the log will tell)"
+            )
+
+    def as_text(self) -> str:
+        """For the other ranks."""
+        return json.dumps([str(self.log), str(self.path), self.meta.model_dump(mode="json")])
+
+    @classmethod
+    def from_text(cls, text: str) -> "Resumption":
+        """What `as_text` gave."""
+        log, path, meta = json.loads(text)
+        return cls(Path(log), Path(path), Meta.model_validate_json(json.dumps(meta)))
+
+
+def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
+    """The run that `--resume` means; None to begin a new one.
+
+    `auto` means the run of `result` or else the latest in `folder`, if that had started and was interrupted. A run
+    without a whole snapshot goes on from step 0. Raises CheckpointError if a path names no run that had started.
+    """
+    if resume == "never":
+        return None
+    if resume == "auto":
+        logs = [result] if result else sorted(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name))
+        return _latest(logs[-1]) if logs and ended(logs[-1]) is None else None
+    return _named(Path(resume).absolute())
+
+
+def _named(path: Path) -> Resumption:
+    if path.parent.name == ResultFiles.SNAPSHOTS:
+        return Resumption(Path(f"{path.parent.parent}.txt"), path, verified(path))
+    found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
+    if found is None:
+        raise CheckpointError(
+            f"--resume {path}: found no run that had started; give auto, a run's log or folder, or a snapshot's "
+            f"(result_<n>/{ResultFiles.SNAPSHOTS}/step_<k>)"
+        )
+    return found
+
+
+def _latest(log: Path) -> Resumption | None:
+    files = ResultFiles(log)
+    found = newest(files.snapshots) or _beginning(files)
+    return Resumption(log, *found) if found else None
+
+
+def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
+    """A run as it was when its clock started, which is a function of the seed; None if it never did."""
+    try:
+        facts = RunFacts(read_events(files.log))
+    except CannotJudge:  # not there, or empty
+        return None
+    if facts.started_ms is None:
+        return None
+    lines = files.log.read_bytes()
+    start = lines.index(_mark(constants.RUN_START))
+    try:
+        config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{files.folder}: its config.json can't be read; put it back, or begin anew with --resume never"
+        ) from error
+    nodes = config["hardware"]["number_of_nodes"]
+    return files.folder, Meta(
+        step=0,
+        samples=0,
+        seed=facts.seed,
+        saved_at="",
+        nodes=nodes,
+        ranks=nodes * config["launch"]["ranks_per_node"],
+        evaluations=(),
+        log_bytes=lines.index(b"\n", start) + 1,
+        bertbench="",
+        torch="",
+        config=config,
+    )
+
+
+def ended(log: Path) -> str | None:
+    """The status of a run that came to its own end, at the target or at the limit; None of any other."""
+    try:
+        stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
+    except CannotJudge:  # not there, or empty: a run that never started
+        return None
+    return next(
+        (str(stop.metadata.get(constants.STATUS)) for stop in stops if not stop.metadata.get(INTERRUPTED)), None
+    )
+
+
+def go_on(resumption: Resumption, system: System) -> None:
+    """Put the files back to the snapshot, and tell in the log that the run goes on from there.
+
+    Raises CheckpointError as `put_back` does.
+    """
+    told = put_back(resumption.files, resumption.meta)
+    with MlperfLog(resumption.log) as log:
+        log.point(
+            RESUMED,
+            told.pop("count"),
+            {
+                "step": resumption.meta.step,
+                "samples": resumption.meta.samples,
+                "ranks": system.world_size,
+                "changed": resumption.changes(system),
+                **told,
+            },
+        )
+
+
+def put_back_by_launcher() -> bool:
+    """Whether `bertbench launch` has called `go_on` for this rank: it tells of restarts that no rank lives to tell."""
+    return PUT_BACK in os.environ
+
+
+def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
+    """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
+
+    Events that tell of former resumptions stay. Later snapshots, and what is half-written, are removed.
+    Returns `count`, which resumption this is, and `after`, what had ended the run.
+    Raises CheckpointError if the log is shorter than it was.
+    """
+    lines = files.log.read_bytes()
+    if len(lines) < meta.log_bytes:
+        raise CheckpointError(
+            f"{files.log}: has {len(lines):,} bytes, had {meta.log_bytes:,} when the snapshot was taken; "
+            "put back the log that the run wrote"
+        )
+    events = read_events(files.log)
+    lost = lines[meta.log_bytes :]
+    if lost:
+        with files.lost.open("ab") as file:
+            file.write(lost)
+        to_disk(files.lost)
+    mark = _mark(RESUMED)
+    with files.log.open("r+b") as file:
+        file.seek(meta.log_bytes)
+        file.writelines(line for line in lost.splitlines(keepends=True) if mark in line and line.endswith(b"\n"))
+        file.truncate()
+    _cut_metrics(files.metrics, meta.step)
+    drop_unfinished(files.snapshots, meta.step)
+    return {"count": 1 + sum(event.key == RESUMED for event in events), "after": _cause(events)}
+
+
+def _mark(key: str) -> bytes:
+    return f'"key": "{key}"'.encode()
+
+
+def _cause(events: list[Event]) -> str:
+    told = [
+        event.value if event.key == "failure" else event.metadata.get("reason")
+        for event in events
+        if event.key in (constants.RUN_STOP, "failure")
+    ]
+    return next((str(reason) for reason in reversed(told) if reason), "the run left no word")
+
+
+def _cut_metrics(path: Path, step: int) -> None:
+    """Leave the lines up to a step."""
+    with path.open("r+b") as file:
+        kept = 0
+        for line in file:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+            kept += len(line)
+        file.truncate(kept)
+
+
+def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
+    content = {key: value for key, value in config.items() if key not in _FREE}
+    content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
+    content["hardware"] = {"division": config["hardware"]["division"]}
+    return {**content, "global batch size": global_batch_size}

@@ -1,0 +1,147 @@
+"""A snapshot on disk: result_<n>/snapshots/step_<k>/ with torch's distributed checkpoint and meta.json.
+
+The folder has another name until all of it is on disk, so one that is called step_<k> was written to its end;
+meta.json has the checksum of every other file, so one that was damaged since is found out.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.config.section import Section
+
+META_NAME = "meta.json"
+_STEP = "step_"
+_PARTIAL = ".partial"
+
+
+class Meta(Section):
+    """What meta.json says: all that a run goes on with, but for tensors."""
+
+    step: int
+    """Optimizer steps that were taken; data, learning rate and evaluations follow from it and the seed."""
+    samples: int
+    seed: int
+    saved_at: str
+    """Time in UTC, ISO 8601."""
+    nodes: int
+    ranks: int
+    evaluations: tuple[tuple[int, float], ...]
+    """Training samples and accuracy of every evaluation so far."""
+    log_bytes: int
+    """Length of the MLPerf log at this moment: its clock, run_start, is in there."""
+    bertbench: str
+    torch: str
+    config: dict[str, Any]
+    """The resolved system file."""
+    sha256: dict[str, str] = Field(default_factory=dict)
+    """Of every other file of the folder."""
+
+
+def step_folder(snapshots: Path, step: int) -> Path:
+    """Where the snapshot of a step is."""
+    return snapshots / f"{_STEP}{step}"
+
+
+def partial_folder(snapshots: Path, step: int) -> Path:
+    """Where it is while it is written."""
+    return snapshots / f"{_STEP}{step}{_PARTIAL}"
+
+
+def publish(snapshots: Path, meta: Meta, keep: int) -> None:
+    """Give a folder that is written its checksums and its name, on disk; drop all but the last `keep`."""
+    partial = partial_folder(snapshots, meta.step)
+    whole = meta.model_copy(update={"sha256": _checksums(partial)})
+    (partial / META_NAME).write_text(whole.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    to_disk(partial / META_NAME)
+    to_disk(partial)
+    partial.rename(step_folder(snapshots, meta.step))
+    to_disk(snapshots)
+    for step in sorted(_steps(snapshots))[:-keep]:
+        shutil.rmtree(step_folder(snapshots, step))
+
+
+def verified(folder: Path) -> Meta:
+    """What a snapshot's meta.json says, after every file was read and found as it was written.
+
+    Raises CheckpointError if it is damaged, or no snapshot.
+    """
+    remedy = "go on from an older one, or begin anew with --resume never"
+    try:
+        meta = Meta.model_validate_json((folder / META_NAME).read_text(encoding="utf-8"))
+        found = _checksums(folder)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: is no whole snapshot ({system_reason(error)}); {remedy}") from error
+    except (ValidationError, UnicodeError) as error:
+        raise CheckpointError(f"{folder / META_NAME}: is damaged; {remedy}") from error
+    wrong = sorted(name for name in meta.sha256.keys() | found.keys() if meta.sha256.get(name) != found.get(name))
+    if wrong:
+        raise CheckpointError(f"{folder}: not as they were written: {', '.join(wrong)}; {remedy}")
+    return meta
+
+
+def newest(snapshots: Path) -> tuple[Path, Meta] | None:
+    """The last snapshot that is whole; warns of damaged ones on the way. None if there is none."""
+    for step in sorted(_steps(snapshots), reverse=True):
+        folder = step_folder(snapshots, step)
+        try:
+            return folder, verified(folder)
+        except CheckpointError as error:
+            print(f"warning: {error}", file=sys.stderr)
+    return None
+
+
+def drop_unfinished(snapshots: Path, after: int) -> None:
+    """Remove what was half-written, and snapshots of later steps, which the run that goes on will take anew."""
+    for partial in snapshots.glob(f"{_STEP}*{_PARTIAL}"):
+        shutil.rmtree(partial)
+    for step in _steps(snapshots):
+        if step > after:
+            shutil.rmtree(step_folder(snapshots, step))
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two nested configurations, one line each."""
+    before, after = _flat(then), _flat(now)
+    return [
+        f"{name}: was {before.get(name)!r}, is {after.get(name)!r}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or a folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _steps(snapshots: Path) -> list[int]:
+    names = [path.name.removeprefix(_STEP) for path in snapshots.glob(f"{_STEP}*")]
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    sums = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != META_NAME:
+            with path.open("rb") as file:
+                sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return sums
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

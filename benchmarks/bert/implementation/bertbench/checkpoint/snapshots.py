@@ -1,0 +1,165 @@
+"""Taking snapshots while the run goes on, and loading one: torch's distributed checkpoint on its own process group.
+
+A save copies the state to main memory, which the step loop waits for; a thread writes it while training goes on.
+"""
+
+import shutil
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch.distributed import ProcessGroup, checkpoint
+from torch.distributed.checkpoint.api import CheckpointException
+
+from bertbench import __version__
+from bertbench.checkpoint.reading import SnapshotReader
+from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
+from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.results.files import ResultFiles
+from bertbench.results.metrics import Metrics
+from bertbench.training.layout_trainer import AnyTrainer
+
+
+class Snapshots:
+    """The snapshots of one run; every rank makes one and calls the same methods after the same steps."""
+
+    def __init__(self, system: System, world: World, seed: int, files: ResultFiles | None) -> None:
+        self._system = system
+        self._world = world
+        self._seed = seed
+        self._files = files
+        self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
+        self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._pending: tuple[int, Future[None]] | None = None
+        self._step: int | None = None  # of the snapshot that was begun last
+
+    def save_if_due(
+        self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
+    ) -> None:
+        """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
+        every = self._system.checkpoint.every_steps
+        if every is not None and step % every == 0:
+            self._save(trainer, step, evaluations, metrics)
+
+    def save_last(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+        """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
+        if self._system.no_snapshots is None and step != self._step:
+            self._save(trainer, step, evaluations, metrics)
+        self.wait()
+        self._world.barrier()  # rank 0 gives it its name
+
+    def _save(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+        self._step = step
+        metrics.flush()  # the lines up to here must be there before the snapshot is
+        self.wait()
+        state = {**trainer.state(), **self._random_state()}
+        if self._files:
+            meta = Meta(
+                step=step,
+                samples=step * self._system.global_batch_size,
+                seed=self._seed,
+                saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                nodes=self._system.hardware.number_of_nodes,
+                ranks=self._world.size,
+                evaluations=tuple(evaluations),
+                log_bytes=self._files.log.stat().st_size,
+                bertbench=__version__,
+                torch=torch.__version__,
+                config=self._system.model_dump(mode="json", by_alias=True),
+            )
+        writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
+        written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
+        assert isinstance(written, Future)
+        self._pending = step, self._publisher.submit(self._publish, written, meta if self._files else None)
+
+    def wait(self) -> None:
+        """Wait until the snapshot that was begun is there.
+
+        One that could not be written ends no run: rank 0 warns, and the one before stays what the run would go on from.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        self._world.watchdog.at("writing a snapshot")
+        step, published = pending
+        try:
+            published.result()
+        except (OSError, CheckpointException) as error:  # all ranks find the same, or rank 0 alone while it publishes
+            if self._files:
+                shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
+                print(
+                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
+                    "the run goes on, and could be resumed from the one before only",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    def load(self, trainer: AnyTrainer, path: Path, meta: Meta) -> None:
+        """Put the state of a snapshot into a new trainer, of any layout; random states only where that is the same.
+
+        Raises CheckpointError if it doesn't fit the model and the optimizer.
+        """
+        random = self._random_state()
+        same_ranks = (
+            meta.ranks == self._world.size and meta.config.get("parallel") == self._system.parallel.model_dump()
+        )
+        reader = SnapshotReader(path)
+        reader.read_metadata()  # what is no snapshot is refused here, not in the midst of a collective
+        try:
+            checkpoint.load(
+                {**trainer.state(), **(random if same_ranks else {})},
+                storage_reader=reader,
+                process_group=self._group,
+            )
+        except CheckpointException as error:
+            raise CheckpointError(
+                f"{path}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
+            ) from error
+        trainer.resume(meta.step)
+        if same_ranks:
+            torch.set_rng_state(random[self._random_name("cpu")])
+            if self._world.device.type == "cuda":
+                torch.cuda.set_rng_state(random[self._random_name("cuda")], self._world.device)
+        else:
+            torch.manual_seed(derive(self._seed, "dropout", self._system.layout.stream(self._world.rank), meta.step))
+
+    def close(self) -> None:
+        """Wait for the last snapshot; after the last step."""
+        self.wait()
+        self._publisher.shutdown()
+
+    @cached_property
+    def _group(self) -> ProcessGroup:
+        """Its own, so that the thread meets no collective of training."""
+        return self._world.neighbours(self._world.size)
+
+    def _publish(self, written: Future[object], meta: Meta | None) -> None:
+        """In the thread: on rank 0 the save is done when all ranks have written."""
+        written.result()
+        if self._files and meta:
+            to_disk(self._files.log)
+            to_disk(self._files.metrics)
+            publish(self._folder, meta, self._system.checkpoint.keep)
+
+    def _random_state(self) -> dict[str, torch.Tensor]:
+        states = {self._random_name("cpu"): torch.get_rng_state()}
+        if self._world.device.type == "cuda":
+            states[self._random_name("cuda")] = torch.cuda.get_rng_state(self._world.device)
+        return states
+
+    def _random_name(self, device: str) -> str:
+        return f"random.{self._world.rank}.{device}"
+
+
+def _reason(error: OSError | CheckpointException) -> str:
+    """Why, in a line: of the first rank that failed."""
+    if isinstance(error, OSError):
+        return system_reason(error)
+    rank, (cause, _) = min(error.failures.items())
+    return f"rank {rank}: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"

@@ -1,0 +1,1 @@
+"""Datasets on disk: shards, index, manifest; reading, shuffling and verifying them."""

@@ -1,0 +1,163 @@
+"""Read a prepared split: its index at once, its samples by id from memory-mapped shards.
+
+Opening reads metadata only, so it may happen before the clock starts; reading through `map_samples` is the first
+touch of training data. Shapes: N samples in the split.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.common.errors import DataError, system_reason
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.index import Index, lengths_of, masked_of, pack
+from bertbench.data.store.manifest import Manifest, ShardFile, Split
+from bertbench.data.store.shards import FIELDS, INDEX_NAME
+
+SplitName = Literal["train", "eval"]
+
+
+class MappedShard:
+    """One shard's arrays, mapped from the file: nothing is read before it is used.
+
+    Raises DataError if a field is missing, or of another type or size than the shard's offsets say.
+    """
+
+    def __init__(self, path: Path, samples: int) -> None:
+        with _open(path) as file:
+            self.offsets = _map(path, file, "offsets", samples + 1)
+            self.masked_offsets = _map(path, file, "masked_offsets", samples + 1)
+            tokens, masked = int(self.offsets[-1]), int(self.masked_offsets[-1])
+            self.input_ids = _map(path, file, "input_ids", tokens)
+            self.segment_ids = _map(path, file, "segment_ids", tokens)
+            self.masked_lm_positions = _map(path, file, "masked_lm_positions", masked)
+            self.masked_lm_ids = _map(path, file, "masked_lm_ids", masked)
+            self.next_sentence_labels = _map(path, file, "next_sentence_labels", samples)
+
+    def content(self) -> Columns:
+        """All samples of the shard, still on disk until they are used."""
+        return Columns(
+            lengths=np.diff(self.offsets),
+            masked=np.diff(self.masked_offsets),
+            input_ids=self.input_ids,
+            segment_ids=self.segment_ids,
+            masked_lm_positions=self.masked_lm_positions,
+            masked_lm_ids=self.masked_lm_ids,
+            next_sentence_labels=self.next_sentence_labels,
+        )
+
+
+def shard_entries(folder: Path, shards: Sequence[ShardFile]) -> list[Index]:
+    """Index entries of the samples of written shards, a list a shard."""
+    mapped = (MappedShard(folder / shard.name, shard.samples) for shard in shards)
+    return [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split of a prepared dataset; sample ids are 0 to N - 1, in shard order."""
+
+    folder: Path
+    name: SplitName
+    split: Split
+    entries_N: Index
+
+    @classmethod
+    def open(cls, folder: Path, name: SplitName) -> "Dataset":
+        """Open the index of a split, and check that its shards have the sizes that the manifest says.
+
+        Raises DataError if something is missing, truncated, or doesn't match the manifest.
+        """
+        split: Split | None = getattr(Manifest.read(folder), name)
+        if split is None or not split.samples:
+            raise DataError(f"{folder}: holds no {name} samples; prepare them with `bertbench data prepare`")
+        for shard in split.shards:
+            _check_size(folder / name / shard.name, shard)
+        path = folder / name / INDEX_NAME
+        try:
+            entries_N = np.load(path, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); prepare the data again") from error
+        promised = sum(shard.samples for shard in split.shards)
+        if entries_N.dtype != np.uint16 or not len(entries_N) == split.samples == promised:
+            raise DataError(
+                f"{folder}: the manifest promises {split.samples:,} {name} samples, its shards {promised:,}, the index "
+                f"holds {len(entries_N):,}; they belong to different datasets, prepare the data again"
+            )
+        return cls(folder, name, split, entries_N)
+
+    def __len__(self) -> int:
+        return self.split.samples
+
+    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Tokens of these samples."""
+        return lengths_of(self.entries_N[ids])
+
+    def masked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Masked tokens of these samples."""
+        return masked_of(self.entries_N[ids])
+
+    def map_samples(self) -> "MappedSamples":
+        """All samples, still on disk. The first sample that is read is where the run first touches the data."""
+        shards = self.split.shards
+
+        @cache
+        def shard(number: int) -> MappedShard:
+            return MappedShard(self.folder / self.name / shards[number].name, shards[number].samples)
+
+        return MappedSamples(shard, np.cumsum([0, *(one.samples for one in shards)]))
+
+
+@dataclass(frozen=True)
+class MappedSamples:
+    """The shards of a split, with the id at which each begins.
+
+    A shard is opened when its first sample is read: all of MLPerf's would be seconds on the clock before step 1.
+    """
+
+    shard: Callable[[int], MappedShard]
+    first_ids: NDArray[np.int64]
+
+    def shards_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the shards that hold these samples."""
+        return np.searchsorted(self.first_ids, ids, side="right") - 1
+
+
+def _check_size(path: Path, shard: ShardFile) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({system_reason(error)}), though the manifest lists it; prepare the data again"
+        ) from error
+    if size != shard.bytes:
+        raise DataError(
+            f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; "
+            "the shard is damaged, prepare the data again"
+        )
+
+
+def _open(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path}: is no readable HDF5 file ({error}); prepare the data again") from error
+
+
+def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.integer]:
+    dtype = FIELDS[name]
+    field = file.get(name)
+    if not isinstance(field, h5py.Dataset) or field.dtype != dtype or field.shape != (length,):
+        found = f"{field.dtype} of shape {field.shape}" if isinstance(field, h5py.Dataset) else "nothing of that name"
+        raise DataError(f"{path}: {name}: found {found}, expected {dtype} of shape ({length},); prepare the data again")
+    offset = field.id.get_offset()
+    if offset is None:
+        raise DataError(f"{path}: {name}: is not stored contiguously, so it can't be mapped; prepare the data again")
+    mapped: NDArray[np.integer] = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
+    return np.asarray(mapped)  # the same memory without memmap's cost on every slice

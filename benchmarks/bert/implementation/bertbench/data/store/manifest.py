@@ -1,0 +1,119 @@
+"""What a dataset is and how it was made: manifest.json, the file without which a folder is no dataset."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.errors import DataError
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+MANIFEST_NAME = "manifest.json"
+VOCAB_NAME = "vocab.txt"
+FORMAT = "bertbench shards 1"
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One HDF5 file of a split."""
+
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Counts and files of the training or the evaluation samples."""
+
+    samples: int
+    tokens: int
+    masked_tokens: int
+    longest: int
+    """Tokens of the longest sample."""
+    index_sha256: str
+    shards: tuple[ShardFile, ...]
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """The vocabulary that all ids refer to, beside the manifest as vocab.txt."""
+
+    vocab_size: int
+    sha256: str
+    special_ids: dict[str, int]
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
+    """What a manifest says of a vocabulary."""
+    special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
+    return Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The best constant prediction on the evaluation samples: a floor that any model must beat."""
+
+    token: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A whole dataset. `request` is what was asked for; the same request gives the same shards."""
+
+    request: dict[str, Any]
+    tool_version: str
+    documents: int | None
+    """Documents of the text, where it was text."""
+    tokenizer: Tokenizer
+    most_frequent_token: Guess | None
+    """Known where the evaluation samples are."""
+    train: Split | None
+    eval: Split | None
+    format: str = FORMAT
+
+    def splits(self) -> dict[str, Split]:
+        """The splits that are there, by name."""
+        return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
+
+    def write(self, folder: Path) -> None:
+        """Write folder/manifest.json."""
+        (folder / MANIFEST_NAME).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read folder/manifest.json.
+
+        Raises DataError if there is none, or if it is not one of ours.
+        """
+        path = folder / MANIFEST_NAME
+        if not path.exists():
+            raise DataError(
+                f"{folder}: found no {MANIFEST_NAME}, so no dataset; make one with `bertbench data prepare`"
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise DataError(
+                    f"{path}: found format {content['format']!r}, expected {FORMAT!r}; prepare the data again"
+                )
+            return cls(
+                **{
+                    **content,
+                    "tokenizer": Tokenizer(**content["tokenizer"]),
+                    "most_frequent_token": content["most_frequent_token"] and Guess(**content["most_frequent_token"]),
+                    "train": content["train"] and _split(content["train"]),
+                    "eval": content["eval"] and _split(content["eval"]),
+                }
+            )
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            expected = ", ".join(field.name for field in fields(cls))
+            raise DataError(
+                f"{path}: is damaged ({error}); expected the fields {expected}; prepare the data again"
+            ) from error
+
+
+def _split(content: dict[str, Any]) -> Split:
+    return Split(**{**content, "shards": tuple(ShardFile(**shard) for shard in content["shards"])})

@@ -1,0 +1,49 @@
+"""A digest of many samples that doesn't depend on their order: equal digests mean the same samples, as often.
+
+The sum, modulo 2^128, of a 128-bit BLAKE2b digest of each sample, beside their number. By chance two different
+multisets agree once in 2^128; samples made to deceive are not its concern. Streaming: 24 bytes are all it keeps.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from bertbench.data.store.columns import Columns
+
+_BYTES = 16
+
+
+@dataclass
+class SampleMultiset:
+    """The samples seen so far."""
+
+    samples: int = 0
+    digest: int = 0
+
+    def add(self, block: Columns) -> None:
+        """Count more samples."""
+        tokens, segments, positions, labels = (
+            values.astype(dtype).tobytes()
+            for values, dtype in (
+                (block.input_ids, "<i2"), (block.segment_ids, "i1"),
+                (block.masked_lm_positions, "<i2"), (block.masked_lm_ids, "<i2"),
+            )
+        )  # fmt: skip
+        # lengths first: without them, samples of different lengths could give the same bytes
+        heads = np.stack([block.lengths, block.masked, block.next_sentence_labels], axis=1).astype("<i2").tobytes()
+        token, masked, total = 0, 0, self.digest
+        for row, (length, count) in enumerate(zip(block.lengths.tolist(), block.masked.tolist(), strict=True)):
+            next_token, next_masked = token + length, masked + count
+            sample = b"".join((
+                heads[6 * row : 6 * row + 6],
+                tokens[2 * token : 2 * next_token], segments[token:next_token],
+                positions[2 * masked : 2 * next_masked], labels[2 * masked : 2 * next_masked],
+            ))  # fmt: skip
+            total += int.from_bytes(blake2b(sample, digest_size=_BYTES).digest(), "little")
+            token, masked = next_token, next_masked
+        self.samples += len(block)
+        self.digest = total % (1 << (8 * _BYTES))
+
+    def __str__(self) -> str:
+        return f"{self.digest:0{2 * _BYTES}x}"

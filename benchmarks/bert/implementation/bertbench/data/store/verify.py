@@ -1,0 +1,170 @@
+"""`bertbench data verify`: is a dataset what its manifest says, and does it hold the samples of another one?
+
+Every byte is read: checksums of shards and index, counts, the soundness of each sample, and the digest of all
+samples that `--against` compares. Shapes: N samples of a shard.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bertbench.common.errors import DataError, system_reason
+from bertbench.common.progress import Progress
+from bertbench.data.store import index
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import MappedShard, SplitName
+from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split
+from bertbench.data.store.multiset import SampleMultiset
+from bertbench.data.store.shards import INDEX_NAME, file_sha256
+from bertbench.data.store.stream import BLOCK_SAMPLES
+
+
+class Verified(NamedTuple):
+    """What was found."""
+
+    problems: list[str]
+    multisets: dict[SplitName, SampleMultiset]
+    """Of the samples that could be read; complete only without problems."""
+
+
+@dataclass
+class _Totals:
+    """What the shards of a split hold together."""
+
+    multiset: SampleMultiset = field(default_factory=SampleMultiset)
+    tokens: int = 0
+    masked: int = 0
+    checksums: dict[str, str] = field(default_factory=dict)
+
+
+def verify(folder: Path, progress: Progress) -> Verified:
+    """Check the whole dataset. Raises DataError only if there is no manifest to check it by."""
+    manifest = Manifest.read(folder)
+    problems = list(_vocabulary_problems(folder, manifest))
+    multisets: dict[SplitName, SampleMultiset] = {}
+    for name in ("train", "eval"):
+        split: Split | None = getattr(manifest, name)
+        if split is not None:
+            totals = _Totals()
+            problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, totals, progress)
+            multisets[name] = totals.multiset
+    if not multisets:
+        problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
+    return Verified(problems, multisets)
+
+
+def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:
+    """One line a split whose samples are not the same in both datasets, in whatever order."""
+    problems = [f"against {problem}" for problem in other.problems]
+    for name in sorted(one.multisets.keys() | other.multisets.keys()):
+        ours, theirs = (verified.multisets.get(name, SampleMultiset()) for verified in (one, other))
+        if ours.samples != theirs.samples:
+            problems.append(
+                f"{folder}: found {ours.samples:,} {name} samples, {other_folder} holds {theirs.samples:,}; "
+                "they can't be the same samples"
+            )
+        elif ours != theirs:
+            problems.append(
+                f"{folder}: found {name} samples of digest {ours}, those of {other_folder} have {theirs}; "
+                "at least one sample differs"
+            )
+    return problems
+
+
+def _vocabulary_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
+    path = folder / VOCAB_NAME
+    expected = manifest.tokenizer.sha256
+    if not expected:  # converted from ids alone
+        return
+    found = file_sha256(path) if path.exists() else "no such file"
+    if found != expected:
+        yield _changed(path, found, expected)
+
+
+def _split_problems(folder: Path, split: Split, vocab_size: int, totals: _Totals, progress: Progress) -> Iterator[str]:
+    entries, problem = _index(folder / INDEX_NAME, split)
+    if problem:
+        yield problem
+    first = 0
+    for number, shard in enumerate(split.shards, start=1):
+        path = folder / shard.name
+        promised = None if entries is None else entries[first : first + shard.samples]
+        try:
+            yield from _shard_problems(path, shard, promised, vocab_size, totals)
+        except (DataError, OSError) as error:
+            yield str(error) if isinstance(error, DataError) else f"{path}: cannot be read ({system_reason(error)})"
+        first += shard.samples
+        progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
+    for name, found, expected in (
+        ("samples in its shards", first, split.samples),
+        ("samples read", totals.multiset.samples, split.samples),
+        ("tokens", totals.tokens, split.tokens),
+        ("masked tokens", totals.masked, split.masked_tokens),
+    ):
+        if found != expected:
+            yield f"{folder}: found {found:,} {name}, the manifest says {expected:,}; prepare the data again"
+    known = {shard.name for shard in split.shards} | {INDEX_NAME}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name not in known:
+            yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
+
+
+def _index(path: Path, split: Split) -> tuple[index.Index | None, str | None]:
+    """The index, and what is wrong with it."""
+    try:
+        found = file_sha256(path)
+        entries = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        return None, f"{path}: cannot be read ({error}); prepare the data again"
+    if entries.dtype != np.uint16 or entries.shape != (split.samples,):
+        return None, (
+            f"{path}: found {entries.dtype} of shape {entries.shape}, expected uint16 of shape ({split.samples},); "
+            "prepare the data again"
+        )
+    return entries, None if found == split.index_sha256 else _changed(path, found, split.index_sha256)
+
+
+def _shard_problems(
+    path: Path, shard: ShardFile, promised: index.Index | None, vocab_size: int, totals: _Totals
+) -> Iterator[str]:
+    """What is wrong with a shard; its samples go into the totals. Raises DataError or OSError if it can't be read."""
+    size, checksum = path.stat().st_size, file_sha256(path)
+    if size != shard.bytes:
+        yield f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; prepare the data again"
+    if checksum != shard.sha256:
+        yield _changed(path, checksum, shard.sha256)
+    if twin := totals.checksums.get(checksum):
+        yield f"{path}: found the content of {twin} again, expected every shard once; prepare the data again"
+    totals.checksums[checksum] = shard.name
+    mapped = MappedShard(path, shard.samples)
+    for name, offsets in (("offsets", mapped.offsets), ("masked_offsets", mapped.masked_offsets)):
+        if offsets[0] != 0 or (np.diff(offsets) < 0).any():
+            yield f"{path}: {name}: found values that don't rise from 0; prepare the data again"
+            return
+    for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
+        first = number * BLOCK_SAMPLES
+        if problem := _block_problem(block, vocab_size, None if promised is None else promised[first:][: len(block)]):
+            sample, text = problem
+            yield f"{path}: sample {first + sample}: found {text}; prepare the data again"
+            return
+        totals.multiset.add(block)
+        totals.tokens += len(block.input_ids)
+        totals.masked += len(block.masked_lm_ids)
+
+
+def _block_problem(block: Columns, vocab_size: int, promised: index.Index | None) -> tuple[int, str] | None:
+    if problem := block.problem(vocab_size):
+        return problem
+    if promised is None:
+        return None
+    if len(promised) != len(block):
+        return len(promised), "a sample that the index doesn't hold"
+    wrong = np.flatnonzero(index.pack(block.lengths, block.masked) != promised)
+    return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
+
+
+def _changed(path: Path, found: str, expected: str) -> str:
+    return f"{path}: found sha256 {found}, the manifest says {expected}; the file has changed, prepare the data again"

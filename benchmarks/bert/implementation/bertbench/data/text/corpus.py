@@ -1,0 +1,172 @@
+"""Text in: articles as lists of sentences, from the documentation every Python carries, or from files.
+
+The first step of the data's way (corpus -> samples -> shards). Nothing is downloaded and nothing is kept:
+the default corpus is read from the docstrings of the installed standard library, numpy and torch.
+"""
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from pydoc_data import topics
+
+from bertbench.common.errors import DataError, system_reason
+from bertbench.data.text.sentences import split_sentences
+
+Article = list[str]
+"""One document: its sentences in order."""
+
+_SKIPPED_FOLDERS = {"test", "tests", "testing", "idlelib", "lib2to3", "site-packages", "__pycache__"}
+# numpy and torch document their compiled functions with strings in calls; shorter ones are messages.
+_DOCUMENTING_CALL_LENGTH = 200
+_RULE = re.compile(r"[-=~^*+|#_. ]+")
+_PLAIN_WORD = re.compile(r"[\"'(`*]*[A-Za-z][a-z]*(?:[-'][A-Za-z]+)*[\"')`*,.;:!?]*")
+_PROSE_SHARE = 0.7  # of a paragraph's words: keeps 6.9 of 10 MB, drops signatures, tables and code
+_PROSE_WORDS = 5
+_DOC_BLOCK = re.compile(r"^<doc\b([^>]*)>\s*$")
+
+
+def python_documentation() -> Iterator[Article]:
+    """English prose of the installed Python: a document a definition, in order of path; over 5 MB of text."""
+    roots = [Path(sysconfig.get_path("stdlib"))]
+    for package in ("numpy", "torch"):
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            raise DataError(
+                f"the default corpus reads the docstrings of {package}, which is not installed; "
+                "run `make setup`, or give --text FILE"
+            )
+        roots.append(Path(spec.origin).parent)
+    seen: set[str] = set()
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts):
+                yield from _articles(_definition_texts(path), seen)
+    yield from _articles(([text] for _, text in sorted(topics.topics.items())), seen)
+
+
+def documentation_versions() -> dict[str, str]:
+    """Versions of what `python_documentation` reads: another version is another corpus."""
+    return {"python": sys.version.split()[0], "numpy": version("numpy"), "torch": version("torch")}
+
+
+def _articles(documents: Iterable[list[str]], seen: set[str]) -> Iterator[Article]:
+    for texts in documents:
+        sentences: Article = []
+        for text in texts:
+            for paragraph in _prose(text):
+                if paragraph not in seen:  # whole paragraphs recur in torch: 0.5 MB
+                    seen.add(paragraph)
+                    sentences += split_sentences(paragraph)
+        if sentences:
+            yield sentences
+
+
+def _definition_texts(path: Path) -> Iterator[list[str]]:
+    """The documentation in one source file, a list for the module and one for each definition at its top level."""
+    source = path.read_bytes()
+    if b'"""' not in source:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # files of other Python versions
+        return
+    module_text = ast.get_docstring(tree)
+    if module_text:
+        yield [module_text]
+    for statement in tree.body:
+        texts = list(_statement_texts(statement))
+        if texts:
+            yield texts
+
+
+def _statement_texts(statement: ast.stmt) -> Iterator[str]:
+    """Docstrings of a definition and of what a class holds, or long strings in a call."""
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(statement)
+        if docstring:
+            yield docstring
+    if isinstance(statement, ast.ClassDef):
+        for inner in statement.body:
+            yield from _statement_texts(inner)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        for node in ast.walk(statement):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and len(text) >= _DOCUMENTING_CALL_LENGTH:
+                yield text
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Paragraphs that are mostly plain words; sessions, rules, tables and signatures are left out."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        lines = [line.strip() for line in paragraph.partition(">>>")[0].splitlines()]
+        words = [word for line in lines if not _RULE.fullmatch(line) for word in line.split()]
+        plain = sum(_PLAIN_WORD.fullmatch(word) is not None for word in words)
+        if len(words) >= _PROSE_WORDS and plain >= _PROSE_SHARE * len(words):
+            yield " ".join(words)
+
+
+def text_articles(path: Path) -> Iterator[Article]:
+    """Articles of a text file with one sentence a line and a blank line between articles.
+
+    Raises DataError for a file that is missing or not UTF-8.
+    """
+    sentences: Article = []
+    for line in _lines(path):
+        sentence = line.strip()
+        if sentence:
+            sentences.append(sentence)
+        elif sentences:
+            yield sentences
+            sentences = []
+    if sentences:
+        yield sentences
+
+
+def wiki_articles(path: Path) -> Iterator[Article]:
+    """Articles of a WikiExtractor file: `<doc ...>`, a title line, paragraphs, `</doc>`.
+
+    Raises DataError for a file that is missing, not UTF-8, or whose blocks don't pair up.
+    """
+    sentences: Article | None = None
+    title_due = False
+    for number, line in enumerate(_lines(path), start=1):
+        text = line.strip()
+        if _DOC_BLOCK.match(text):
+            if sentences is not None:
+                raise DataError(
+                    f"{path}:{number}: found <doc> inside a <doc> block; expected </doc> first; re-extract the file"
+                )
+            sentences, title_due = [], True
+        elif text == "</doc>":
+            if sentences is None:
+                raise DataError(f"{path}:{number}: found </doc> without a <doc> line before it; re-extract the file")
+            if sentences:
+                yield sentences
+            sentences = None
+        elif text and sentences is None:
+            raise DataError(f"{path}:{number}: found text outside a <doc> block; for one sentence a line use --text")
+        elif text and title_due:
+            title_due = False
+        elif text and sentences is not None:
+            sentences += split_sentences(text)
+    if sentences is not None:
+        raise DataError(f"{path}: ends inside a <doc> block; the file is truncated, extract it again")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            yield from lines
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8; convert the file to UTF-8") from error

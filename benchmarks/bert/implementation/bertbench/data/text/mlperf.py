@@ -1,0 +1,200 @@
+"""`data prepare --recipe mlperf`: MLPerf's processed text in, exactly the reference's samples out.
+
+Each text file is one run of the reference's generator, so files are independent: workers take them one by one, and
+a restart goes on with the files that are not finished. The samples keep the reference's order; shuffling is a step
+of its own (data/store/shuffle.py).
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertbench import __version__
+from bertbench.common.atomic import write_state
+from bertbench.common.errors import DataError, system_reason
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import MappedShard, shard_entries
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, tokenizer_of
+from bertbench.data.store.shards import finish_split, regrouped, source_sha256, write_shard, write_split
+from bertbench.data.text.corpus import text_articles
+from bertbench.data.text.prepare import best_guess, existing, tokenize
+from bertbench.data.text.samples import SampleOptions, TokenIds, create_samples
+from bertbench.data.text.vocabulary import Vocabulary
+
+SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples
+
+
+@dataclass(frozen=True)
+class MlperfRecipe:
+    """What the reference's command line says; the other numbers are MLPerf's (training rules, dataset.md)."""
+
+    dupe_factor: int = 10
+    seed: int = 12345
+    select_eval: int | None = None
+    """Keep this many samples, every (N / select_eval)-th, as the evaluation split."""
+
+    def options(self) -> SampleOptions:
+        """Length 512, 10 % short sequences, 15 % masked, at most 76 of them."""
+        return SampleOptions(512, self.dupe_factor, 0.1, 0.15, 76)
+
+
+def prepare_mlperf(
+    out: Path, files: tuple[Path, ...], vocab: Path, recipe: MlperfRecipe, workers: int, progress: Progress
+) -> tuple[Manifest, bool]:
+    """Make the dataset `out`; returns its manifest and whether it was already there.
+
+    Raises DataError if `out` holds something else, a file can't be read, the disk is full, or a worker was killed;
+    finished files are kept in a hidden folder beside `out`, and the same command goes on with the rest.
+    """
+    vocabulary = Vocabulary.read(vocab)
+    texts = [_Text(number, path, source_sha256(path)) for number, path in enumerate(files)]
+    request: dict[str, Any] = {
+        "recipe": {"name": "mlperf", **asdict(recipe)},
+        "source": {"text": [[text.path.name, text.sha256] for text in texts]},
+        "vocab_sha256": vocabulary.sha256,
+    }
+    if out.exists():
+        return existing(out, request), True
+    work = out.with_name(f".{out.name}.unfinished")
+    try:
+        _resume_or_start(work, recipe, vocabulary)
+        _make_parts(work, texts, vocab, recipe, workers, progress)
+        manifest = _assemble(work, texts, vocabulary, recipe, request)
+        manifest.write(work)
+        work.replace(out)
+    except OSError as error:
+        raise DataError(
+            f"{work}: {system_reason(error)}; finished files are kept there, make room and run it again"
+        ) from error
+    return manifest, False
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One text file, and its place among all."""
+
+    number: int
+    path: Path
+    sha256: str
+
+    def finished(self, work: Path) -> Path:
+        """Says that the shards of this file, with this content, are written, and lists them."""
+        return work / f"part_{self.number:05d}_{self.sha256[:16]}.json"
+
+    def shards(self, work: Path) -> list[ShardFile]:
+        """The shards that were written."""
+        return [ShardFile(**shard) for shard in json.loads(self.finished(work).read_text())]
+
+
+def _resume_or_start(work: Path, recipe: MlperfRecipe, vocabulary: Vocabulary) -> None:
+    """Keep the work folder if it was made the same way, else begin anew."""
+    asked = json.dumps([asdict(recipe), vocabulary.sha256])
+    kept = work / "request.json"
+    if not kept.exists() or kept.read_text() != asked:
+        shutil.rmtree(work, ignore_errors=True)
+        (work / "train").mkdir(parents=True)
+        kept.write_text(asked)
+
+
+def _make_parts(
+    work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int, progress: Progress
+) -> None:
+    missing = [text for text in texts if not text.finished(work).exists()]
+    if len(missing) < len(texts):
+        progress.say(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
+    if min(workers, len(missing)) > 1:
+        made = _in_workers(work, missing, vocab, recipe, min(workers, len(missing)))
+    else:
+        made = (_make_part(work, text, vocab, recipe) for text in missing)
+    for count, samples in enumerate(made, start=1):
+        progress.say(f"file {count} of {len(missing)}: {samples:,} samples")
+
+
+def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:
+    """Make the parts in processes of their own; the numbers of their samples, as they are finished."""
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        made = [pool.submit(_make_part, work, text, vocab, recipe) for text in texts]
+        try:
+            for part in as_completed(made):
+                yield part.result()
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a worker process was killed, perhaps for want of memory; finished files are kept, "
+                "run the same command again, with fewer --workers"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _make_part(work: Path, text: _Text, vocab: Path, recipe: MlperfRecipe) -> int:
+    """One run of the generator: the samples of one file, in shards."""
+    vocabulary = Vocabulary.read(vocab)
+    documents = tokenize(list(text_articles(text.path)), vocabulary)
+    if not documents:
+        raise DataError(f"{text.path}: holds no text; expected one sentence a line, a blank line between articles")
+    ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
+    samples = create_samples(documents, ids, recipe.options(), recipe.seed)
+    for stale in (work / "train").glob(f"part_{text.number:05d}_*.h5"):
+        stale.unlink()
+    shards = [
+        write_shard(work / "train" / f"part_{text.number:05d}_{place:02d}.h5", block)
+        for place, block in enumerate(regrouped(samples, SHARD_SAMPLES))
+    ]
+    write_state(text.finished(work), [asdict(shard) for shard in shards])
+    return sum(shard.samples for shard in shards)
+
+
+def _assemble(
+    work: Path, texts: list[_Text], vocabulary: Vocabulary, recipe: MlperfRecipe, request: dict[str, Any]
+) -> Manifest:
+    """Put the finished parts together, or select the evaluation samples from them."""
+    folder = work / "train"
+    shards = [shard for text in texts for shard in text.shards(work)]
+    train, evaluation, guess = None, None, None
+    if recipe.select_eval is None:
+        train = finish_split(folder, shards, shard_entries(folder, shards))
+    else:
+        evaluation, guess = _selected(work, shards, recipe.select_eval, vocabulary)
+        shutil.rmtree(folder)
+    for path in work.glob("*.json"):  # what the restart needed
+        path.unlink()
+    (work / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
+    return Manifest(
+        request=request,
+        tool_version=__version__,
+        documents=None,
+        tokenizer=tokenizer_of(vocabulary),
+        most_frequent_token=guess,
+        train=train,
+        eval=evaluation,
+    )
+
+
+def _selected(work: Path, shards: list[ShardFile], count: int, vocabulary: Vocabulary) -> tuple[Split, Guess]:
+    """Samples int(i * N / count) of all N, as MLPerf picks its 10,000 (pick_eval_samples.py)."""
+    total = sum(shard.samples for shard in shards)
+    if total < count:
+        raise DataError(
+            f"the text gives {total:,} samples, expected at least {count:,} to select; give more text or files"
+        )
+    chosen = np.array([int(place * (total / count)) for place in range(count)])
+    blocks, first = [], 0
+    for shard in shards:
+        rows = chosen[(chosen >= first) & (chosen < first + shard.samples)] - first
+        if len(rows):
+            blocks.append(MappedShard(work / "train" / shard.name, shard.samples).content().take(rows))
+        first += shard.samples
+    evaluation = Columns.joined(blocks)
+    shutil.rmtree(work / "eval", ignore_errors=True)
+    return write_split(work / "eval", [evaluation], SHARD_SAMPLES), best_guess(evaluation, vocabulary)

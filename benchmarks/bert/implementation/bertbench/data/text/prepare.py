@@ -1,0 +1,178 @@
+"""`bertbench data prepare`: text in, a finished dataset folder out, or nothing at all.
+
+Everything is written to a temporary folder beside the target, which is renamed when it is whole.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from bertbench import __version__
+from bertbench.common.errors import DataError, system_reason
+from bertbench.common.progress import Progress
+from bertbench.common.seeding import derive
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, tokenizer_of
+from bertbench.data.store.shards import source_sha256, write_split
+from bertbench.data.text import corpus
+from bertbench.data.text.samples import Document, SampleOptions, TokenIds, create_samples
+from bertbench.data.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the text comes from; no files means the documentation of the installed Python."""
+
+    text: tuple[Path, ...] = ()
+    wiki: tuple[Path, ...] = ()
+
+    def articles(self) -> Iterator[corpus.Article]:
+        """All articles, in order. Raises DataError for a file that can't be read."""
+        if not self.text and not self.wiki:
+            return corpus.python_documentation()
+        return chain(
+            chain.from_iterable(corpus.text_articles(path) for path in self.text),
+            chain.from_iterable(corpus.wiki_articles(path) for path in self.wiki),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the text: checksums of files, or versions of what carries the documentation."""
+        if not self.text and not self.wiki:
+            return {"python_documentation": corpus.documentation_versions()}
+        return {
+            kind: {path.name: source_sha256(path) for path in paths}
+            for kind, paths in (("text", self.text), ("wiki", self.wiki))
+            if paths
+        }
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How text becomes samples."""
+
+    options: SampleOptions
+    vocab_size: int
+    held_out_fraction: float
+    """Share of the documents, drawn whole, that evaluation gets and training never sees."""
+    held_out_samples: int
+    shard_samples: int
+    seed: int
+
+
+def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
+    """Make the dataset `out`; returns its manifest and whether it was already there.
+
+    Raises DataError if `out` holds something else, or if the text is too small to hold documents out.
+    """
+    request: dict[str, Any] = {"recipe": asdict(recipe), "source": source.describe()}
+    if vocab is not None:
+        request["vocab_sha256"] = Vocabulary.read(vocab).sha256
+    if out.exists():
+        return existing(out, request), True
+    with unfinished(out) as folder:
+        progress.say("reading text")
+        articles = list(source.articles())
+        progress.say(f"{len(articles):,} documents; making the vocabulary")
+        vocabulary = (
+            Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
+        )
+        progress.say(f"{len(vocabulary):,} entries; tokenizing")
+        documents = tokenize(articles, vocabulary)
+        held_out, training = _hold_out(documents, recipe)
+        ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
+        progress.say("making samples and writing shards")
+        evaluation = Columns.joined(list(create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))))
+        if len(evaluation) < recipe.held_out_samples:
+            raise DataError(
+                f"the held-out documents give {len(evaluation):,} samples, expected {recipe.held_out_samples:,}; "
+                "give more text, or lower data.recipe.held_out_samples or raise data.recipe.held_out_fraction"
+            )
+        evaluation = evaluation.take(np.arange(recipe.held_out_samples))
+        train = create_samples(training, ids, recipe.options, derive(recipe.seed, "train"))
+        manifest = Manifest(
+            request=request,
+            tool_version=__version__,
+            documents=len(documents),
+            tokenizer=tokenizer_of(vocabulary),
+            most_frequent_token=best_guess(evaluation, vocabulary),
+            train=write_split(folder / "train", train, recipe.shard_samples),
+            eval=write_split(folder / "eval", [evaluation], recipe.shard_samples),
+        )
+        (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
+        manifest.write(folder)
+    return manifest, False
+
+
+def existing(out: Path, request: dict[str, Any]) -> Manifest:
+    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
+    manifest = Manifest.read(out)
+    changed = [
+        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
+        for section in ("recipe", "source")
+        for there, asked in ((manifest.request[section], request[section]),)
+        for name in sorted(there.keys() | asked.keys())
+        if there.get(name) != asked.get(name)
+    ]
+    if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
+        changed.append("vocabulary: another vocab.txt")
+    if changed:
+        raise DataError(
+            f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
+        )
+    return manifest
+
+
+@contextmanager
+def unfinished(out: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `out` if the body ends well, and vanishes if it doesn't.
+
+    Raises DataError if the folder can't be made.
+    """
+    folder = out.with_name(f".{out.name}.unfinished-{os.getpid()}")
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise DataError(f"{out.parent}: cannot be written ({system_reason(error)}); choose another --out") from error
+    try:
+        yield folder
+        folder.replace(out)
+    except OSError as error:
+        raise DataError(
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room and run it again"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
+    """Token ids of every sentence; what has no token is left out."""
+    encoded = vocabulary.encode([sentence for article in articles for sentence in article])
+    shared = list(range(len(vocabulary)))  # one object a token id, not one a token: 28 bytes each
+    documents = ([[shared[i] for i in ids] for ids in (next(encoded) for _ in article) if ids] for article in articles)
+    return [document for document in documents if document]
+
+
+def _hold_out(documents: list[Document], recipe: Recipe) -> tuple[list[Document], list[Document]]:
+    """Draw whole documents for evaluation; the rest is for training."""
+    shuffled = Random(derive(recipe.seed, "hold out")).sample(documents, len(documents))
+    count = round(recipe.held_out_fraction * len(shuffled))
+    if not 0 < count < len(shuffled):
+        raise DataError(
+            f"found {len(shuffled):,} documents, of which {count} would be held out; expected at least 1 to "
+            "evaluate on and 1 to train on; give more text or change data.recipe.held_out_fraction"
+        )
+    return shuffled[:count], shuffled[count:]
+
+
+def best_guess(evaluation: Columns, vocabulary: Vocabulary) -> Guess:
+    """The token that is masked most often, and its share: what always guessing it would score."""
+    counts = np.bincount(evaluation.masked_lm_ids, minlength=len(vocabulary))
+    return Guess(vocabulary.tokens[counts.argmax()], float(counts.max() / counts.sum()))

@@ -1,0 +1,186 @@
+"""Sentence pairs with masked tokens: the sample creation of BERT (Devlin et al., 2018; MLPerf's reference).
+
+Every random choice comes from one `random.Random`, in the reference's order, so that the same documents, options
+and seed give the reference's samples. Ids are vocabulary ids; a document is a list of tokenized sentences.
+Samples are kept as flat arrays: a reference text part makes 80 million tokens.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from bertbench.data.store.columns import Columns, spans
+
+Document = list[list[int]]
+_BLOCK_SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """How samples are made; the names are the reference's."""
+
+    max_seq_length: int
+    dupe_factor: int
+    short_seq_prob: float
+    masked_lm_prob: float
+    max_predictions_per_seq: int
+    cut_to_target: bool = False
+    """Cut every pair to its document's target length. The reference cuts to the maximum only, which leaves no
+    short sequences where most sentences are as long as the model allows, as with a tiny model and vocabulary."""
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """The ids that sample creation needs to know."""
+
+    cls: int
+    sep: int
+    mask: int
+    vocab_size: int
+
+
+def create_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> Iterator[Columns]:
+    """All samples of the documents, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
+    random = Random(seed)
+    random.shuffle(documents)
+    made = _Made()
+    for _ in range(options.dupe_factor):
+        for index in range(len(documents)):
+            _document_samples(documents, index, ids, options, random, made)
+    order = list(range(len(made.lengths)))
+    random.shuffle(order)  # the reference shuffles the samples themselves: the same draws
+    yield from made.blocks(np.array(order, np.int64))
+
+
+class _Made:
+    """Samples in the order in which they were made, as flat arrays of 16-bit numbers."""
+
+    def __init__(self) -> None:
+        self.lengths, self.first_lengths, self.masked = array("h"), array("h"), array("h")
+        self.input_ids, self.positions, self.labels = array("h"), array("h"), array("h")
+        self.unrelated = array("b")
+
+    def blocks(self, order: np.ndarray) -> Iterator[Columns]:
+        """The samples in another order, a bounded block at a time."""
+        whole = {name: np.frombuffer(values, values.typecode) for name, values in vars(self).items() if values}
+        token_starts = np.cumsum(whole["lengths"], dtype=np.int64) - whole["lengths"]
+        masked_starts = np.cumsum(whole["masked"], dtype=np.int64) - whole["masked"]
+        for start in range(0, len(order), _BLOCK_SAMPLES):
+            rows = order[start : start + _BLOCK_SAMPLES]
+            lengths, first_lengths = whole["lengths"][rows].astype(np.int64), whole["first_lengths"][rows]
+            tokens = spans(token_starts[rows], lengths)
+            masked = spans(masked_starts[rows], whole["masked"][rows])
+            place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            yield Columns(
+                lengths=lengths,
+                masked=whole["masked"][rows].astype(np.int64),
+                input_ids=whole["input_ids"][tokens],
+                segment_ids=(place >= np.repeat(first_lengths, lengths)).astype(np.int8),
+                masked_lm_positions=whole["positions"][masked],
+                masked_lm_ids=whole["labels"][masked],
+                next_sentence_labels=whole["unrelated"][rows],
+            )
+
+
+def _document_samples(
+    documents: list[Document], index: int, ids: TokenIds, options: SampleOptions, random: Random, made: _Made
+) -> None:
+    """Cut one document into chunks of about the target length and make a sample of each."""
+    document = documents[index]
+    longest = options.max_seq_length - 3  # [CLS], [SEP], [SEP]
+    target = longest
+    if random.random() < options.short_seq_prob:
+        target = random.randint(2, longest)
+    start = end = 0  # the chunk is document[start:end]
+    chunk_length = 0
+    while end < len(document):
+        chunk_length += len(document[end])
+        end += 1
+        if end < len(document) and chunk_length < target:
+            continue
+        split = start + (random.randint(1, end - start - 1) if end - start >= 2 else 1)
+        first = [token for sentence in document[start:split] for token in sentence]
+        unrelated = end - start == 1 or random.random() < 0.5
+        if unrelated:
+            second = _unrelated(documents, index, target - len(first), random)
+            end = split  # what the chunk held after the split is used by the next one
+        else:
+            second = [token for sentence in document[split:end] for token in sentence]
+        first, second = _truncated(first, second, target if options.cut_to_target else longest, random)
+        _mask(first, second, unrelated, ids, options, random, made)
+        start, chunk_length = end, 0
+
+
+def _unrelated(documents: list[Document], index: int, length: int, random: Random) -> list[int]:
+    """Sentences from a random place of another document, until at least `length` tokens are there."""
+    for _ in range(10):  # a corpus of one document is allowed to answer with itself
+        other = random.randint(0, len(documents) - 1)
+        if other != index:
+            break
+    document = documents[other]
+    tokens: list[int] = []
+    for place in range(random.randint(0, len(document) - 1), len(document)):
+        tokens += document[place]
+        if len(tokens) >= length:
+            break
+    return tokens
+
+
+def _truncated(first: list[int], second: list[int], longest: int, random: Random) -> tuple[list[int], list[int]]:
+    """Drop tokens from the longer part, at either end by chance, until both fit."""
+    lengths, fronts = [len(first), len(second)], [0, 0]
+    for _ in range(sum(lengths) - longest):
+        longer = 0 if lengths[0] > lengths[1] else 1
+        lengths[longer] -= 1
+        if random.random() < 0.5:
+            fronts[longer] += 1
+    return first[fronts[0] : fronts[0] + lengths[0]], second[fronts[1] : fronts[1] + lengths[1]]
+
+
+def _mask(
+    first: list[int],
+    second: list[int],
+    unrelated: bool,
+    ids: TokenIds,
+    options: SampleOptions,
+    random: Random,
+    made: _Made,
+) -> None:
+    """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % turn into any entry."""
+    tokens = [ids.cls, *first, ids.sep, *second, ids.sep]
+    candidates = list(range(1, len(tokens) - 1))
+    del candidates[len(first)]  # the [SEP] in the middle
+    _shuffle(candidates, random.getrandbits)
+    count = min(options.max_predictions_per_seq, max(1, round(len(tokens) * options.masked_lm_prob)))
+    chosen = candidates[:count]
+    labels = [tokens[place] for place in sorted(chosen)]
+    draw = random.random
+    for place in chosen:
+        if draw() < 0.8:
+            tokens[place] = ids.mask
+        elif draw() >= 0.5:
+            tokens[place] = random.randint(0, ids.vocab_size - 1)
+    made.lengths.append(len(tokens))
+    made.first_lengths.append(len(first) + 2)
+    made.masked.append(len(chosen))
+    made.input_ids.extend(tokens)
+    made.positions.extend(sorted(chosen))
+    made.labels.extend(labels)
+    made.unrelated.append(unrelated)
+
+
+def _shuffle(items: list[int], getrandbits: Callable[[int], int]) -> None:
+    """What random.shuffle does, draw for draw, in 60 % of the time: the longest part of making a sample."""
+    place = len(items) - 1
+    while place > 0:
+        bits = (place + 1).bit_length()
+        fewest = max(1, (1 << (bits - 1)) - 1)  # the last place whose draws take as many bits
+        for here in range(place, fewest - 1, -1):
+            other = getrandbits(bits)
+            while other > here:
+                other = getrandbits(bits)
+            items[here], items[other] = items[other], items[here]
+        place = fewest - 1

@@ -1,0 +1,115 @@
+"""WordPiece vocabularies: train a small one or read a vocab.txt; special ids are looked up, never assumed."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+
+from bertbench.common.errors import DataError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ENCODE_BATCH = 1000  # sentences handed to the tokenizer at a time
+# A vocabulary of hundreds can't hold every symbol that occurs once: a word with a rarer character becomes [UNK].
+_ALPHABET_SHARE = 1e-5
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Entries in the order of their ids."""
+
+    tokens: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "Vocabulary":
+        """Read a vocab.txt: one entry a line, its number the id.
+
+        Raises DataError if the file can't be read, repeats an entry, or lacks a special token.
+        """
+        try:
+            tokens = tuple(path.read_text(encoding="utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
+            ) from error
+        if len(set(tokens)) != len(tokens):
+            repeated = next(token for token in tokens if tokens.count(token) > 1)
+            raise DataError(f"{path}: found {repeated!r} more than once; every entry of a vocabulary must be different")
+        missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+        if missing:
+            raise DataError(f"{path}: found no entry {', '.join(missing)}; expected all of {', '.join(SPECIAL_TOKENS)}")
+        return cls(tokens)
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], size: int) -> "Vocabulary":
+        """Train a lower-case WordPiece vocabulary of `size` entries; the same sentences give the same entries.
+
+        Single characters are fixed first: left to itself the library numbers them in the order of a hash
+        table, which breaks ties between merges differently in every process.
+        Raises DataError if the characters alone fill the vocabulary.
+        """
+        texts = list(sentences)
+        tokenizer = _wordpiece(WordPiece(unk_token="[UNK]"))
+        counts = Counter(chain.from_iterable(tokenizer.normalizer.normalize_str(text.lower()) for text in texts))
+        alphabet = sorted(
+            character
+            for character, count in counts.items()
+            if not character.isspace() and count >= _ALPHABET_SHARE * counts.total()
+        )
+        fixed = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet if character.isalnum())]
+        if len(fixed) >= size:
+            raise DataError(
+                f"found {len(fixed)} special tokens and characters in the text, which fill a vocabulary of {size}; "
+                f"raise data.recipe.vocab_size above {len(fixed)}, or give --vocab vocab.txt"
+            )
+        trainer = WordPieceTrainer(vocab_size=size, special_tokens=fixed, limit_alphabet=0, show_progress=False)
+        tokenizer.train_from_iterator(texts, trainer)
+        by_id = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        return cls(tuple(token for token, _ in by_id))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def id(self, token: str) -> int:
+        """The id of a token that the vocabulary holds."""
+        return self.tokens.index(token)
+
+    @property
+    def text(self) -> str:
+        """The content of vocab.txt."""
+        return "".join(f"{token}\n" for token in self.tokens)
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of vocab.txt, by which a run knows its data's tokenizer."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def tokenizer(self, lower_case: bool = True) -> Tokenizer:
+        """What splits text into these entries, without special tokens."""
+        entries = {token: number for number, token in enumerate(self.tokens)}
+        return _wordpiece(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=200), lower_case)
+
+    def encode(self, sentences: list[str]) -> Iterator[list[int]]:
+        """Token ids of each sentence, lower-cased, without special tokens.
+
+        Python lower-cases first, as the reference does: it knows the Greek final sigma, the library doesn't.
+        """
+        tokenizer = self.tokenizer()
+        for start in range(0, len(sentences), _ENCODE_BATCH):
+            batch = [sentence.lower() for sentence in sentences[start : start + _ENCODE_BATCH]]
+            for encoding in tokenizer.encode_batch(batch, add_special_tokens=False):
+                yield encoding.ids
+
+
+def _wordpiece(model: WordPiece, lower_case: bool = True) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer

@@ -1,0 +1,75 @@
+"""SIGTERM and SIGUSR1, by which schedulers want a machine back: all ranks end after the same step, with a snapshot.
+
+A rank can't stop alone: the others would wait for it in their next sum. So whether any rank was told travels in a sum
+of one number, and is read one round later. By then a GPU has long had it, and its host waits for nothing.
+"""
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+import torch
+
+from bertbench.common.errors import StoppedError
+from bertbench.distributed.world import World
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# Steps between two sums. On a GPU one costs tens of microseconds; a CPU sums its metrics after every step anyway.
+_ROUND = {"cpu": 1, "cuda": 8}
+
+
+def stop_at_once() -> None:
+    """From now on a signal ends this rank where it is: nothing was trained that would be lost."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise StoppedError(_told(number))
+
+    _on_signal(stop)
+
+
+class Preemption:
+    """From now on a signal is only noted: the ranks end together, at most two rounds of steps later."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._told: str | None = None
+        self._sum: torch.Tensor | None = None
+        self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
+        _on_signal(self._hear)
+
+    def stops_after(self, step: int) -> bool:
+        """Whether all ranks end after this step; each of them must ask after every step."""
+        if step % _ROUND[self._world.device.type]:
+            return False
+        if self._sum is not None:
+            if self._copied:
+                self._copied.synchronize()
+            if self._sum.item():
+                return True
+        if self._told:
+            self._world.words.claim(f"rank {self._world.rank}: {self._told}")  # for rank 0's log
+        told = torch.full((), float(self._told is not None), device=self._world.device)
+        self._sum = self._world.sum(told).to("cpu", non_blocking=True)
+        if self._copied:
+            self._copied.record()
+        return False
+
+    def error(self, step: int) -> StoppedError:
+        """With what a rank ends after this step."""
+        return StoppedError(f"{self._told or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
+
+    def over(self) -> None:
+        """The run has ended: a launcher that stops those still leaving must not change how they end."""
+        _on_signal(signal.SIG_IGN)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._told = self._told or _told(number)
+
+
+def _on_signal(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in SIGNALS:
+        signal.signal(number, handler)
+
+
+def _told(number: int) -> str:
+    return f"{StoppedError.SIGN} {signal.Signals(number).name}"

@@ -1,0 +1,189 @@
+"""Who am I among the ranks, and are all of them here? The only place that reads launchers' variables.
+
+torchrun and Slurm's srun tell a process its rank; alone it is none. Ranks meet in a key-value store on rank 0's node
+and call the roll there, so that a rank that is missing, came twice or belongs to another run is named, not waited for.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from torch.distributed import HashStore, TCPStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from bertbench.common.errors import RunError
+from bertbench.distributed.loopback import loopback_store
+
+_ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
+_CAME_KEY = "bertbench/came"
+_NAMED_RANKS = 8
+_LOG_KEY = "bertbench/log"
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A process's place: its number among all, and among those of its node."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+_TORCHRUN: tuple[str, ...] = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_SLURM: tuple[str, ...] = (
+    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID",
+)  # fmt: skip
+
+
+def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
+    """This process's place as torchrun or Slurm tells it; None if neither started it.
+
+    Raises RunError for a launcher's variable that is missing, no number, or out of range.
+    """
+    if "RANK" in environment:
+        launcher, names = "torchrun", _TORCHRUN
+    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is no task of srun
+        launcher, names = "Slurm", _SLURM
+    else:
+        return None
+    try:
+        values = [environment[name] for name in names]
+    except KeyError as error:
+        raise RunError(
+            f"{launcher} set {names[0]} but not {error.args[0]}; start with run_and_time.sh, or set {', '.join(names)}"
+        ) from error
+    try:
+        if launcher == "Slurm":
+            values[3:] = [_tasks_per_node(values[3])[int(values[4])]]
+        ranks = Ranks(*(int(value) for value in values))
+    except (ValueError, IndexError) as error:
+        raise RunError(f"{launcher}'s variables {', '.join(names)} must be whole numbers: {error}") from error
+    if not (0 <= ranks.rank < ranks.size and 0 <= ranks.local_rank < ranks.local_size <= ranks.size):
+        raise RunError(
+            f"{launcher} says rank {ranks.rank} of {ranks.size}, {ranks.local_rank} of {ranks.local_size} on its node; "
+            f"ranks count from 0 to one less than their number: correct {', '.join(names)}"
+        )
+    return ranks
+
+
+def _tasks_per_node(text: str) -> list[str]:
+    """Slurm's short form, `2(x3),1`, written out: 2, 2, 2, 1."""
+    counts = []
+    for group in text.split(","):
+        tasks, _, repeated = group.partition("(x")
+        counts += [tasks] * int(repeated.rstrip(")") or 1)
+    return counts
+
+
+def meet(ranks: Ranks, timeout_s: int) -> Store:
+    """The key-value store through which the ranks find each other; returns when all have come.
+
+    Raises RunError that names the ranks that didn't come within `timeout_s`, came twice, or belong to another run.
+    """
+    if "MASTER_ADDR" not in os.environ and ranks.size == 1:
+        return HashStore()
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise RunError(
+            f"{' and '.join(missing)} not set, so {ranks.size} ranks can't meet; "
+            "set it to the first node's, the same on all ranks"
+        )
+    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    one_machine = address in _LOOPBACK  # then listen where nobody else can reach
+    if one_machine and sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    holds_it = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        if holds_it and one_machine:
+            store = loopback_store(int(port), timeout)
+        else:  # no waiting for workers: the roll call waits, and can say for whom
+            store = TCPStore(address, int(port), is_master=holds_it, timeout=timeout, wait_for_workers=False)
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(
+            f"rank {ranks.rank} of {ranks.size} could not meet the others at {address}:{port} within {timeout_s} s "
+            f"({reason}); check that the port is free, that one rank 0 was started, there, and that "
+            "MASTER_ADDR and MASTER_PORT are the same on all ranks"
+        ) from error
+    # torchrun's agent keeps its store over restarts: what an earlier attempt left there must not count
+    attempt = PrefixStore(f"attempt {_restarts()}", store)
+    _call_roll(attempt, ranks, timeout_s)
+    return attempt
+
+
+def leave_log(store: Store, log: Path) -> None:
+    """Leave word of a run's log for the ranks that torchrun's agent may start after these."""
+    if isinstance(store, PrefixStore):
+        store.underlying_store.set(_LOG_KEY, str(log.absolute()))
+
+
+def log_left(store: Store) -> Path | None:
+    """The log of the run that these ranks go on with, having been started again by torchrun's agent; else None."""
+    if not _restarts() or not isinstance(store, PrefixStore) or not store.underlying_store.check([_LOG_KEY]):
+        return None
+    return Path(store.underlying_store.get(_LOG_KEY).decode())
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
+    """Wait until every rank has come, each once and all of the same run; raises RunError that says who hasn't."""
+    if ranks.size == 1:
+        return
+    size = store.compare_set("bertbench/size", "", str(ranks.size)).decode()
+    wrong = None
+    if size != str(ranks.size):
+        wrong = f"rank {ranks.rank} was told of {ranks.size} ranks, another of {size}; start all of them alike"
+    elif store.add(f"{_CAME_KEY}/{ranks.rank}", 1) > 1:
+        wrong = (
+            f"rank {ranks.rank} of {ranks.size} came twice (again on {socket.gethostname()}); "
+            "give every process a rank of its own"
+        )
+    if wrong is not None:
+        store.set(_ROLL_CALL_KEY, wrong)
+    elif store.add(_CAME_KEY, 1) == ranks.size:
+        store.set(_ROLL_CALL_KEY, "")
+    try:
+        store.wait([_ROLL_CALL_KEY], timedelta(seconds=timeout_s))
+        wrong = store.get(_ROLL_CALL_KEY).decode()
+    except (RuntimeError, OSError) as error:
+        raise RunError(_who_is_missing(store, ranks, timeout_s)) from error
+    if wrong:
+        if ranks.rank == 0:
+            time.sleep(1)  # the store is here: let the others read why, too
+        raise RunError(wrong)
+
+
+def _who_is_missing(store: Store, ranks: Ranks, timeout_s: int) -> str:
+    try:
+        missing = absent(store, _CAME_KEY, ranks.size)
+    except (RuntimeError, OSError):
+        return f"rank {ranks.rank} of {ranks.size}: rank 0 is gone; its message says why"
+    if ranks.rank == 0:
+        time.sleep(1)  # the store is here: the others are about to ask it the same
+    return (
+        f"{ranks.size - len(missing)} of {ranks.size} ranks came within {timeout_s} s; missing: "
+        f"{named(missing, ranks.size)}; check that every rank was started, and the logs of those"
+    )
+
+
+def absent(store: Store, key: str, size: int) -> list[int]:
+    """Ranks that have not set `key/<rank>`."""
+    return [rank for rank in range(size) if not store.check([f"{key}/{rank}"])]
+
+
+def named(ranks: list[int], size: int) -> str:
+    """Ranks for a message: the first few, and how many in all."""
+    first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
+    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {first}{more} of {size}"

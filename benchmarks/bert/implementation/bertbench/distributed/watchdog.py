@@ -1,0 +1,194 @@
+"""Find the rank that stalls: every rank shows where it is, and all ranks end by one verdict that names it.
+
+A process that is stopped, or whose node is lost, can't say so, and the others wait for it in a collective. So a thread
+of each rank writes into the store, a few times in `silent_s`, that the process lives, where its main thread is and for
+how long. Rank 0 judges all ranks; the others judge rank 0 and the store, which may be in its process. The main thread
+only counts the places that it comes to (0.4 us each, two a step).
+
+Silence is counted in rounds of the judge and not in seconds: where all were stopped together (a suspended job), nobody
+has been silent.
+"""
+
+import itertools
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, NoReturn, TypeVar
+
+from torch.distributed.distributed_c10d import Store
+
+from bertbench.common.errors import BertbenchError, RunError, StoppedError
+from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, LastWords, end_process, tell_launcher
+from bertbench.distributed.rendezvous import Ranks, named
+
+Batch = TypeVar("Batch")
+_BEAT_KEY = "bertbench/beat"
+_LEAST_ROUNDS = 10  # that make a silence
+_GRACE_S = 3.0
+_NAMED_HOSTS = 4
+
+
+class Limits(NamedTuple):
+    """How long a rank may stall, in seconds."""
+
+    silent_s: float
+    """Without a sign of life."""
+    progress_s: float
+    """At one place, though it lives."""
+
+
+class Place(NamedTuple):
+    """Where the main thread of a rank is."""
+
+    number: int = 0
+    """Places that it has come to: ranks come to the same ones in the same order, so the least is behind."""
+    doing: str = "starting"
+    step: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.doing} (step {self.step})" if self.step else self.doing
+
+
+class Watchdog:
+    """One rank's part in the watch, over a connection to the store that only it and the last words use."""
+
+    def __init__(self, store: Store, ranks: Ranks, words: LastWords, limits: Limits) -> None:
+        self._store = store
+        self._ranks = ranks
+        self._words = words
+        self._limits = limits
+        self._interval = min(READ_EVERY_S, limits.silent_s / _LEAST_ROUNDS)
+        self._rounds = round(limits.silent_s / self._interval)
+        self._place, self._since = Place(), time.monotonic()
+        self._watched = range(ranks.size) if ranks.rank == 0 else range(1)
+        self._answers = 0
+        self._told = ""
+        self._beats: list[bytes] = []
+        self._closed = threading.Event()
+        self._threads = [threading.Thread(target=task, daemon=True) for task in (self._beat, self._judge)]
+        self._close_log: Callable[[str], None] = lambda cause: None
+        self._show()
+
+    def at(self, doing: str, step: int = 0) -> None:
+        """The main thread begins something that all ranks do, for step `step` where it belongs to one."""
+        self._place, self._since = Place(self._place.number + 1, doing, step), time.monotonic()
+
+    def around(self, batches: Iterator[Batch], steps_taken: int) -> Iterator[Batch]:
+        """The batches: the main thread loads samples until it has one, then trains until it asks for the next."""
+        for step in itertools.count(steps_taken + 1):
+            self.at("loading samples", step)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self.at("training", step)
+            yield batch
+
+    def goes_on(self) -> None:
+        """The main thread has come forward where it is."""
+        self._since = time.monotonic()
+
+    @contextmanager
+    def closing_log(self, close: Callable[[str], None]) -> Iterator[None]:
+        """In the body, a verdict calls `close` with the cause before this process ends."""
+        before, self._close_log = self._close_log, close
+        yield
+        self._close_log = before
+
+    def start(self) -> None:
+        """Begin to watch; after a barrier, so that every rank has shown itself."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the watch; a rank that ends in order isn't silent."""
+        self._closed.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(self._interval)
+
+    def _show(self, ended: bool = False) -> None:
+        beat = (self._answers, ended, socket.gethostname(), self._place)
+        self._store.set(_key(self._ranks.rank), json.dumps(beat))
+
+    def _beat(self) -> None:
+        keys = [FAILURE_KEY, *map(_key, self._watched)]
+        try:
+            while not self._closed.wait(self._interval):
+                self._show()
+                told, *self._beats = self._store.multi_get(keys)
+                self._told = told.decode()
+                self._answers += 1
+            self._show(ended=True)
+        except (RuntimeError, OSError):  # the store is gone with the process that held it: no more answers
+            return
+
+    def _judge(self) -> None:
+        heard, unanswered = 0, 0
+        seen: list[bytes] = [b""] * len(self._watched)
+        silent = [0] * len(self._watched)
+        while not self._closed.wait(self._interval):
+            if self._told and StoppedError.SIGN not in self._told:  # a rank that is told to stop does so itself
+                self._end(self._told)
+            if self._answers == heard:
+                unanswered += 1
+                if unanswered >= self._rounds:
+                    who = "its store" if self._ranks.rank == 0 else "it and its store"
+                    self._end(f"rank 0 of {self._ranks.size}: {self._silence(who)}", store_lives=False)
+                continue
+            heard, unanswered = self._answers, 0
+            for rank, beat in zip(self._watched, self._beats, strict=True):
+                silent[rank] = silent[rank] + 1 if beat == seen[rank] and not _read(beat)[0] else 0
+                seen[rank] = beat
+            if max(silent) >= self._rounds:
+                # one round less for neighbours: a lost node falls silent within a round
+                self._end_for([rank for rank in self._watched if silent[rank] >= self._rounds - 1], self._silence())
+            if self._ranks.rank == 0 and self._place.number and self._stayed_s() >= self._limits.progress_s:
+                reached = [_read(beat)[2].number for beat in self._beats]
+                behind = [rank for rank in self._watched if reached[rank] == min(reached)]
+                self._end_for(
+                    behind,
+                    f"no progress for {self._limits.progress_s:g} s; look at its disk, its GPU and what else runs "
+                    "there, or raise launch.progress_timeout_s",
+                )
+
+    def _stayed_s(self) -> float:
+        return time.monotonic() - self._since
+
+    def _silence(self, who: str = "") -> str:
+        return (
+            f"no sign of life{who and ' of '}{who} for {self._limits.silent_s:g} s; "
+            "stopped, or lost with its node or network"
+        )
+
+    def _end_for(self, ranks: list[int], cause: str) -> NoReturn:
+        hosts = sorted({_read(self._beats[rank])[1] for rank in ranks})
+        place = _read(self._beats[ranks[0]])[2]
+        where = f"{named(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
+        self._end(f"{where}, while {place}: {cause}", lost=len(ranks))
+
+    def _end(self, cause: str, store_lives: bool = True, lost: int = 0) -> NoReturn:
+        mine = self._words.begins(_GRACE_S)
+        first = self._ranks.local_rank == 0
+        if store_lives:
+            first = self._words.tell(cause)
+            cause = self._words.told() or cause
+        if mine:
+            with suppress(BertbenchError):  # a full disk: the cause is told all the same
+                self._close_log(cause)
+        if store_lives:
+            self._words.let_others_read(lost)
+        tell_launcher(cause)
+        end_process(cause if first else None, RunError.exit_code)
+
+
+def _key(rank: int) -> str:
+    return f"{_BEAT_KEY}/{rank}"
+
+
+def _read(beat: bytes) -> tuple[bool, str, Place]:
+    """Whether the rank has ended, its host, and where it is."""
+    _, ended, host, place = json.loads(beat)
+    return ended, host, Place(*place)

@@ -1,0 +1,182 @@
+"""This rank among all ranks, once they have met. The only place that names devices and backends."""
+
+import gc
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from bertbench.common.errors import RunError, StoppedError
+from bertbench.distributed.affinity import nearby_cores, own_cores
+from bertbench.distributed.failure import LastWords
+from bertbench.distributed.memory import keep_freed_memory
+from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named
+from bertbench.distributed.watchdog import Limits, Watchdog
+
+_LIMITS = Limits(silent_s=60, progress_s=600)
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+# How gloo, NCCL and the store say that a peer is gone or silent.
+_LOST_CONTACT = (
+    "closed by peer",
+    "reset by peer",
+    "Broken pipe",
+    "Timed out",
+    "timed out",
+    "NCCL communicator was aborted",
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """This rank among all ranks of the run, and the device that it computes on."""
+
+    ranks: Ranks
+    device: torch.device
+    store: Store
+    timeout: timedelta
+    """After which a collective gives up."""
+    words: LastWords
+    watchdog: Watchdog
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among all."""
+        return self.ranks.rank
+
+    @property
+    def size(self) -> int:
+        """Processes of the whole run."""
+        return self.ranks.size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that logs."""
+        return self.ranks.rank == 0
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum of the tensor over all ranks, in place."""
+        distributed.all_reduce(tensor)
+        return tensor
+
+    def from_first(self, value: int) -> int:
+        """Rank 0's value, on every rank."""
+        holder = torch.tensor([value], dtype=torch.int64, device=self.device)
+        distributed.broadcast(holder, 0)
+        return int(holder.item())
+
+    def neighbours(self, ranks: int) -> distributed.ProcessGroup:
+        """A group of its own for this rank and its neighbours, `ranks` in all, over main memory on any device.
+
+        Every rank of the world must call it.
+        """
+        group, _ = distributed.new_subgroups(ranks, backend="gloo", timeout=self.timeout)
+        return group
+
+    def from_all(self, value: str) -> list[str]:
+        """Every rank's text, by rank, on every rank."""
+        texts = [""] * self.size
+        distributed.all_gather_object(texts, value)
+        return texts
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        distributed.barrier()
+
+    def account_for_failure(self, error: BaseException) -> str:
+        """Why the run stops, as well as this rank can tell; rank 0 names the ranks that have left no word.
+
+        A killed rank can't say so, and those that miss it may be told to stop before they notice: so every rank
+        that can tells that it leaves, and rank 0 waits some seconds for all.
+        """
+        outside = lost_contact(error) or isinstance(error, StoppedError)
+        cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
+        if not outside:
+            self.words.claim(f"rank {self.rank}: {cause}")
+        self.words.leave()
+        if silent := self.words.left_silently() if self.leads and outside else []:
+            return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
+        return self.words.told() or f"rank {self.rank}: {cause}"
+
+
+@contextmanager
+def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Limits = _LIMITS) -> Iterator[World]:
+    """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
+
+    A rank that stalls beyond the limits ends the processes of all ranks (distributed/watchdog.py).
+    Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
+    """
+    ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
+    _limit_threads(ranks.local_size)
+    if device_kind == "cpu":
+        keep_freed_memory()
+    device = _device(device_kind, ranks.local_rank)
+    store = meet(ranks, timeout_s)
+    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
+    distributed.init_process_group(
+        _BACKENDS[device_kind],
+        store=PrefixStore("collectives", store),
+        rank=ranks.rank,
+        world_size=ranks.size,
+        timeout=timeout,
+    )
+    # a connection of its own: the main thread may be waiting in the other one
+    own_store = store.clone()  # type: ignore[attr-defined]  # torch's stubs don't know it
+    words = LastWords(own_store, ranks)
+    world = World(ranks, device, store, timeout, words, Watchdog(own_store, ranks, words, limits))
+    world.barrier()
+    world.watchdog.start()
+    if bind_cores:
+        _bind_cores(world)
+    try:
+        yield world
+    finally:
+        world.watchdog.close()
+    # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
+    gc.collect()
+    world.barrier()
+    distributed.destroy_process_group()
+
+
+def lost_contact(error: BaseException) -> bool:
+    """Whether an error of torch says that another rank is gone or silent, and not that something of ours broke."""
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
+
+
+def _device(kind: str, local_rank: int) -> torch.device:
+    if kind == "cpu":
+        return torch.device("cpu")
+    found = torch.cuda.device_count()
+    if local_rank >= found:
+        raise RunError(
+            f"local rank {local_rank} needs GPU {local_rank}, found {found} on {socket.gethostname()}; "
+            "lower launch.ranks_per_node or use a CPU system"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _bind_cores(world: World) -> None:
+    mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
+    everyone = [json.loads(text) for text in world.from_all(json.dumps(mine))]
+    on_node = sorted((place, cores) for host, place, cores in everyone if host == mine[0])
+    cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
+    os.sched_setaffinity(0, cores)
+    torch.set_num_threads(len(cores))
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _limit_threads(local_size: int) -> None:
+    """Share the cores: oversubscribed, throughput fell up to 10 times."""
+    torch.set_num_threads(max(1, available_cores() // local_size))

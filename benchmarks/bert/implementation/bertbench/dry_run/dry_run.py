@@ -1,0 +1,176 @@
+"""A whole rehearsal: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
+
+import math
+from dataclasses import dataclass
+
+from bertbench.common.errors import BertbenchError, ConfigError
+from bertbench.common.paths import weights_file
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.dry_run.fake import Rehearsed, rehearse
+from bertbench.dry_run.layouts import Outlook, capacity_gb, memory_gb, outlook
+from bertbench.dry_run.steps import Steps, first_steps
+from bertbench.forecast.forecast import Forecast, forecast
+from bertbench.forecast.layout import load_of
+from bertbench.parallel.counting import expected
+from bertbench.parallel.theory import stage_parameters
+from bertbench.training.train import check_weights, open_data
+
+_GB = 1e9
+_WEIGHT_BYTES = 4  # fp32, as gradients
+_MLPERF_HELD_OUT = 10_000
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What `bertbench plan` tells of one rank of a system."""
+
+    system: System
+    rank: int
+    rehearsed: Rehearsed
+    steps: Steps
+    evaluation_samples: int
+    forecast: Forecast | None
+    """None where nothing is calibrated: for CPUs and other models."""
+    outlook: Outlook | None
+    """Of the layout, where it splits the model and the GPUs are known."""
+    problems: list[str]
+
+    @property
+    def sent_bytes(self) -> dict[str, int]:
+        """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
+        tokens = round(self.system.parts * load_of(self.system).most_tokens) if self.system.parallel.splits else 0
+        return expected(self.system, self.system.layout.coordinate(self.rank), tokens)
+
+    @property
+    def memory_gb(self) -> dict[str, float]:
+        """Bytes / 10^9 by what they hold; the largest moment is their sum."""
+        return _memory(self.system, self.rehearsed)
+
+    @property
+    def memory_gb_per_gpu(self) -> float:
+        """Largest sum of what stays and of what one backward pass needs."""
+        return sum(self.memory_gb.values())
+
+    @property
+    def link_bytes_per_step(self) -> int:
+        """What a ring all-reduce sends over each link: 2 (R - 1) / R times what a rank hands over."""
+        ranks = self.system.layout.data
+        return 2 * (ranks - 1) * self.rehearsed.bytes_per_step // ranks
+
+
+def rehearsal(system: System, rank: int) -> Rehearsal:
+    """Rehearse one rank.
+
+    Raises ConfigError if there is no such rank, or if no step can be planned.
+    """
+    if not 0 <= rank < system.world_size:
+        raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
+    problems, data = _missing(system)
+    training, held_out = data or (None, None)
+    steps = first_steps(system, rank, training)
+    rehearsed = _of_part(system, rank) if _divided(system) else rehearse(system, rank, steps.longest_part)
+    evaluated = len(held_out) if held_out is not None else _MLPERF_HELD_OUT
+    awaited = _forecast(system)
+    problems += steps.problems + _too_large(system, rehearsed) + _too_long(system, awaited)
+    return Rehearsal(system, rank, rehearsed, steps, evaluated, awaited, _outlook(system), problems)
+
+
+def _divided(system: System) -> bool:
+    """Whether a backward pass finds less kept than the whole model keeps."""
+    return system.parallel.splits or system.parallel.recompute
+
+
+def _of_part(system: System, rank: int) -> Rehearsed:
+    """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, which tells of the fullest."""
+    held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
+    held //= system.layout.data if system.parallel.fully_shard else 1
+    kept = round(memory_gb(system)["activations"] * _GB)
+    return Rehearsed(held, (held,), 2 * _WEIGHT_BYTES * held, kept, kept, _WEIGHT_BYTES * held)
+
+
+def _memory(system: System, rehearsed: Rehearsed) -> dict[str, float]:
+    if _divided(system):
+        return memory_gb(system)
+    weights = _WEIGHT_BYTES * rehearsed.parameters / _GB
+    # warm-up keeps a copy of the weights that it puts back
+    warm_up, step = rehearsed.warm_up_bytes / _GB, rehearsed.activation_bytes / _GB
+    heaviest = {"warm_up_copy": weights, "activations": warm_up} if weights + warm_up > step else {"activations": step}
+    return {"weights": weights, "gradients": weights, "optimizer": rehearsed.optimizer_bytes / _GB, **heaviest}
+
+
+def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
+    """What the run would not find, and its data if that is there."""
+    problems, data = [], None
+    try:
+        data = open_data(system)
+    except BertbenchError as error:
+        problems.append(str(error))
+    if system.model.checkpoint is not None:
+        path = weights_file(system.model.checkpoint)
+        try:
+            if data is not None:
+                check_weights(system, path)
+            elif not path.exists():
+                problems.append(
+                    f"{path}: found no weights; make them with `bertbench checkpoint import` (docs/checkpoint.md), or "
+                    "set DATADIR"
+                )
+        except BertbenchError as error:
+            problems.append(str(error))
+    return problems, data
+
+
+def _outlook(system: System) -> Outlook | None:
+    try:
+        return outlook(system) if system.parallel.splits else None
+    except ConfigError:  # not on GPUs of a known kind
+        return None
+
+
+def _too_large(system: System, rehearsed: Rehearsed) -> list[str]:
+    memory = _memory(system, rehearsed)
+    needed = sum(memory.values())
+    # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
+    there = capacity_gb(system)
+    if system.launch.device != "cuda" or there is None or needed <= there:
+        return []
+    when = "in warm-up, all of whose sequences have full length" if "warm_up_copy" in memory else "in training"
+    return [
+        f"a GPU needs {needed:.0f} GB {when} ({memory['activations']:.0f} GB of them activations), "
+        f"it has {there:g} GB; raise data.gradient_accumulation_steps, or split the model: --layouts lists ways"
+    ]
+
+
+def _too_long(system: System, expected: Forecast | None) -> list[str]:
+    if expected is None:
+        return []
+    problems, granted = [], system.launch.walltime_minutes
+    if expected.minutes > granted:
+        problems.append(
+            f"a run is expected to take {expected.minutes:.0f} minutes, launch.walltime_minutes grants {granted}; "
+            "raise it"
+        )
+    if (limit := system.max_steps * system.global_batch_size) < expected.samples.number:
+        problems.append(
+            f"the run gives up after {limit:,} samples, {expected.samples.number:,.0f} are expected to reach the "
+            "target; raise schedule.max_steps and evaluation.max_samples"
+        )
+    return problems
+
+
+def _forecast(system: System) -> Forecast | None:
+    try:
+        return forecast(system)
+    except ConfigError:  # not BERT-Large on GPUs of a known kind
+        return None
+
+
+def evaluation_steps(system: System) -> list[int]:
+    """Steps after which the run evaluates, up to its limit."""
+    return [stop for _, stop in system.blocks()]
+
+
+def evaluation_share(samples: int, ranks: int) -> int:
+    """Held-out samples of the rank that has most of them."""
+    return math.ceil(samples / ranks)

@@ -1,0 +1,226 @@
+"""One rank of a world that isn't there: torch's fake process group, and tensors that have sizes and no content.
+
+The code that trains runs on them: the model, DDP with its communication hook, the loss. So buckets and activations are
+counted, not estimated, in a second or two and a few hundred megabytes, whatever the system's size.
+"""
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from bertbench.balance.lengths import predictions
+from bertbench.config import System
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import Batch, batch_of, synthetic
+from bertbench.model.attention import Attention, attention, flash_attention, flash_takes, plain_attention
+from bertbench.model.bert import Bert, Scores
+from bertbench.model.dropout import Drop, drop, plain_drop
+from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
+from bertbench.model.precision import autocast_type, computing
+from bertbench.model.shape import BertShape
+from bertbench.optim.comm_hook import Reducer
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.options import ReduceOptions
+from bertbench.optim.traffic import bytes_per_step
+from bertbench.optim.zero import deal
+
+_MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
+
+
+class Rehearsed(NamedTuple):
+    """What one rank holds and sends."""
+
+    parameters: int
+    bucket_elements: tuple[int, ...]
+    """Elements of each gradient bucket, in the order in which they travel, once DDP has rebuilt them."""
+    optimizer_bytes: int
+    warm_up_bytes: int
+    """What the backward pass of a warm-up step keeps, all of whose sequences are as long as the model takes."""
+    activation_bytes: int
+    """The same of the part of training steps that was given."""
+    bytes_per_step: int
+    """What the rank hands over to sums of gradients."""
+
+
+def rehearse(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Rehearsed:
+    """Build rank `rank` of the system and take it through warm-up; then a part with sequences of these lengths.
+
+    No process group may exist; there is none afterwards.
+    """
+    size = system.local_batch // system.data.gradient_accumulation_steps
+    warm_up = synthetic(size, system.model.max_positions, system.model.vocab_size, torch.Generator().manual_seed(1))
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with _fake_world(rank, system.world_size):
+        with mode:
+            model = Bert(system.model.shape())
+        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+        sizes = [math.prod(shape) for shape in shapes]
+        return Rehearsed(
+            parameters=sum(sizes),
+            bucket_elements=_buckets(system, model, mode),
+            optimizer_bytes=_MOMENTS_BYTES * sum(_share(system, rank, sizes)),
+            warm_up_bytes=_kept_bytes(system, warm_up),
+            activation_bytes=_kept_bytes(system, made_up_batch(lengths_S)),
+            bytes_per_step=bytes_per_step(shapes, system.communication.options()),
+        )
+
+
+@contextmanager
+def _fake_world(rank: int, size: int) -> Iterator[None]:
+    distributed.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
+    try:
+        yield
+    finally:
+        gc.collect()  # DDP and its hook go before the group that they use
+        distributed.destroy_process_group()
+
+
+def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ...]:
+    """Elements of the buckets that the second backward pass fills, as in training after warm-up."""
+    options = system.communication.options()
+    if options.compression == "powersgd":  # torch's hook reads results of the group, and the fake one has none
+        options = ReduceOptions(hierarchical=options.hierarchical)
+    tiny = synthetic(1, 8, system.model.vocab_size, torch.Generator().manual_seed(1))
+    with mode:
+        parallel = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb, init_sync=False
+        )
+        reducer = Reducer(
+            system.clip.mode,
+            system.clip.max_norm,
+            system.world_size,
+            bucket_sum(options, system.launch.ranks_per_node),
+            None,
+        )
+        reducer.attach(parallel)
+        summed_loss(system, parallel, tiny).backward()
+        reducer.finish()
+    parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass
+    with mode:
+        summed_loss(system, parallel, tiny).backward()
+        reducer.finish()
+    return reducer.buckets
+
+
+def _share(system: System, rank: int, sizes: list[int]) -> list[int]:
+    """Sizes of the parameters whose optimizer state the rank keeps."""
+    if not system.optimizer.sharded:
+        return sizes
+    owners = deal(sizes, system.world_size)
+    return [size for size, owner in zip(sizes, owners, strict=True) if owner == rank]
+
+
+def _kept_bytes(system: System, batch: Batch) -> int:
+    """Bytes that a forward pass keeps for its backward pass, other than the weights themselves.
+
+    All layers are alike, so those beyond the first each keep what the second adds.
+    """
+    one, two = (kept_by(system, replace(system.model.shape(), layers=layers), batch) for layers in (1, 2))
+    return one + (system.model.layers - 1) * (two - one)
+
+
+def kept_by(system: System, shape: BertShape, batch: Batch) -> int:
+    """Bytes that a whole model's forward pass on the batch keeps for its backward pass."""
+
+    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+        model = Bert(shape, *kernels(system))
+        return model, lambda: summed_loss(system, model, batch)
+
+    return kept_bytes(system, build)
+
+
+def kept_bytes(system: System, build: Callable[[], tuple[nn.Module, Callable[[], torch.Tensor]]]) -> int:
+    """Bytes that a forward pass on the system's device keeps for its backward pass, other than weights.
+
+    `build` makes a module and what computes with it; all its tensors are fake.
+    """
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage
+        return tensor
+
+    as_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
+    with FakeTensorMode(allow_non_fake_inputs=True), as_device:
+        module, compute = build()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            compute()
+    for parameter in module.parameters():
+        kept.pop(parameter.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def kernels(system: System) -> tuple[Attention, Drop]:
+    """How the model of such a system does attention and dropout."""
+    if system.launch.device == "cpu":
+        return attention, drop
+    return flash_attention if _flashes(system) else plain_attention, plain_drop
+
+
+def _flashes(system: System) -> bool:
+    """Whether attention on the system's GPUs is the flash kernel's: its operator runs on fake tensors too."""
+    dtype = autocast_type(system.precision.compute)
+    width = system.model.hidden_size // system.model.attention_heads
+    return system.launch.device == "cuda" and dtype is not None and flash_takes(dtype, width)
+
+
+def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
+    """The trainer's loss, but for its weights."""
+    with computing(system.precision.compute, torch.device("cpu")):
+        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum
+    return add_up(scores.masked_lm_MV, batch.masked_labels_M) + add_up(scores.next_sentence_S2, batch.next_sentence_S)
+
+
+class _AsCuda(TorchFunctionMode):
+    """What CUDA keeps and a CPU doesn't.
+
+    Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference); dropout keeps bytes, not factors.
+    A build of torch without CUDA can't differentiate even fake CUDA tensors, so they are CPU tensors treated so.
+    """
+
+    def __init__(self, autocasts: bool) -> None:
+        super().__init__()
+        self._autocasts = autocasts
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        if self._autocasts and function in (torch.Tensor.softmax, functional.layer_norm):
+            arguments = (arguments[0].float(), *arguments[1:])
+        options = options or {}
+        if function is functional.dropout and options["p"] > 0:
+            return torch.native_dropout(arguments[0], options["p"], options["training"])[0]
+        return function(*arguments, **options)
+
+
+def made_up_batch(lengths_S: NDArray[np.int64]) -> Batch:
+    """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
+    lengths = np.sort(lengths_S)[::-1]
+    masked = predictions(lengths)
+    tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())
+    return batch_of(
+        Columns(
+            lengths=lengths,
+            masked=masked,
+            input_ids=tokens,
+            segment_ids=tokens.astype(np.int8),
+            masked_lm_positions=np.zeros(total, np.int16),
+            masked_lm_ids=np.zeros(total, np.int16),
+            next_sentence_labels=np.zeros(len(lengths), np.int8),
+        )
+    )

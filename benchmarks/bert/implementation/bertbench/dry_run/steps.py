@@ -1,0 +1,93 @@
+"""The first steps of a run as one rank will see them: the planner that trains, on the dataset's index.
+
+Where the data isn't there, Wikipedia's lengths stand for it, cut to what the model takes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.balance.lengths import draw_lengths, predictions
+from bertbench.balance.plan import Shares, efficiency
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import Index, pack
+from bertbench.training.train import make_planner
+
+STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
+_SEED = 1  # a run draws its own: what is told here depends on it in the third digit
+_SIMULATED_SAMPLES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the plans of the first steps say."""
+
+    source: str
+    """Where the lengths come from."""
+    load_efficiency: float
+    """Mean over largest load of all ranks, by the cost model; mean of the steps."""
+    tokens: NDArray[np.int64]
+    """Tokens of the rank's share, by step."""
+    samples: NDArray[np.int64]
+    """Samples of the rank's share, by step."""
+    longest_part: NDArray[np.int64]
+    """Lengths of the sequences of the rank's largest forward and backward pass."""
+    problems: list[str]
+
+
+def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
+    """Plan the first steps; raises ConfigError if that is impossible."""
+    if training is None:
+        entries, source = _wikipedia(system), "Wikipedia's lengths"
+    else:
+        entries, source = training.entries_N, str(training.folder)
+    planner, place = make_planner(system, entries, _SEED), system.layout.coordinate(rank).data
+    parts = system.parts
+    loads, shares = [], []
+    problems: list[str] = []
+    for step in range(STEPS):
+        plan = planner.plan(step)
+        problems = problems or _wrong(system, step, plan.dealt)
+        loads.append(efficiency(planner.loads(plan)))
+        shares.append(planner.lengths(plan.dealt)[plan.dealt.bounds_R1[place] : plan.dealt.bounds_R1[place + 1]])
+    largest = max(
+        (piece for share in shares for piece in np.array_split(share, min(parts, len(share)) or 1)), key=np.sum
+    )
+    return Steps(
+        source, float(np.mean(loads)), np.array([share.sum() for share in shares]), np.array(list(map(len, shares))),
+        largest, problems,
+    )  # fmt: skip
+
+
+def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
+    """What a plan must hold and this one doesn't: every sample once, work for every rank, equal counts if wanted."""
+    counts, where = np.diff(dealt.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
+    problems = []
+    if not len(dealt.ids_S) == len(np.unique(dealt.ids_S)) == counts.sum():
+        problems.append(
+            f"{where} {counts.sum():,} samples are dealt, {len(np.unique(dealt.ids_S)):,} different ones; the training "
+            f"set is too small for a global batch of {system.global_batch_size:,}, lower data.global_batch_size"
+        )
+    if system.data.balance != "packed" and counts.sum() != system.global_batch_size:
+        problems.append(f"{where} quotas add up to {counts.sum():,}, the global batch is {system.global_batch_size:,}")
+    if (idle := np.flatnonzero(counts == 0)).size:
+        problems.append(
+            f"{where} {idle.size} ranks get no sample, rank {idle[0]} first; raise data.global_batch_size, or set "
+            "data.equal_counts"
+        )
+    if system.data.equal_counts and counts.min() != counts.max():
+        problems.append(f"{where} ranks get {counts.min()} to {counts.max()} samples, data.equal_counts promises one")
+    return problems
+
+
+def _wikipedia(system: System) -> Index:
+    if system.global_batch_size > _SIMULATED_SAMPLES:
+        raise ConfigError(
+            f"global batch {system.global_batch_size:,} is larger than the {_SIMULATED_SAMPLES:,} samples that stand "
+            "for the missing data; prepare the data first"
+        )
+    lengths = np.minimum(draw_lengths(_SIMULATED_SAMPLES, _SEED), system.model.max_positions)
+    return pack(lengths, predictions(lengths))

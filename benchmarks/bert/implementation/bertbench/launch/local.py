@@ -1,0 +1,213 @@
+"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and tell how they ended.
+
+Ranks of which one died are started again by an agent and a store of their own, not by the same agent's restarts: so
+nothing of the attempt before is left to meet, and each attempt's exit codes decide whether there is another.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from mlperf_logging.mllog import constants
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from bertbench.checkpoint.resumption import PUT_BACK, Resumption, ended, find, go_on
+from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
+from bertbench.config import System
+from bertbench.distributed import loopback
+from bertbench.distributed.preemption import SIGNALS
+from bertbench.distributed.world import available_cores
+from bertbench.machine.describe import differences
+from bertbench.results.files import ResultFiles
+from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
+
+TARGET_MISSED = 3
+"""Exit code of a run that ended in order without reaching its target."""
+PREEMPTED = StoppedError.exit_code
+"""Exit code of a run that SIGTERM or SIGUSR1 stopped: to be queued again."""
+
+
+class Ended(NamedTuple):
+    """How an attempt ended: exit code, why, and whether a rank has told people so."""
+
+    code: int
+    reason: str | None = None
+    told: bool = False
+
+
+def agent_of(system: System) -> elastic_launch:
+    """What starts a process for each rank of this machine when it is called with words for Python.
+
+    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is told to stop;
+    it passes the signal on to the ranks and waits for them.
+    """
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
+    os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told by the callers
+    return elastic_launch(
+        LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=system.launch.ranks_per_node,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend=loopback.BACKEND,
+            rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            signals_to_handle="SIGINT,SIGHUP,SIGQUIT",  # torch's own handler raises once more at each
+        ),
+        sys.executable,
+    )
+
+
+def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
+    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
+
+    With `resumption` they go on. Where a rank dies they go on again, up to `launch.max_restarts` times; not after a
+    user's mistake, and not if the run died twice after the same step. However the ranks end, the log at `files.log` is
+    closed: a run that had started ends with run_stop, one that had not leaves no log.
+    """
+    os.environ[PUT_BACK] = "1"
+    return _code(files, lambda: _attempts(system, ["train", *arguments, "--result", str(files.log)], files, resumption))
+
+
+def run_once(system: System, words: list[str], files: ResultFiles) -> int:
+    """Run `bertbench` with these words on every rank of this machine; what can't go on. Otherwise as `run_ranks`."""
+    return _code(files, lambda: _attempt(agent_of(system), words))
+
+
+def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
+    """The exit code of what was attempted; its log is closed, and what its ranks can't have told is said."""
+    last = Ended(RunError.exit_code)
+    try:
+        last = attempts()
+    except SignalException as stopped:
+        code = PREEMPTED if stopped.sigval in SIGNALS else 128 + stopped.sigval.value
+        last = Ended(code, f"the launcher was stopped by {stopped.sigval.name}")
+    finally:
+        close_log(files, last.reason)
+    if last.reason:
+        print("all ranks stopped" if last.told else f"{last.reason}; all ranks stopped", file=sys.stderr)
+    return last.code
+
+
+def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
+    died_after = None
+    for left in range(system.launch.max_restarts, -1, -1):
+        agent = agent_of(system)
+        if resumption:
+            go_on(resumption, system)
+        attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
+        if attempt.code != RunError.exit_code or ended(files.log) or not left:
+            break
+        first, last = resumption.meta.step if resumption else 0, _last_step(files.metrics)
+        if first < last == died_after:
+            return Ended(attempt.code, f"{attempt.reason}, as before after step {last}: not started again")
+        died_after = last if first < last else died_after  # one that died at its start tells nothing
+        close_log(files, attempt.reason)
+        files.log.touch()  # a run that never started keeps its number
+        resumption = find("auto", files.log, files.log.parent)
+        again = f"goes on after step {resumption.meta.step}" if resumption else "begins anew"
+        print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
+    return attempt
+
+
+def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
+    try:
+        agent("-m", "bertbench", *words)
+        return Ended(0)
+    except ChildFailedError as failed:
+        codes = {failure.exitcode for failure in failed.failures.values()}
+        # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
+        if TARGET_MISSED in codes:
+            return Ended(TARGET_MISSED)
+        if PREEMPTED in codes and not any(code < 0 and -code not in SIGNALS for code in codes):
+            return Ended(PREEMPTED)
+        rank, failure = min(failed.failures.items(), key=_cause_first)
+        if failure.exitcode < 0:
+            return Ended(RunError.exit_code, f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+        known = failure.exitcode == BertbenchError.exit_code
+        code = failure.exitcode if known else RunError.exit_code
+        if _told(failure):
+            return Ended(code, failure.message, told=True)
+        return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for further in SIGNALS:  # must not cut short the ranks' snapshot
+        signal.signal(further, signal.SIG_IGN)
+    raise SignalException("told to stop", signal.Signals(number))
+
+
+def _last_step(metrics: Path) -> int:
+    """The last step that a run has recorded; 0 before the first."""
+    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
+    return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
+
+
+def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
+    """A rank that knows why, then one that was killed, which can't say so.
+
+    The others lost contact with it, and may have been noticed first; the agent ends the rest with SIGTERM.
+    """
+    failure = failed[1]
+    return not _told(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
+
+
+def _told(failure: ProcessFailure) -> bool:
+    """Whether the rank has left the cause, other than to have been stopped with the rest."""
+    return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
+
+
+def check_startable(system: System) -> None:
+    """Raises RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken."""
+    nodes, port = system.hardware.number_of_nodes, system.launch.port
+    if nodes > 1:
+        raise RunError(
+            f"{system.name} has {nodes} nodes and this is one; start it with --on slurm or --on kubernetes, or by hand "
+            "with the lines that --dry-run prints"
+        )
+    differences(system.hardware)  # for its error; of the rest each node warns when it runs
+    if port:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise RunError(
+                    f"port {port} can't be used ({system_reason(error)}); "
+                    "set launch.port to another, or to 0 for any free one"
+                ) from error
+
+
+def close_log(files: ResultFiles, reason: str | None) -> None:
+    """End the log of a run whose rank 0 could not, tell why it failed; remove what a run that never started left.
+
+    Raises RunError if the log can't be read.
+    """
+    try:
+        written = files.log.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
+    if f'"key": "{constants.RUN_START}"' not in written:
+        files.discard()
+    elif reason is not None:
+        with MlperfLog(files.log) as log:
+            if f'"key": "{constants.RUN_STOP}"' in written:
+                log.point("failure", reason)
+            else:
+                ending = {constants.STATUS: constants.ABORTED, "reason": reason, INTERRUPTED: True}
+                log.end(constants.RUN_STOP, ending)

@@ -1,0 +1,64 @@
+"""This process as one rank of a system: it meets the others, and a failure of its own doesn't leave them waiting."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
+from bertbench.config import System
+from bertbench.distributed.failure import end_process, tell_launcher
+from bertbench.distributed.rendezvous import Ranks
+from bertbench.distributed.watchdog import Limits
+from bertbench.distributed.world import World, join, lost_contact
+
+# What the disk answers and no code of ours can mend.
+_ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+
+
+@contextmanager
+def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
+    """Meet the other ranks. A failure in the body leaves word for them and ends the process at once."""
+    world: World | None = None
+    try:
+        if ranks.size != system.world_size:
+            raise RunError(
+                f"{ranks.size} ranks were started, {system.name} describes {system.world_size}; "
+                "start as many, or set hardware.number_of_nodes and launch.ranks_per_node"
+            )
+        launch = system.launch
+        limits = Limits(launch.stall_timeout_s, launch.progress_timeout_s)
+        with join(launch.device, launch.timeout_s, launch.bind_cores, limits) as world:
+            yield world
+    except StoppedError as error:
+        # a launcher stops the rest when one rank has failed: then that rank's code counts
+        first = world is None or world.words.only_stopped()
+        _leave(world, str(error), error.exit_code if first else RunError.exit_code)
+    except BertbenchError as error:
+        _leave(world, str(error), error.exit_code)
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT:
+            raise
+        _leave(world, f"{error.filename or 'a file'}: {system_reason(error)}; make room, or move LOGDIR", 1)
+    except RuntimeError as error:
+        if not lost_contact(error):
+            raise
+        told = world.words.told() if world else None
+        if told:
+            tell_launcher(told)
+        gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
+        end_process(None if told else gone, RunError.exit_code)
+
+
+def _leave(world: World | None, message: str, code: int) -> NoReturn:
+    """End this process; the first rank to do so tells why, the others end by its word."""
+    if world is None:
+        end_process(message, code)
+    world.words.begin()
+    message = f"rank {world.rank}: {message}"
+    first = world.words.tell(message)
+    if StoppedError.SIGN not in message:  # others who are stopped end by themselves
+        message = world.words.told() or message
+        world.words.let_others_read()
+    tell_launcher(message)
+    end_process(message if first else None, code)

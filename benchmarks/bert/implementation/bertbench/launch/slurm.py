@@ -1,0 +1,26 @@
+"""sbatch with what the system file says: nodes, ranks, GPUs, wall time. The rest is launch/run.sub's."""
+
+from bertbench.common.paths import REPOSITORY
+from bertbench.launch.job import Job
+
+SCRIPT = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
+_SPARE_MINUTES = 5  # for the job's own start and end
+
+
+def command(job: Job) -> list[str]:
+    """The sbatch line; partition, account and the like come from SBATCH_* variables of the site's."""
+    system = job.system
+    gpus = [f"--gpus-per-node={system.launch.ranks_per_node}"] if system.launch.device == "cuda" else []
+    return [
+        "sbatch",
+        f"--job-name={system.name}",
+        f"--nodes={system.hardware.number_of_nodes}",
+        f"--ntasks-per-node={system.launch.ranks_per_node}",
+        *gpus,
+        *(["--exclusive"] if gpus else []),
+        f"--time={job.runs * system.launch.walltime_minutes + _SPARE_MINUTES}",
+        f"--export=ALL,RUNS={job.runs},RESTARTS={system.launch.max_restarts},BERTBENCH_HOME={REPOSITORY}",
+        str(SCRIPT),
+        job.name_or_path,
+        *job.options,
+    ]

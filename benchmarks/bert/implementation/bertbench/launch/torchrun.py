@@ -1,0 +1,40 @@
+"""torchrun on each node of a machine without a scheduler."""
+
+from bertbench.common.paths import REPOSITORY
+from bertbench.launch.job import Job
+
+_SCRIPT = REPOSITORY / "run_and_time.sh"
+
+
+def commands(job: Job) -> list[list[str]]:
+    """One line a node, to be started within launch.timeout_s of each other; MASTER_ADDR is the first node's.
+
+    A single node needs no torchrun: `bertbench launch` is its agent.
+    """
+    nodes, launch = job.system.hardware.number_of_nodes, job.system.launch
+    if nodes == 1:
+        return [[str(_SCRIPT), job.name_or_path, "--runs", str(job.runs), *job.options]]
+    return [torchrun(job, str(node), "$MASTER_ADDR", launch.port or 29500) for node in range(nodes)]
+
+
+def restarts(job: Job) -> list[str]:
+    """What torchrun is told of launch.max_restarts."""
+    count = job.system.launch.max_restarts
+    return [f"--max-restarts={count}"] if count else []
+
+
+def torchrun(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
+    """The line of one node. One run: torchrun is started anew for the next, so that no rank is left over."""
+    return [
+        "torchrun",
+        f"--nnodes={job.system.hardware.number_of_nodes}",
+        f"--nproc-per-node={job.system.launch.ranks_per_node}",
+        f"--node-rank={node_rank}",
+        f"--master-addr={address}",
+        f"--master-port={port}",
+        *restarts(job),
+        "--no-python",
+        script or str(_SCRIPT),
+        job.name_or_path,
+        *job.options,
+    ]

@@ -1,0 +1,138 @@
+"""Gather samples into one flat, unpadded batch: the only batch type there is.
+
+Shapes: T tokens in the batch, S sequences, M masked tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertbench.data.store.columns import Columns
+from bertbench.model.sequences import EqualLengths, Sequences
+
+if TYPE_CHECKING:  # benches make batches where h5py isn't
+    from bertbench.data.store.dataset import MappedSamples
+    from bertbench.loading.sample_check import Soundness
+
+
+@dataclass(frozen=True)
+class Batch:
+    """S sequences, longest first, one after the other; nothing is padded."""
+
+    tokens_T: torch.Tensor
+    """int32, as segments and positions: half the bytes of an index that reaches 30,522."""
+    segments_T: torch.Tensor
+    positions_T: torch.Tensor
+    sequences: Sequences
+    masked_at_M: torch.Tensor
+    """Places of the masked tokens in the flat batch."""
+    masked_labels_M: torch.Tensor
+    next_sentence_S: torch.Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device; copies don't wait for the device."""
+        if device.type == "cpu":
+            return self
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        return Batch(
+            move(self.tokens_T),
+            move(self.segments_T),
+            move(self.positions_T),
+            Sequences(move(self.sequences.cu_seqlens_S1), self.sequences.groups),
+            move(self.masked_at_M),
+            move(self.masked_labels_M),
+            move(self.next_sentence_S),
+        )
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of a batch on a GPU until what `stream` was given so far is done."""
+        for tensor in (
+            self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
+            self.masked_at_M, self.masked_labels_M, self.next_sentence_S,
+        ):  # fmt: skip
+            tensor.record_stream(stream)
+
+
+def gather(
+    samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], soundness: Soundness | None = None
+) -> Batch:
+    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
+
+    With `soundness` they are checked; raises DataError as that does.
+    """
+    ordered = ids[np.argsort(-lengths, kind="stable")]
+    content = read(samples, ordered)
+    return batch_of(soundness.ensured(ordered, content) if soundness else content)
+
+
+def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
+    """Read samples by id, in the order of the ids.
+
+    A slice a sample and field is copied as one piece of memory: with MLPerf's thousands of shards nearly every
+    sample of a batch is in another one, so there is nothing to vectorise over.
+    """
+    shard_of = samples.shards_of(ids)
+    rows = ids - samples.first_ids[shard_of]
+    tokens, segments, positions, labels, pairs = [], [], [], [], []
+    for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
+        shard = samples.shard(number)
+        start, stop = shard.offsets[row], shard.offsets[row + 1]
+        masked_start, masked_stop = shard.masked_offsets[row], shard.masked_offsets[row + 1]
+        tokens.append(shard.input_ids[start:stop])
+        segments.append(shard.segment_ids[start:stop])
+        positions.append(shard.masked_lm_positions[masked_start:masked_stop])
+        labels.append(shard.masked_lm_ids[masked_start:masked_stop])
+        pairs.append(shard.next_sentence_labels[row])
+    return Columns(
+        lengths=np.array([len(field) for field in tokens]),
+        masked=np.array([len(field) for field in positions]),
+        input_ids=np.concatenate(tokens),
+        segment_ids=np.concatenate(segments),
+        masked_lm_positions=np.concatenate(positions),
+        masked_lm_ids=np.concatenate(labels),
+        next_sentence_labels=np.array(pairs, np.int8),
+    )
+
+
+def batch_of(content: Columns) -> Batch:
+    """A batch of samples that come longest first."""
+    lengths_S = content.lengths
+    sequences = Sequences.of(lengths_S)
+    starts_S = sequences.cu_seqlens_S1[:-1].numpy()
+    return Batch(
+        tokens_T=torch.from_numpy(content.input_ids.astype(np.int32)),
+        segments_T=torch.from_numpy(content.segment_ids.astype(np.int32)),
+        positions_T=torch.from_numpy(np.arange(lengths_S.sum(), dtype=np.int32) - np.repeat(starts_S, lengths_S)),
+        sequences=sequences,
+        masked_at_M=torch.from_numpy(
+            content.masked_lm_positions.astype(np.int64) + np.repeat(starts_S, content.masked)
+        ),
+        masked_labels_M=torch.from_numpy(content.masked_lm_ids.astype(np.int64)),
+        next_sentence_S=torch.from_numpy(content.next_sentence_labels.astype(np.int64)),
+    )
+
+
+def synthetic(sequences: int, length: int, vocab_size: int, generator: torch.Generator) -> Batch:
+    """A made-up batch for warm-up: equal lengths, random tokens, every seventh one masked."""
+    total = sequences * length
+    tokens_T = torch.randint(vocab_size, (total,), generator=generator, dtype=torch.int32)
+    masked_at_M = torch.arange(0, total, 7)
+    return Batch(
+        tokens_T=tokens_T,
+        segments_T=torch.zeros(total, dtype=torch.int32),
+        positions_T=torch.arange(length, dtype=torch.int32).repeat(sequences),
+        sequences=Sequences(
+            torch.arange(0, total + 1, length, dtype=torch.int32), (EqualLengths(0, sequences, length),)
+        ),
+        masked_at_M=masked_at_M,
+        masked_labels_M=tokens_T[masked_at_M].long(),
+        next_sentence_S=torch.zeros(sequences, dtype=torch.int64),
+    )

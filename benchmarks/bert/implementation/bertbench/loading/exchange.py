@@ -1,0 +1,63 @@
+"""Ranks hand each other the samples that they have drawn: one all-gather a step, of 16-bit words.
+
+How many words a rank sends follows from the index, so nobody asks anybody for sizes; all send as many as the largest
+sends. It runs in the loader's thread, ahead of the step, in a process group of its own.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+
+from bertbench.balance.plan import StepPlan
+from bertbench.balance.wire import words
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset
+
+
+class Exchange:
+    """All-gathers drawn samples over a group of consecutive ranks; every rank of it must take the same steps."""
+
+    def __init__(self, dataset: Dataset, group: distributed.ProcessGroup) -> None:
+        self._dataset = dataset
+        self._group = group
+        self._ranks = distributed.get_process_group_ranks(group)
+
+    def gathered(self, plan: StepPlan, mine: Columns) -> tuple[NDArray[np.int64], Columns]:
+        """All samples that the group has drawn, with their ids; `mine` are those that this rank has."""
+        ids = [plan.drawn.of(rank) for rank in self._ranks]
+        lengths, masked = [self._dataset.lengths(of) for of in ids], [self._dataset.masked(of) for of in ids]
+        most = int(words(self._dataset.entries_N, plan.drawn)[self._ranks].max())
+        sent = np.zeros(most, np.int16)
+        packed = _packed(mine)
+        sent[: len(packed)] = packed
+        received = torch.empty(most * len(ids), dtype=torch.int16)
+        # as bytes: neither gloo nor NCCL knows 16-bit integers
+        distributed.all_gather_into_tensor(
+            received.view(torch.uint8), torch.from_numpy(sent).view(torch.uint8), group=self._group
+        )
+        blocks = [
+            _unpacked(buffer, n, m)
+            for buffer, n, m in zip(received.numpy().reshape(len(ids), most), lengths, masked, strict=True)
+        ]
+        return np.concatenate(ids), Columns.joined(blocks)
+
+
+def _packed(content: Columns) -> NDArray[np.int16]:
+    """The fields one after the other, the 8-bit ones two to a word."""
+    small = np.concatenate((content.segment_ids, content.next_sentence_labels))
+    return np.concatenate(
+        (
+            content.input_ids,
+            content.masked_lm_positions,
+            content.masked_lm_ids,
+            np.append(small, np.zeros(len(small) % 2, np.int8)).view(np.int16),
+        )
+    )
+
+
+def _unpacked(buffer: NDArray[np.int16], lengths: NDArray[np.int64], masked: NDArray[np.int64]) -> Columns:
+    tokens, predictions = int(lengths.sum()), int(masked.sum())
+    input_ids, positions, labels, small = np.split(buffer, np.cumsum((tokens, predictions, predictions)))
+    segment_ids, pairs, _ = np.split(small.view(np.int8), (tokens, tokens + len(lengths)))
+    return Columns(lengths, masked, input_ids, segment_ids, positions, labels, pairs)

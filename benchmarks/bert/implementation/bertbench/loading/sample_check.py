@@ -1,0 +1,116 @@
+"""Look at samples when they are read: a shard may have been damaged since `data verify`.
+
+Looking is cheap and finds what no model could train on: another size than the index promises, numbers beyond the
+vocabulary, places beyond the sample. It doesn't find one word put for another; checksums do (`data verify`).
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.common.errors import DataError
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import Index, entries_of, lengths_of, masked_of
+from bertbench.data.store.manifest import Manifest
+from bertbench.model.loss import IGNORED
+
+OnBadSample = Literal["fail", "skip"]
+_TOLD = 5
+
+
+class Soundness:
+    """Checks what one rank reads of a dataset."""
+
+    def __init__(self, dataset: Dataset, vocab_size: int, on_bad: OnBadSample = "fail", rank: int = 0) -> None:
+        self._dataset = dataset
+        self._entries_N = np.asarray(dataset.entries_N)  # the same memory without memmap's cost on every look
+        self._vocab_size = vocab_size
+        self._on_bad = on_bad
+        self._rank = rank
+        self.skipped = 0
+        """Samples that were left out so far."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, on_bad: OnBadSample = "fail", rank: int = 0) -> Self:
+        """With the vocabulary that the dataset's manifest tells."""
+        return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
+
+    def ensured(self, ids: NDArray[np.int64], content: Columns) -> Columns:
+        """The samples of these ids, as they were read, if they are sound.
+
+        Otherwise raises DataError that names the shard and the sample; or, told to skip, puts one of the same size in
+        the place of each bad sample, whose labels are all ignored: it takes the same time, and weighs nothing.
+        """
+        entries = self._entries_N[ids]
+        if self._sound(content, entries):
+            return content
+        lengths, masked = lengths_of(entries), masked_of(entries)
+        samples = [content.take(np.array([row])) for row in range(len(content))]
+        for row, problem in self._problems(samples, lengths, masked):
+            shard, number = self._place(int(ids[row]))
+            text = f"{self._dataset.folder / self._dataset.name / shard}: sample {number}: found {problem}"
+            if self._on_bad == "fail":
+                raise DataError(
+                    f"{text}; see `bertbench data verify {self._dataset.folder}` and prepare the data again, or leave "
+                    "such samples out with --on-bad-sample skip"
+                )
+            self.skipped += 1
+            if self.skipped <= _TOLD:
+                more = "; further ones are only counted" if self.skipped == _TOLD else ""
+                print(f"warning: rank {self._rank}: {text}; left out{more}", file=sys.stderr, flush=True)
+            samples[row] = _weightless(int(lengths[row]), int(masked[row]))
+        return Columns.joined(samples)
+
+    def _sound(self, content: Columns, entries: Index) -> bool:
+        """Read as unsigned, negative numbers are too large as well: one pass finds both."""
+        return (
+            bool((entries_of(content.lengths, content.masked) == entries).all())
+            and content.input_ids.view(np.uint16).max() < self._vocab_size
+            and content.segment_ids.view(np.uint8).max() <= 1
+            and content.masked_lm_ids.view(np.uint16).max() < self._vocab_size
+            and content.next_sentence_labels.view(np.uint8).max() <= 1
+            and bool(
+                (
+                    content.masked_lm_positions.view(np.uint16)
+                    < np.repeat(content.lengths.astype(np.uint16), content.masked)
+                ).all()
+            )
+        )
+
+    def _problems(
+        self, samples: list[Columns], lengths: NDArray[np.int64], masked: NDArray[np.int64]
+    ) -> Iterator[tuple[int, str]]:
+        for row, sample in enumerate(samples):
+            found = (int(sample.lengths[0]), int(sample.masked[0]))
+            promised = (int(lengths[row]), int(masked[row]))
+            if found != promised:
+                yield (
+                    row,
+                    f"{found[0]} tokens, {found[1]} masked, where the index promises {promised[0]}, {promised[1]}",
+                )
+            elif problem := sample.problem(self._vocab_size):
+                yield row, problem[1]
+
+    def _place(self, sample: int) -> tuple[str, int]:
+        """Name of the shard, and number of the sample in it."""
+        for shard in self._dataset.split.shards:
+            if sample < shard.samples:
+                return shard.name, sample
+            sample -= shard.samples
+        raise AssertionError("ids are below the number of samples")
+
+
+def _weightless(length: int, masked: int) -> Columns:
+    return Columns(
+        lengths=np.array([length]),
+        masked=np.array([masked]),
+        input_ids=np.zeros(length, np.int16),
+        segment_ids=np.zeros(length, np.int8),
+        masked_lm_positions=np.zeros(masked, np.int16),
+        masked_lm_ids=np.full(masked, IGNORED, np.int16),
+        next_sentence_labels=np.full(1, IGNORED, np.int8),
+    )

@@ -1,0 +1,55 @@
+"""What a rank works through in a step: its samples by the plan, in accumulation parts, and what their losses weigh.
+
+Everything here is read from the index: no samples, no communication.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.balance.plan import Planner, StepPlan
+from bertbench.data.store.dataset import Dataset
+
+Normalize = Literal["global", "rank"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples of one forward and backward pass on one rank, and what their losses weigh.
+
+    The weighted sums of all parts of all ranks add up to the loss of the global batch.
+    """
+
+    ids: NDArray[np.int64]
+    masked_lm_weight: float
+    """Factor on the sum of the part's masked-token losses."""
+    next_sentence_weight: float
+    """Factor on the sum of the part's sentence-pair losses."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Splits each rank's share of a step into accumulation parts."""
+
+    dataset: Dataset
+    planner: Planner
+    parts: int
+    normalize: Normalize
+
+    def share(self, plan: StepPlan, rank: int) -> list[Part]:
+        """What rank `rank` works through; fewer parts than `parts` only where it has fewer samples."""
+        pieces = self.pieces(plan.dealt.of(rank))
+        if self.normalize == "global":
+            masked_total = int(self.dataset.masked(plan.dealt.ids_S).sum())
+            return [Part(piece, 1 / masked_total, 1 / len(plan.dealt.ids_S)) for piece in pieces]
+        parts = self.planner.ranks * len(pieces)
+        return [
+            Part(piece, 1 / (parts * int(self.dataset.masked(piece).sum())), 1 / (parts * len(piece)))
+            for piece in pieces
+        ]
+
+    def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Ids of each part."""
+        return np.array_split(ids, min(self.parts, len(ids)))

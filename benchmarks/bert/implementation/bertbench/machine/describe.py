@@ -1,0 +1,176 @@
+"""The machine that this process stands on, in MLPerf's 33 fields, as far as it tells; and against a system file.
+
+Reads /proc, /sys and NVIDIA's management library; what needs root (memory modules) or can't be read off a machine
+(cooling, topology, who submits) stays blank.
+"""
+
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pynvml
+import torch
+
+from bertbench.common.errors import RunError
+from bertbench.config.hardware import Hardware
+from bertbench.machine.processor import processor
+
+_SYS = Path("/sys")
+_GB = 1e9
+_GIB = 2**30
+
+
+def describe() -> dict[str, str]:
+    """Every field of an MLPerf system description under its name; empty where the machine doesn't tell."""
+    found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **_software()}
+    names = [field.alias or name for name, field in Hardware.model_fields.items()]
+    return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
+
+
+def differences(promised: Hardware) -> list[str]:
+    """What a system file says of a node and this one contradicts, a line each.
+
+    Raises RunError if there are fewer GPUs than promised: the run couldn't be what its file says.
+    """
+    found, said = {**_processors(), **accelerators()}, promised.description()
+    gpus = int(found.get("accelerators_per_node", "0"))
+    if gpus < promised.accelerators_per_node:
+        raise RunError(
+            f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
+            "use a system that has as many, or look why the others are not seen (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+        )
+    return [
+        f"{platform.node()}: found {name} {value!r}, the system file says {said[name]!r}"
+        for name, value in found.items()
+        if name in _COMPARED and value and said[name] and not _alike(value, said[name])
+    ]
+
+
+_COMPARED = {
+    "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
+    "accelerators_per_node", "accelerator_model_name",
+}  # fmt: skip
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether names mean the same: one may say more, such as `64-Core Processor` or a wattage."""
+    one, other = one.lower(), other.lower()
+    if one.isdigit() or other.isdigit():
+        return one == other
+    return one in other or other in one
+
+
+def _processors() -> dict[str, str]:
+    blocks = _read(Path("/proc/cpuinfo")).split("\n\n")
+    cpus = [dict(re.findall(r"^([^\t:]+)\t*: ?(.*)$", block, re.MULTILINE)) for block in blocks if block.strip()]
+    if not cpus:
+        return {}
+    sockets = {cpu.get("physical id", "0") for cpu in cpus}
+    frequency = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/base_frequency")
+    return {
+        "host_processors_per_node": str(len(sockets)),
+        "host_processor_model_name": processor(),
+        "host_processor_core_count": cpus[0].get("cpu cores", ""),
+        "host_processor_vcpu_count": cpus[0].get("siblings", ""),
+        "host_processor_frequency": f"{int(frequency) / 1e6:.2f} GHz base" if frequency else "",
+        "host_processor_caches": ", ".join(_caches()),
+    }
+
+
+def _caches() -> Iterable[str]:
+    for folder in sorted((_SYS / "devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_read(folder / name) for name in ("level", "type", "size"))
+        if level and size:
+            yield f"L{level} {kind.lower()} {size}"
+
+
+def _memory_and_storage() -> dict[str, str]:
+    total = re.search(r"^MemTotal: +(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+    disks = [disk for disk in sorted((_SYS / "block").glob("*")) if (disk / "device").exists()]
+    sizes = [int(_read(disk / "size") or 0) * 512 for disk in disks]
+    kinds = {_disk_kind(disk) for disk, size in zip(disks, sizes, strict=True) if size}
+    return {
+        "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
+        "host_storage_type": ", ".join(sorted(kinds - {""})),
+        "host_storage_capacity": _counted(f"{size / _GB:,.0f} GB" for size in sizes if size),
+    }
+
+
+def _disk_kind(disk: Path) -> str:
+    if disk.name.startswith("nvme"):
+        return "NVMe SSD"
+    if disk.name.startswith(("vd", "xvd")):
+        return ""  # a virtual disk says nothing of what is below it
+    return "HDD" if _read(disk / "queue/rotational") == "1" else "SSD"
+
+
+def _networking() -> dict[str, str]:
+    rates = [_read(port / "rate") for port in sorted((_SYS / "class/infiniband").glob("*/ports/*"))]
+    speeds = []
+    for card in sorted((_SYS / "class/net").glob("*")):
+        speed = _read(card / "speed") if (card / "device").exists() else ""
+        if speed.isdigit():
+            speeds.append(f"Ethernet {int(speed) / 1000:g} Gb/s")
+    return {"host_networking": _counted([*(f"InfiniBand {rate}" for rate in rates if rate), *speeds])}
+
+
+def accelerators() -> dict[str, str]:
+    """The fields of GPUs; empty where there is no NVIDIA driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver, or no GPU
+        return {}
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        if not count:
+            return {}
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        links = 0
+        while links < pynvml.NVML_NVLINK_MAX_LINKS and _link_is_up(gpu, links):
+            links += 1
+        generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+        return {
+            "accelerators_per_node": str(count),
+            "accelerator_model_name": pynvml.nvmlDeviceGetName(gpu),
+            "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}",
+            "accelerator_frequency": f"{pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM)} MHz",
+            "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
+            "accelerator_interconnect": f"{links} NVLinks" if links else "",
+        }
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _link_is_up(gpu: object, link: int) -> bool:
+    try:
+        return bool(pynvml.nvmlDeviceGetNvLinkState(gpu, link))
+    except pynvml.NVMLError:  # the GPU has no such link
+        return False
+
+
+def _software() -> dict[str, str]:
+    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
+    stack = [f"Python {platform.python_version()}", f"Linux {platform.release()}"]
+    if torch.version.cuda:
+        stack += [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+    if torch.cuda.is_available():
+        stack.append("NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
+    return {
+        "framework": f"PyTorch {torch.__version__}",
+        "other_software_stack": ", ".join(stack),
+        "operating_system": release.get("PRETTY_NAME", platform.system()),
+    }
+
+
+def _counted(things: Iterable[str]) -> str:
+    return ", ".join(f"{count}x {thing}" for thing, count in Counter(things).items())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip() if os.access(path, os.R_OK) else ""
+    except OSError:  # some of /sys is there and still can't be read
+        return ""

@@ -1,0 +1,77 @@
+"""How the ranks' gradients become one: DDP's communication hook.
+
+DDP hands each bucket of gradients to the hook as soon as the backward pass has filled it. The hook clips it (clip.py)
+and starts its sum over the ranks (communication.py) behind the rest of the backward pass. Nothing in it reads a value
+back from the device.
+"""
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.clip import clip_together, contribution_limit
+from bertbench.optim.communication import BucketSum, TensorFuture, done
+from bertbench.optim.options import ClipMode
+
+
+class Reducer:
+    """Clips and sums the gradients of one DDP module, whose gradients must be views of its buckets.
+
+    DDP's first backward pass fills one bucket only, and the second sees the real ones: run two steps before any
+    that counts, then `reset`.
+    """
+
+    def __init__(
+        self, mode: ClipMode, max_norm: float, ranks: int, bucket_sum: BucketSum, scale: torch.Tensor | None
+    ) -> None:
+        self._mode = mode
+        self._max_norm = max_norm
+        self._ranks = ranks
+        self._sum = bucket_sum
+        self._scale = scale
+        self.buckets: tuple[int, ...] = ()
+        """Elements of each bucket of the last step, in the order in which they travel."""
+        self._sizes: list[int] = []
+        self._held: list[GradBucket] = []
+        self._active: list[torch.Tensor] = []
+
+    def attach(self, module: DistributedDataParallel) -> None:
+        """Reduce this module's gradients from now on."""
+        module.register_comm_hook(None, self._hook)
+
+    def reset(self) -> None:
+        """Forget what former steps left behind, but not the buckets; after a warm-up."""
+        self._sum.reset()
+
+    def finish(self) -> torch.Tensor | None:
+        """End a step's reduction, after its last backward pass.
+
+        Returns the share of this rank's clipping decisions that shrank something, on the device; None in the modes
+        that decide nothing before the reduction.
+        """
+        self.buckets, self._sizes = tuple(self._sizes), []
+        held, self._held = self._held, []
+        if held:
+            buffers = [bucket.buffer() for bucket in held]
+            self._active.append(clip_together(buffers, self._limit(buckets=1)))
+            with named(ALL_REDUCE):
+                for future in [self._sum(bucket) for bucket in held]:
+                    future.wait()  # on CUDA the stream waits, not the host
+        active, self._active = self._active, []
+        return torch.stack(active).mean() if active else None
+
+    def _hook(self, _: None, bucket: GradBucket) -> TensorFuture:
+        buffer = bucket.buffer()
+        self._sizes.append(buffer.numel())
+        if self._mode == "before":
+            self._held.append(bucket)
+            return done(buffer)
+        if self._mode == "bucket":
+            # the table is that of the step before: they differ in warm-up only
+            self._active.append(clip_together([buffer], self._limit(len(self.buckets) or 1)))
+        return self._sum(bucket)
+
+    def _limit(self, buckets: int) -> float | torch.Tensor:
+        limit = contribution_limit(self._max_norm, self._ranks, buckets)
+        return limit if self._scale is None else self._scale * limit

@@ -1,0 +1,44 @@
+"""The process groups of a layout: who sums, sends or shares with whom."""
+
+from collections.abc import Callable, Hashable
+
+from torch import distributed
+from torch.distributed.device_mesh import DeviceMesh
+
+from bertbench.config.layout import Coordinate, Layout
+from bertbench.distributed.world import World
+
+
+class Grid:
+    """This rank's place in a layout, and its groups. All ranks must make one at the same time."""
+
+    def __init__(self, layout: Layout, world: World, fully_shard: bool) -> None:
+        self.layout = layout
+        self.world = world
+        self.place = layout.coordinate(world.rank)
+        ends = (0, layout.pipeline - 1)
+        self.tensor = self._group(lambda at: (at.pipeline, at.data))
+        """Ranks that share every layer."""
+        self.data = self._group(lambda at: (at.pipeline, at.tensor))
+        """Ranks that hold the same part of the model and see other samples."""
+        self.pipeline = self._group(lambda at: (at.data, at.tensor))
+        """Ranks that hold the stages that a sample goes through."""
+        self.tied = self._group(lambda at: (at.data, at.tensor, at.pipeline in ends))
+        """The first and the last stage, both of which hold the word embeddings; the others have nothing to tie."""
+        self.model = self._group(lambda at: "all" if fully_shard else at.data)
+        """Ranks that together hold the model once."""
+        self.shards = self.model if fully_shard else self.tensor
+        """Ranks that hold shards of the same tensors."""
+
+    def mesh(self, name: str, group: distributed.ProcessGroup) -> DeviceMesh:
+        """A group as torch's DTensor and FSDP2 take it."""
+        return DeviceMesh.from_group(group, self.world.device.type, mesh_dim_names=(name,))
+
+    def _group(self, key: Callable[[Coordinate], Hashable]) -> distributed.ProcessGroup:
+        """Ranks whose key is this one's. Only they meet: a thousand ranks make hundreds of groups.
+
+        torch names such a group by its ranks and by how many groups this rank has, so all ranks must make as many.
+        """
+        mine = key(self.place)
+        ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == mine]
+        return distributed.new_group(ranks, timeout=self.world.timeout, use_local_synchronization=True)

@@ -1,0 +1,245 @@
+"""Charts as SVG text, for a page made by `bertbench.report.page`: lines, scatter, bars, histogram.
+
+Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
+--series-7, so that a chart follows the page from light to dark; after eight series they come again, dashed. What is
+drawn carries a `<title>`, which browsers show when it is pointed at. All text is escaped: it may come from a log.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+# Drawn in units of 420 x 250, which a phone shows at 0.79: its text of 13 units stays above 10 pixels.
+_WIDTH, _HEIGHT = 420.0, 250.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 20.0, 10.0, 44.0
+_BAR_LABEL_CHARACTERS = 44
+_CHARACTER = 7.6  # width of a digit at 13 units, a little more than it is in common fonts
+_COLOURS = 8
+_LARGEST = 1e15  # beyond it, and where not finite, a value is left out: logs may hold anything
+_MOST_MARKERS = 60  # a line with more points is a curve: its points aren't marked
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points (x, y) under one name; `titles` are what a point tells when it is pointed at, one a point."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    titles: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis measures, with its unit; `low` and `high` widen it beyond the data, never narrow it."""
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row: `parts` by name add up along it. `note` stands at its end; `strong` sets it apart."""
+
+    label: str
+    parts: dict[str, float]
+    note: str = ""
+    strong: bool = False
+
+
+def lines(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
+    """Lines through points; `levels` are named dashed lines across, such as a target."""
+    return _plot(title, series, x, y, levels, joined=True)
+
+
+def scatter(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
+    """Points that no line joins."""
+    return _plot(title, series, x, y, levels, joined=False)
+
+
+def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
+    """Rows from zero to the right, in the order given, their parts' names as legend; a negative part has no length."""
+    if not rows:
+        return _nothing(title)
+    rows = [replace(row, parts={name: _length(value) for name, value in row.parts.items()}) for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row.parts))
+    note_room = _CHARACTER * max(len(row.note) for row in rows)
+    scale = _Scale([0.0, *(sum(row.parts.values()) for row in rows)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
+    step, top = 34.0, 4.0
+    bottom = top + step * len(rows)
+    drawn = _verticals(scale, x, top, bottom)
+    for index, row in enumerate(rows):
+        y, left = top + index * step, scale.at(0.0)
+        weight = ' class="strong"' if row.strong else ""
+        drawn.append(f'<text x="6" y="{_n(y + 12)}"{weight}>{escape(_cut(row.label))}</text>')
+        for name, value in row.parts.items():
+            if not value:
+                continue
+            width = scale.at(value) - scale.at(0.0)
+            hue = names.index(name) % _COLOURS
+            drawn.append(
+                f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" class="fill-{hue}">'
+                f"<title>{escape(f'{row.label}: {name} {number(value)}')}</title></rect>"
+            )
+            left += width
+        drawn.append(f'<text x="{_n(left + 4)}" y="{_n(y + 26)}"{weight}>{escape(row.note)}</text>')
+    used = {name for row in rows for name, value in row.parts.items() if value}
+    return _figure(title, drawn, [name if name in used else "" for name in names], bottom + _BOTTOM)
+
+
+def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis, bins: int = 30) -> str:
+    """How often values fall into `bins` equal intervals, for each named group, over each other."""
+    values = [value for _, group in groups for value in group if _drawable(value)]
+    if not values:
+        return _nothing(title)
+    low, high = min(values), max(values)
+    width = (high - low) / bins or 1.0
+    counted: list[tuple[str, list[int]]] = []
+    for name, group in groups:
+        counts = [0] * bins
+        for value in filter(_drawable, group):
+            counts[min(int((value - low) / width), bins - 1)] += 1
+        counted.append((name, counts))
+    across = _Scale([low, low + bins * width], x, _LEFT, _WIDTH - _RIGHT)
+    up = _Scale([0.0, *(count for _, counts in counted for count in counts)], Axis("count"), _HEIGHT - _BOTTOM, _TOP)
+    drawn = _grid(across, up, x, Axis("count"))
+    for hue, (name, counts) in enumerate(counted):
+        for index, count in enumerate(counts):
+            start, end = low + index * width, low + (index + 1) * width
+            drawn.append(
+                f'<rect x="{_n(across.at(start))}" y="{_n(up.at(count))}" class="fill-{hue % _COLOURS} over" '
+                f'width="{_n(across.at(end) - across.at(start))}" height="{_n(up.at(0.0) - up.at(count))}">'
+                f"<title>{escape(f'{name}: {number(start)} to {number(end)}: {count:,}')}</title></rect>"
+            )
+    return _figure(title, drawn, [name for name, _ in counted], _HEIGHT)
+
+
+def number(value: float) -> str:
+    """A number as people read it on an axis: 12.8k, 1.5M, 0.72."""
+    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= (factor if factor > 1e3 else 1e4):
+            return f"{value / factor:.4g}{suffix}"
+    return f"{value:,.4g}" if abs(value) < 1e3 else f"{value:,.0f}"
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round values from `low` to `high`, in steps of 1, 2 or 5 times a power of ten, `about` that many."""
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+class _Scale:
+    """Values to places on the drawing, over a range that ends on ticks."""
+
+    def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
+        bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
+        low, high = min(bounds), max(bounds)
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
+            low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
+        inner = ticks(low, high)
+        step = inner[1] - inner[0] if len(inner) > 1 else high - low
+        # to the next tick where the data come near one, so that little room is left empty
+        self.low = math.floor(low / step + 1e-9) * step
+        self.high = math.ceil(high / step - 1e-9) * step
+        self.ticks = ticks(self.low, self.high)
+        self._start, self._end = start, end
+
+    def at(self, value: float) -> float:
+        return self._start + (value - self.low) / (self.high - self.low) * (self._end - self._start)
+
+
+def _plot(
+    title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]], joined: bool
+) -> str:
+    drawable = [[point for point in one.points if all(map(_drawable, point))] for one in series]
+    points = [point for one in drawable for point in one]
+    if not points:
+        return _nothing(title)
+    across = _Scale([point[0] for point in points], x, _LEFT, _WIDTH - _RIGHT)
+    heights = [*(point[1] for point in points), *(level for _, level in levels)]
+    up = _Scale(heights, y, _HEIGHT - _BOTTOM, _TOP)
+    drawn = _grid(across, up, x, y)
+    for name, level in levels:
+        height = up.at(level)
+        beside = height - 4 if height > _TOP + 16 else height + 14
+        drawn.append(f'<path d="M{_n(_LEFT)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="level"/>')
+        drawn.append(f'<text x="{_n(_LEFT + 4)}" y="{_n(beside)}" class="strong">{escape(name)}</text>')
+    for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
+        hue = index % _COLOURS
+        if joined and len(kept) > 1:
+            path = "L".join(f"{_n(across.at(px))} {_n(up.at(py))}" for px, py in kept)
+            dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
+            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}><title>{escape(one.name)}</title></path>')
+        if joined and len(kept) > _MOST_MARKERS:
+            continue
+        told = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
+        drawn += [
+            f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
+            f"<title>{escape(f'{one.name}: {text}')}</title></circle>"
+            for (px, py), text in zip(kept, told, strict=True)
+        ]
+    return _figure(title, drawn, [one.name for one in series], _HEIGHT)
+
+
+def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
+    drawn = _verticals(across, x, _TOP, _HEIGHT - _BOTTOM)
+    for tick in up.ticks:
+        height = up.at(tick)
+        drawn.append(f'<path d="M{_n(_LEFT)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="grid"/>')
+        drawn.append(f'<text x="{_n(_LEFT - 5)}" y="{_n(height + 4)}" class="end">{number(tick)}</text>')
+    middle = _n((_TOP + _HEIGHT - _BOTTOM) / 2)
+    drawn.append(f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{escape(y.label)}</text>')
+    return drawn
+
+
+def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str]:
+    drawn = []
+    for tick in scale.ticks:
+        place = _n(scale.at(tick))
+        drawn.append(f'<path d="M{place} {_n(top)}V{_n(bottom)}" class="grid"/>')
+        drawn.append(f'<text x="{place}" y="{_n(bottom + 15)}" class="middle">{number(tick)}</text>')
+    middle = _n((scale.at(scale.low) + scale.at(scale.high)) / 2)
+    drawn.append(f'<text x="{middle}" y="{_n(bottom + 34)}" class="middle">{escape(axis.label)}</text>')
+    return drawn
+
+
+def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
+    legend = ""
+    if len(names) > 1:
+        entries = (  # a part that is nowhere keeps its colour and has no entry
+            f'<li><i class="swatch-{index % _COLOURS}{" again" if index >= _COLOURS else ""}"></i>{escape(name)}</li>'
+            for index, name in enumerate(names)
+            if name
+        )
+        legend = f"<ul>{''.join(entries)}</ul>"
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg viewBox="0 0 {_n(_WIDTH)} {_n(height)}" role="img" aria-label="{escape(title)}">'
+        f"{''.join(drawn)}</svg>{legend}</figure>\n"
+    )
+
+
+def _nothing(title: str) -> str:
+    return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
+
+
+def _drawable(value: float) -> bool:
+    return abs(value) < _LARGEST  # false for NaN
+
+
+def _length(value: float) -> float:
+    return max(value, 0.0) if _drawable(value) else 0.0
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= _BAR_LABEL_CHARACTERS else label[: _BAR_LABEL_CHARACTERS - 1] + "…"
+
+
+def _n(value: float) -> str:
+    """A coordinate with one digit after the point: less than a pixel."""
+    return f"{value:.1f}".removesuffix(".0")

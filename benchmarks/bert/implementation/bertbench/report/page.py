@@ -1,0 +1,141 @@
+"""The page that reports stand on: one file, no script, nothing loaded; light or dark as the reader's system is.
+
+A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `table`, `panels` of charts from
+`bertbench.report.charts`. Every function escapes the text it is given; only those that say so take HTML.
+"""
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+_LIGHT = ("#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770")
+_DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf")
+
+# Browsers refuse whatever isn't in the file itself: what a log says can neither load nor run anything.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+_NUMBER = re.compile(r"[-\d,.]*")
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;
+  --bad: #b3261e; --good: #1a7f37; LIGHT }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14171b; --ink: #e6e9ec; --soft: #a3acb6; --rule: #363d45; --panel: #1c2127;
+    --bad: #ff8a80; --good: #6fd58a; DARK }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
+a { color: var(--series-0); }
+code { font: .85rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
+.soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
+.panels { display: grid; gap: 1rem; align-items: start;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+figure { margin: 0; padding: .8rem; background: var(--panel); border: 1px solid var(--rule); border-radius: .4rem; }
+figcaption { font-weight: 600; margin-bottom: .4rem; }
+svg { display: block; width: 100%; height: auto; }
+svg text { font: 13px system-ui, sans-serif; fill: var(--soft); }
+svg .strong { font-weight: 700; fill: var(--ink); } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
+svg .grid { stroke: var(--rule); } svg .level { stroke: var(--ink); stroke-dasharray: 4 4; }
+svg .over { opacity: .6; }
+svg [class^=line] { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+SERIES
+figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; padding: 0; list-style: none;
+  font-size: .85rem; }
+figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
+figure i.again { clip-path: polygon(0 0, 45% 0, 45% 100%, 0 100%, 0 0, 65% 0, 100% 0, 100% 100%, 65% 100%, 65% 0); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+caption { text-align: left; color: var(--soft); padding: .3rem 0; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+.number { text-align: right; }
+:target { background: var(--rule); }
+"""
+
+
+def page(title: str, *sections: str) -> str:
+    """The whole file; `sections` are HTML."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_style()}</style></head>\n"
+        f"<body><main><h1>{escape(title)}</h1>\n{''.join(sections)}</main></body></html>\n"
+    )
+
+
+def section(heading: str, *parts: str) -> str:
+    """A heading and what stands under it; `parts` are HTML."""
+    return f"<section><h2>{escape(heading)}</h2>\n{''.join(parts)}</section>\n"
+
+
+def heading(text: str) -> str:
+    """A heading within a section."""
+    return f"<h3>{escape(text)}</h3>\n"
+
+
+def paragraph(text: str, tone: str = "") -> str:
+    """A paragraph; `tone` is "soft", "good" or "bad"."""
+    return f'<p class="{escape(tone)}">{escape(text)}</p>\n' if tone else f"<p>{escape(text)}</p>\n"
+
+
+def panels(*charts: str) -> str:
+    """Charts side by side where there is room, below each other where there isn't."""
+    return f'<div class="panels">{"".join(charts)}</div>\n'
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """A table whose columns of numbers stand to the right; it scrolls by itself where it is wider than the page."""
+    numeric = [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(len(header))]
+    kinds = [' class="number"' if column else "" for column in numeric]
+    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
+        for row in rows
+    )
+    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
+        f"<table>{told}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
+    )
+
+
+def toned(text: str, tone: str = "") -> str:
+    """Text within a line; `tone` as in `paragraph`."""
+    return f'<span class="{escape(tone)}">{escape(text)}</span>' if tone else escape(text)
+
+
+def link(text: str, anchor: str) -> str:
+    """A link to what `quoted` put on the page."""
+    return f'<a href="#{escape(anchor)}">{escape(text)}</a>'
+
+
+def quoted(text: str, anchor: str) -> str:
+    """A line of some file, where links to `anchor` lead."""
+    return f'<p id="{escape(anchor)}"><code>{escape(text)}</code></p>\n'
+
+
+def listing(items: Sequence[str]) -> str:
+    """A list; `items` are HTML."""
+    return "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
+
+
+def folded(summary: str, *parts: str) -> str:
+    """What is shown when the reader opens it; `parts` are HTML."""
+    return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}</details>\n"
+
+
+def _style() -> str:
+    series = "\n".join(
+        f"svg .line-{n} {{ stroke: var(--series-{n}); }} svg .fill-{n} {{ fill: var(--series-{n}); }} "
+        f"figure .swatch-{n} {{ background: var(--series-{n}); }}"
+        for n in range(len(_LIGHT))
+    )
+    return _STYLE.replace("LIGHT", _variables(_LIGHT)).replace("DARK", _variables(_DARK)).replace("SERIES", series)
+
+
+def _variables(colours: Sequence[str]) -> str:
+    return " ".join(f"--series-{n}: {colour};" for n, colour in enumerate(colours))

@@ -1,0 +1,110 @@
+"""Published MLPerf Training results of BERT, rounds 1.1 to 5.0, to see one's own beside them.
+
+published_bert.csv was computed from the result logs in the public repositories mlcommons/training_results_v1.1 to
+training_results_v5.0: a row a result; times in minutes (mean without the fastest and the slowest run), samples to
+converge as a mean, rounds joined by ; where one system was submitted to several.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bertbench.report import page
+from bertbench.report.charts import Axis, Bar, bars
+
+MLPERF_TARGET = 0.720  # masked-LM accuracy, since round 1.0
+_MOST_BARS = 15
+TABLE = Path(__file__).with_name("published_bert.csv")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published result; `minutes` are scaled where the reference convergence points asked for it."""
+
+    rounds: str
+    submitter: str
+    system: str
+    division: str
+    accelerator: str
+    accelerators: int | None
+    nodes: str
+    minutes: float
+    samples_to_converge: float
+    global_batch_size: str
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """All of them, the fastest first."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [
+            Published(
+                rounds=row["rounds"],
+                submitter=row["submitter"],
+                system=row["system"],
+                division=row["division"],
+                accelerator=row["accelerator"],
+                accelerators=int(row["accelerators"]) if row["accelerators"] else None,
+                nodes=row["nodes"],
+                minutes=float(row["rcp_scaled_min"] or row["time_to_train_min"]),
+                samples_to_converge=float(row["samples_to_converge"]),
+                global_batch_size=row["global_batch_size"],
+            )
+            for row in csv.DictReader(file)
+        ]
+    return tuple(sorted(rows, key=lambda result: result.minutes))
+
+
+def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
+    """Published results of as many accelerators as a system has, with its own time among them, as HTML.
+
+    `minutes` is None where the system's time can't be compared: its runs ended below MLPerf's target.
+    """
+    if accelerators is None:
+        return page.paragraph("No system description tells the number of accelerators to compare with.", "soft")
+    same = [result for result in published() if result.accelerators == accelerators]
+    machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
+    if not same:
+        known = ", ".join(str(count) for count in sorted({r.accelerators for r in published() if r.accelerators}))
+        return page.paragraph(f"No published result has {machines}; there are results with {known}.", "soft")
+    rows = [(result.minutes, _bar(result)) for result in _fastest_of_each_kind(same)[:_MOST_BARS]]
+    if minutes is None:
+        note = (
+            f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time isn't drawn beside these."
+        )
+    else:
+        note = "Times are comparable where model, data and target are MLPerf's."
+        rows.append((minutes, Bar(f"{name} (here)", _part("here", minutes), f"{minutes:.2f}", strong=True)))
+    rows.sort(key=lambda row: row[0])
+    title = f"Published MLPerf results with {machines}: the fastest of each kind"
+    header = ("submitter", "system", "rounds", "division", "accelerator", "nodes", "minutes", "samples", "batch size")
+    cells = [
+        (r.submitter, r.system, r.rounds.replace(";", ", "), r.division, r.accelerator, r.nodes, f"{r.minutes:.2f}",
+         f"{r.samples_to_converge:,.0f}", r.global_batch_size)
+        for r in same
+    ]  # fmt: skip
+    source = "Source: result logs in mlcommons/training_results_v1.1 to v5.0"
+    return (
+        page.panels(bars(title, [bar for _, bar in rows], Axis("minutes to train")))
+        + page.paragraph(note, "soft")
+        + page.folded(f"All {len(same)} published results with {machines}", page.table(header, cells, source))
+    )
+
+
+def _fastest_of_each_kind(results: list[Published]) -> list[Published]:
+    best: dict[tuple[str, str], Published] = {}
+    for result in results:
+        best.setdefault((result.accelerator, result.division), result)
+    return list(best.values())
+
+
+def _bar(result: Published) -> Bar:
+    machine = result.accelerator.removeprefix("NVIDIA ") if result.accelerators else f"{result.nodes} nodes"
+    label = f"{machine}, {result.submitter} {result.rounds.split(';')[-1]}"
+    return Bar(label, _part(f"published, {result.division}", result.minutes), f"{result.minutes:.2f}")
+
+
+def _part(kind: str, minutes: float) -> dict[str, float]:
+    """All kinds in one order, so that each has the same colour on every page."""
+    return {"published, closed": 0.0, "published, open": 0.0, "here": 0.0, kind: minutes}

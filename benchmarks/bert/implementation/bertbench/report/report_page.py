@@ -1,0 +1,251 @@
+"""Runs as a page to look at: how accuracy rose, which runs count, where time went, what is wrong, what others measured.
+
+Made from the logs. What bertbench leaves beside them, or a package's systems/, adds target, loss, load balance and
+the number of accelerators.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bertbench.report import curves, page, profile
+from bertbench.report.charts import Axis, Bar, Series, bars, lines
+from bertbench.report.published import MLPERF_TARGET, beside
+from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
+from compliance import description
+from compliance.judge import Finding, Judgement, judge
+from compliance.run import RunFacts
+from compliance.startup import TIMED, UNTIMED
+
+_LONGEST_LINE = 2_000
+_MOST_FINDINGS = 100
+_RUN_KINDS = ("counts", "dropped", "did not reach the target")
+
+
+def html(paths: Sequence[Path], ruleset: str) -> str:
+    """The whole page. Raises CannotJudge as `report.systems` does."""
+    groups = [_System(name, runs, ruleset, number) for number, (name, runs) in enumerate(systems(paths).items())]
+    overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []
+    sections = [_section(group) for group in groups]  # quotes the log lines that findings name
+    quoted = "".join(line for group in groups for _, line in group.quoted.values())
+    cited = [page.section("Log lines", quoted)] if quoted else []
+    names = ", ".join(group.name for group in groups[:3]) + (" and others" if len(groups) > 3 else "")
+    return page.page(f"BERT results: {names}", *overview, *sections, *cited)
+
+
+class _System:
+    """One system's runs, and what is drawn from them."""
+
+    def __init__(self, name: str, runs: list[tuple[Path, RunFacts]], ruleset: str, number: int) -> None:
+        self.name, self.runs = name, runs
+        self.summary: dict[str, Any] = summarized(name, runs)
+        self.judgements = [judge(log, ruleset) for log, _ in runs]
+        self.ruleset = ruleset
+        self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read
+        self.fields = _fields(self.first[0])
+        self.quoted: dict[tuple[Path, int], tuple[str, str]] = {}  # log lines that findings name: anchor, HTML
+        self._number = number
+
+    @property
+    def accelerators(self) -> int | None:
+        return description.accelerators(self.fields)
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """What times are shown in, and how many seconds that is."""
+        longest = max((row["time_to_train_s"] or 0.0 for row in self.summary["runs"]), default=0.0)
+        return ("minutes", 60.0) if longest > 600 else ("seconds", 1.0)
+
+    def quote(self, log: Path, line: int) -> str:
+        """Put a line of a log on the page; returns its anchor."""
+        if (log, line) not in self.quoted:
+            anchor = f"line-{self._number}-{len(self.quoted)}"
+            self.quoted[log, line] = anchor, page.quoted(f"{log.name}:{line}: {_line(log, line)}", anchor)
+        return self.quoted[log, line][0]
+
+
+def _section(group: _System) -> str:
+    unit, seconds = group.unit
+    target = _target(group)
+    levels = [] if target is None else [(f"target {target:g}", target)]
+    accuracy = Axis("masked-LM accuracy", low=0.0)
+    return page.section(
+        group.name,
+        page.paragraph(conclusion(group.summary)),
+        page.paragraph(_machine(group), tone="soft"),
+        page.panels(
+            lines("Accuracy against samples", _by_samples(group), Axis("training samples", low=0.0), accuracy, levels),
+            lines("Accuracy against time", _by_time(group), Axis(f"{unit} from run_start", low=0.0), accuracy, levels),
+            bars("Time to train: which runs count", _counted(group), Axis(unit)),
+            bars("Where the time went", _where(group, seconds), Axis(unit)),
+            *_training(group),
+            *(drawn for log, _ in group.runs if (drawn := profile.chart(log))),
+        ),
+        page.heading("Every run"),
+        page.table(*text_rows(group.summary)),
+        *_startup(group),
+        page.heading("Findings"),
+        _findings(group),
+        page.heading("Published results"),
+        beside(group.name, group.accelerators, _comparable_minutes(group)),
+    )
+
+
+def _by_samples(group: _System) -> list[Series]:
+    return [
+        Series(log.stem, [(e.samples, e.accuracy) for e in facts.evaluations if e.samples is not None])
+        for log, facts in group.runs
+    ]
+
+
+def _by_time(group: _System) -> list[Series]:
+    _, seconds = group.unit
+    return [
+        Series(log.stem, [((e.time_ms - facts.started_ms) / 1e3 / seconds, e.accuracy) for e in facts.evaluations])
+        for log, facts in group.runs
+        if facts.started_ms is not None
+    ]
+
+
+def _counted(group: _System) -> list[Bar]:
+    _, seconds = group.unit
+    rows = []
+    for row in group.summary["runs"]:
+        if row["not_a_result"]:
+            continue
+        time = (row["time_to_train_s"] or 0.0) / seconds
+        what = _RUN_KINDS[0 if row["counted"] else 1 if row["status"] == "success" else 2]
+        parts = dict.fromkeys(_RUN_KINDS, 0.0) | {what: time}
+        rows.append(Bar(Path(row["log"]).stem, parts, f"{time:,.1f}"))
+    mean = group.summary["mean_time_to_train_s"]
+    if mean is not None:
+        rows.append(Bar("mean of those that count", {"mean": mean / seconds}, f"{mean / seconds:,.2f}", strong=True))
+    return rows
+
+
+def _where(group: _System, seconds: float) -> list[Bar]:
+    parts = (("start-up", "startup_s"), ("training", "steps_s"), ("evaluation", "evaluation_s"))
+    return [
+        Bar(
+            Path(row["log"]).stem,
+            {name: (row[key] or 0.0) / seconds for name, key in parts},
+            f"evaluation {row['evaluation_s'] / row['time_to_train_s']:.1%}" if row["time_to_train_s"] else "",
+        )
+        for row in group.summary["runs"]
+    ]
+
+
+def _training(group: _System) -> list[str]:
+    """Charts of metrics.jsonl, where runs left it."""
+    drawn = {log.stem: curves.curves(log, ("loss", "load_efficiency")) for log, _ in group.runs}
+    charts = []
+    for field, title, axis in (
+        ("loss", "Loss", Axis("training loss")),
+        ("load_efficiency", "Load balance", Axis("load efficiency: mean / slowest rank", high=1.0)),
+    ):
+        series = [Series(name, found[field]) for name, found in drawn.items() if found[field]]
+        if series:
+            charts.append(lines(title, series, Axis("step"), axis))
+    return charts
+
+
+def _startup(group: _System) -> list[str]:
+    """Where the time went before the first step, in runs that tell it."""
+    told = [(Path(row["log"]).stem, row["startup"]) for row in group.summary["runs"] if row["startup"]]
+    if not told:
+        return []
+    charts = []
+    for title, part, pieces in (
+        ("Off the clock: launch to run_start", "untimed_s", UNTIMED),
+        ("On the clock: run_start to the end of the first step", "timed_s", TIMED),
+    ):
+        drawn = [
+            Bar(name, {piece: startup[part].get(piece, 0.0) for piece in pieces}, f"{sum(startup[part].values()):.2f}")
+            for name, startup in told
+        ]
+        charts.append(bars(title, drawn, Axis("seconds, rank 0")))
+    header, rows = startup_rows(group.summary)
+    return [
+        page.heading("Start-up"),
+        page.paragraph(startup_conclusion(group.summary)),
+        page.panels(*charts),
+        page.table(header, rows, "seconds: rank 0 of each run, and of each piece the rank where it took longest"),
+    ]
+
+
+def _findings(group: _System) -> str:
+    told = [(judgement, finding) for judgement in group.judgements for finding in judgement.findings]
+    passed = sum(judgement.verdict == "pass" for judgement in group.judgements)
+    verdict = f"{passed} of {len(group.judgements)} logs pass by ruleset {group.ruleset}; {len(told)} findings"
+    shown = [_finding(group, judgement, finding) for judgement, finding in told[:_MOST_FINDINGS]]
+    if len(told) > len(shown):
+        shown.append(page.toned(f"and {len(told) - len(shown)} more: python -m compliance tells them", "soft"))
+    tone = "good" if passed == len(group.judgements) else "bad"
+    return page.paragraph(verdict, tone) + (page.listing(shown) if shown else "")
+
+
+def _finding(group: _System, judgement: Judgement, finding: Finding) -> str:
+    name = judgement.path.name
+    if finding.line is None:
+        where = page.toned(name, "soft")
+    else:
+        where = page.link(f"{name}:{finding.line}", group.quote(judgement.path, finding.line))
+    head = page.toned(f"{finding.severity} {finding.rule}", "bad" if finding.severity == "error" else "soft")
+    text = f"found {finding.found}; expected {finding.expected}; {finding.remedy}"
+    return f"{head} {where}: {page.toned(text)}"
+
+
+def _comparable_minutes(group: _System) -> float | None:
+    """The time to train, if the runs that took it reached MLPerf's target."""
+    mean: float | None = group.summary["mean_time_to_train_s"]
+    reached = [row for row in group.summary["runs"] if row["status"] == "success"]
+    if mean is None or any((row["best_accuracy"] or 0.0) < MLPERF_TARGET for row in reached):
+        return None
+    return mean / 60
+
+
+def _overview(groups: Sequence[_System]) -> str:
+    rows = []
+    for group in groups:
+        mean = group.summary["mean_time_to_train_s"]
+        rows.append(Bar(group.name, {"time to train": (mean or 0.0) / 60}, f"{mean / 60:.2f}" if mean else "no result"))
+    return page.panels(bars("Time to train by system", rows, Axis("minutes, mean of the runs that count")))
+
+
+def _machine(group: _System) -> str:
+    """What log and description tell of the machine, in a line."""
+    fields, facts = group.fields, group.first[1]
+    told = [f"{facts.division} division", f"global batch size {facts.global_batch_size}"]
+    if group.accelerators is not None:
+        model = fields.get("accelerator_model_name") or "accelerator"
+        told.append(f"nodes: {fields['number_of_nodes']}, in each {fields['accelerators_per_node']} x {model}")
+    return "; ".join([*told, *(fields[name] for name in ("framework", "hw_notes") if fields.get(name))])
+
+
+def _target(group: _System) -> float | None:
+    """The accuracy that runs stop at: MLPerf's in the closed division, else the one of bertbench's configuration."""
+    log, facts = group.first
+    if facts.division == "closed":
+        return MLPERF_TARGET
+    try:
+        target = json.loads((log.with_suffix("") / "config.json").read_text(encoding="utf-8"))["evaluation"]["target"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return float(target) if isinstance(target, int | float) else None
+
+
+def _fields(log: Path) -> dict[str, str]:
+    path = description.beside(log)
+    try:
+        return description.read(path) if path else {}
+    except description.UnreadableDescription:
+        return {}  # the package judge tells; a report goes on without
+
+
+def _line(log: Path, number: int) -> str:
+    """A line of a log, as text editors count them."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        line = next(islice(file, number - 1, number), "")
+    return line.strip() if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE].strip()} ..."

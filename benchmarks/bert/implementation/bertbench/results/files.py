@@ -1,0 +1,130 @@
+"""What a run leaves behind: result_<n>.txt, and beside it a folder of the same name with what explains it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertbench.common.errors import RunError, system_reason
+from bertbench.common.paths import REPOSITORY
+from bertbench.distributed.world import available_cores
+from bertbench.machine.processor import processor
+from bertbench.optim.traffic import Communication
+
+if TYPE_CHECKING:  # benches name the processor where pydantic isn't
+    from bertbench.config import System
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """The log of one run, and the folder beside it."""
+
+    log: Path
+
+    SNAPSHOTS = "snapshots"
+
+    @property
+    def folder(self) -> Path:
+        """result_<n>/, next to result_<n>.txt."""
+        return self.log.with_suffix("")
+
+    @property
+    def metrics(self) -> Path:
+        """One line a step."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def snapshots(self) -> Path:
+        """What the run can go on from, a folder a snapshot."""
+        return self.folder / self.SNAPSHOTS
+
+    @property
+    def lost(self) -> Path:
+        """Lines of the log that were cut from it when the run went on from before them."""
+        return self.folder / "lost.txt"
+
+    def describe(self, system: System, seed: int) -> None:
+        """Write the resolved configuration, MLPerf's system description, and what ran where.
+
+        Raises RunError if the folder can't be written.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _refused(self.folder, error) from error
+        _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
+        _write(self.folder / "system.json", system.hardware.description())
+        _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
+
+    def describe_communication(self, communication: Communication) -> None:
+        """Write how gradients travel: the bucket table and the bytes of a step; raises RunError as `describe` does."""
+        _write(self.folder / "communication.json", asdict(communication))
+
+    def discard(self) -> None:
+        """Remove the log and its folder: of a run that never started."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+
+
+def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "result") -> ResultFiles:
+    """Take the next free number under runs/<system>/bert; the log exists, empty, when this returns.
+
+    Other kinds of runs than results have other names. Raises RunError if the folder can't be written.
+    """
+    folder = runs / system / folder_name
+    number = 0
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            log = folder / f"{kind}_{number}.txt"
+            log.open("x").close()
+            return ResultFiles(log)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise _refused(folder, error) from error
+
+
+def provenance() -> dict[str, object]:
+    """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "tree_dirty": bool(_git("status", "--porcelain")),
+        "processor": processor(),
+        "cores": available_cores(),
+        "operating_system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mlperf_logging": version("mlperf-logging"),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
+        return None
+    return answer.stdout.strip()
+
+
+def _write(path: Path, content: object) -> None:
+    try:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> RunError:
+    return RunError(f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can")

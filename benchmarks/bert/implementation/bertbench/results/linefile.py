@@ -1,0 +1,39 @@
+"""A file that grows by whole lines: what doesn't fit on the disk isn't half there."""
+
+import errno
+import os
+from pathlib import Path
+
+from bertbench.common.errors import RunError, system_reason
+
+
+class LineFile:
+    """Appends text to a file, each time at once and whole, or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises RunError if the file can't be opened."""
+        self._path = path
+        try:
+            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def append(self, lines: str) -> None:
+        """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
+        data = lines.encode()
+        before = os.fstat(self._handle).st_size
+        try:
+            if os.write(self._handle, data) < len(data):
+                os.ftruncate(self._handle, before)
+                raise OSError(errno.ENOSPC, "")
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def _refused(self, error: OSError) -> RunError:
+        return RunError(
+            f"{self._path}: cannot be written ({system_reason(error)}); make room there, or set LOGDIR to another disk"
+        )

@@ -1,0 +1,136 @@
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times and load balance.
+
+What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
+that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step. A step
+that loss scaling skipped has no gradient norm: null.
+"""
+
+import json
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import torch
+
+from bertbench.common.errors import RunError
+from bertbench.distributed.rendezvous import named
+from bertbench.distributed.world import World
+from bertbench.loading.loader import LoadedStep
+from bertbench.results.linefile import LineFile
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.trainer import StepReport
+
+SKIPPED = "samples_skipped"
+"""Key of the log's event that counts the samples of a step that were left out."""
+
+
+class _TakenStep(NamedTuple):
+    step: int
+    samples: int
+    report: StepReport
+    step_ms: float
+    load_efficiency: float
+    wait_ms: float
+    skipped: int
+
+
+class Metrics:
+    """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        world: World,
+        log: MlperfLog,
+        remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
+    ) -> None:
+        self._world = world
+        self._file = LineFile(path) if path else None
+        self._log = log
+        self._remedy = remedy
+        self._steps: list[_TakenStep] = []
+        self.last_loss = math.nan
+
+    def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
+        """One step; raises RunError as `flush` does."""
+        self._steps.append(
+            _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
+        )
+        if self._world.device.type == "cpu":
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the steps recorded since the last flush; every rank must call it after the same step.
+
+        Raises RunError on all ranks if a loss or a gradient is not finite, naming the ranks where the loss was not;
+        on rank 0 if the file can't be written.
+        """
+        steps, self._steps = self._steps, []
+        if not steps:
+            return
+        reports = [step.report for step in steps]
+        on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
+        on_host = torch.tensor([[step.wait_ms, step.skipped] for step in steps])
+        summed = self._world.sum(torch.cat((on_device, on_host.to(on_device)), dim=1))
+        rates, norms, scales = (
+            _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
+        )
+        lines = []
+        fault = None
+        for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
+            steps, summed.tolist(), rates, norms, scales, strict=True
+        ):
+            line = {
+                "step": taken.step,
+                "samples": taken.samples,
+                "loss": _digits(loss),
+                "lr": _digits(rate),
+                "grad_norm": _digits(norm) if math.isfinite(norm) else None,
+                "clipped": round(clipped / self._world.size, 6),
+                "step_ms": round(taken.step_ms, 3),
+                "load_wait_ms": round(wait_ms / self._world.size, 3),
+                "load_efficiency": round(taken.load_efficiency, 4),
+                "skipped": int(skipped),
+                **({} if scale is None else {"loss_scale": scale}),
+            }
+            lines.append(json.dumps(line) + "\n")
+            if skipped:
+                self._log.point(SKIPPED, int(skipped), {"step": taken.step})
+            if not math.isfinite(loss) or (scale is None and not math.isfinite(norm)):
+                fault = self._fault(taken, loss)
+                break
+            self.last_loss = loss
+        if self._file:
+            self._file.append("".join(lines))
+        if fault:
+            raise RunError(fault)
+
+    def _fault(self, taken: _TakenStep, loss: float) -> str:
+        """What is wrong with a step, which all ranks find alike; each tells whether its own loss is finite."""
+        own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
+        ranks = [rank for rank, told in enumerate(own) if told]
+        where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
+        remedy = self._remedy
+        if 0 < len(ranks) < self._world.size:
+            remedy += f"; if it comes back there, look at the memory of {'that rank' if len(ranks) == 1 else 'those'}"
+        return f"the loss of step {taken.step} is {loss}{where}; {remedy}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file:
+            self._file.close()
+
+
+def _read(values: list[Any]) -> list[Any]:
+    """Values of one kind, tensors brought to the host at once."""
+    return torch.stack(values).tolist() if isinstance(values[0], torch.Tensor) else values
+
+
+def _digits(value: float) -> float:
+    """Nine significant digits: what a 32-bit float holds, exactly."""
+    return float(f"{value:.9g}")

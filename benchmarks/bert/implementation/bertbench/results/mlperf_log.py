@@ -1,0 +1,260 @@
+"""MLPerf events through the official mllog, as context managers that refuse an illegal order.
+
+What is on the clock is visible by indentation: `with clock.init()` is untimed, `with clock.run()` is timed.
+Key names and metadata: MLPerf Training rules and the official checker's ruleset 5.0.0.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mlperf_logging.mllog import constants
+from mlperf_logging.mllog.mllog import MLLogger
+
+from bertbench.common.errors import RunError
+from bertbench.common.paths import REPOSITORY
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.results.linefile import LineFile
+from bertbench.results.startup import Startup
+from compliance.startup import KEY as STARTUP
+
+INTERRUPTED = "interrupted"
+"""In the metadata of run_stop: the run did not come to its own end, and may go on."""
+NOT_A_RESULT = "not_a_result"
+"""Key of the event of a run that was made to look inside; its value says how."""
+# Frames between mllog and the line of ours that an event is about.
+_STACK_OFFSET = 2
+
+
+class _WholeLines(logging.Handler):
+    """Logging's own handler of files would print a traceback where the disk is full, and go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = LineFile(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._file.append(f"{self.format(record)}\n")
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class MlperfLog:
+    """Writes MLPerf lines to one file, each at once; without a file (rank > 0) it writes nothing.
+
+    Every method raises RunError if the file can't be written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._logger = logging.Logger(f"mlperf {path}")
+        if path is not None:
+            handler = _WholeLines(path)
+            handler.setFormatter(logging.Formatter("%(message)s"))
+            self._logger.addHandler(handler)
+        self._mllog = MLLogger(logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for handler in self._logger.handlers:
+            handler.close()
+
+    def point(self, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> None:
+        """An event at a point in time."""
+        self._mllog.event(key, value, metadata)
+
+    def start(self, key: str, metadata: dict[str, Any] | None = None) -> None:
+        """The start of an interval."""
+        self._mllog.start(key, metadata=metadata)
+
+    def end(self, key: str, metadata: dict[str, Any] | None = None) -> None:
+        """The end of an interval."""
+        self._mllog.end(key, metadata=metadata)
+
+
+def log_submission(log: MlperfLog, system: System, seed: int) -> None:
+    """Who runs what: everything that the rules want logged before the clock starts."""
+    hardware = system.hardware
+    log.point(constants.SUBMISSION_BENCHMARK, constants.BERT)
+    log.point(constants.SUBMISSION_DIVISION, hardware.division)
+    log.point(constants.SUBMISSION_ORG, hardware.submitter)
+    log.point(constants.SUBMISSION_PLATFORM, hardware.system_name)
+    log.point(constants.SUBMISSION_STATUS, hardware.status)
+    log.point(constants.SEED, seed)
+    log.point(constants.GLOBAL_BATCH_SIZE, system.global_batch_size)
+    log.point(constants.GRADIENT_ACCUMULATION_STEPS, system.parts)
+    log.point(constants.MAX_SEQUENCE_LENGTH, system.model.max_positions)
+    log.point(constants.OPT_NAME, system.optimizer.name)
+    log.point(constants.OPT_BASE_LR, system.optimizer.learning_rate)
+    log.point(constants.OPT_LAMB_EPSILON, system.optimizer.epsilon)
+    log.point(constants.OPT_LAMB_BETA_1, system.optimizer.beta1)
+    log.point(constants.OPT_LAMB_BETA_2, system.optimizer.beta2)
+    log.point(constants.OPT_LAMB_WEIGHT_DECAY, system.optimizer.weight_decay)
+    log.point(constants.OPT_LR_TRAINING_STEPS, system.schedule.max_steps)
+    log.point(constants.OPT_END_LR, system.schedule.end_learning_rate)
+    log.point(constants.OPT_LR_WARMUP_STEPS, system.schedule.warmup_steps)
+    log.point("num_warmup_steps", system.schedule.warmup_steps)
+    log.point("start_warmup_step", system.schedule.start_warmup_step)
+
+
+def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
+    """One event a tensor that came from a checkpoint; rulesets 1.1 to 2.1 ask for these."""
+    for name in tensors:
+        log.point(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": name})
+
+
+class Run:
+    """The timed part: training and evaluation in turn, and how it ended."""
+
+    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]]) -> None:
+        self._log = log
+        self.status = constants.ABORTED
+        self.reason: str | None = None
+        self.evaluations = list(evaluations)
+        """Training samples and accuracy of each."""
+        self.samples = self.evaluations[-1][0] if self.evaluations else 0
+
+    @property
+    def accuracy(self) -> float:
+        """What the last evaluation found; 0 before the first."""
+        return self.evaluations[-1][1] if self.evaluations else 0.0
+
+    @contextmanager
+    def training(self, first_sample: int, samples: int, begun: bool = False) -> Iterator[None]:
+        """A stretch of training between two evaluations: `samples` more after `first_sample`.
+
+        `begun`: its start is in the log already, of a run that goes on.
+        """
+        metadata = {constants.FIRST_EPOCH_NUM: first_sample}
+        if not begun:
+            self._log.start(constants.BLOCK_START, {**metadata, constants.EPOCH_COUNT: samples})
+        yield
+        self.samples = first_sample + samples
+        self._log.end(constants.BLOCK_STOP, metadata)
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """An evaluation of what was trained so far; the body calls `measured`."""
+        metadata = {constants.EPOCH_NUM: self.samples}
+        self._log.start(constants.EVAL_START, metadata)
+        yield
+        self._log.end(constants.EVAL_STOP, metadata)
+
+    def measured(self, accuracy: float) -> None:
+        """The accuracy that the evaluation in progress found."""
+        self.evaluations.append((self.samples, accuracy))
+        self._log.point(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: self.samples})
+
+    def success(self) -> None:
+        """The target was reached."""
+        self.status, self.reason = constants.SUCCESS, None
+
+    def aborted(self, reason: str) -> None:
+        """The run ends without having reached the target."""
+        self.status, self.reason = constants.ABORTED, reason
+
+
+class Clock:
+    """Initialisation, then the run: in this order and once each.
+
+    `resumed`: of a run that goes on the clock runs already, so initialisation is on it, and neither has a start here.
+    `not_a_result` labels a run that can't be one: its log says so, and never ends with success.
+    """
+
+    def __init__(
+        self,
+        log: MlperfLog,
+        world: World,
+        init_limit_minutes: int,
+        startup: Startup,
+        resumed: bool = False,
+        not_a_result: str | None = None,
+    ) -> None:
+        self._log = log
+        self._world = world
+        self._init_limit_minutes = init_limit_minutes
+        self._startup = startup
+        self._resumed = resumed
+        self._not_a_result = not_a_result
+        self._initialized = False
+        self._ran = False
+
+    @contextmanager
+    def init(self) -> Iterator[None]:
+        """Untimed; raises RunError if it takes longer than the division allows."""
+        assert not self._initialized, "a run is initialised once"
+        self._startup.mark("files")
+        if self._resumed:
+            yield
+            self._initialized = True
+            return
+        self._log.start(constants.INIT_START)
+        if self._not_a_result:
+            self._log.point(NOT_A_RESULT, self._not_a_result)
+        began = time.monotonic()
+        yield
+        minutes = (time.monotonic() - began) / 60
+        if minutes > self._init_limit_minutes:
+            piece, seconds = max(self._startup.seconds().items(), key=lambda item: item[1])
+            raise RunError(
+                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; the longest "
+                f"piece of start-up was {piece}, {seconds:.0f} s (docs/running.md): shorten it"
+            )
+        self._log.end(constants.INIT_STOP)
+        self._initialized = True
+
+    @contextmanager
+    def run(self, evaluation_samples: int, evaluations: Iterable[tuple[int, float]] = ()) -> Iterator[Run]:
+        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended.
+
+        `evaluations` are those of a run that goes on, before that.
+        """
+        assert self._initialized and not self._ran, "a run follows initialisation, once"
+        self._ran = True
+        run = Run(self._log, evaluations)
+        self._startup.mark("rest")
+        self._world.barrier()
+        if not self._resumed:
+            self._log.start(constants.RUN_START)
+        self._startup.mark("waiting")
+        ending: dict[str, Any] = {}
+        stopping = threading.Lock()
+
+        def stop() -> None:
+            if not stopping.acquire(blocking=False):  # the watchdog or this thread: the log ends once
+                return
+            self._log.point(constants.TRAIN_SAMPLES, run.samples)
+            self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
+            told = {constants.STATUS: run.status, "reason": run.reason, **ending}
+            self._log.end(constants.RUN_STOP, {key: value for key, value in told.items() if value is not None})
+
+        def give_up(cause: str) -> None:
+            ending[INTERRUPTED] = True
+            run.aborted(cause)
+            stop()
+
+        with self._world.watchdog.closing_log(give_up):
+            try:
+                yield run
+                if self._not_a_result:
+                    run.aborted(f"--{self._not_a_result} takes a few steps: no result")
+            except BaseException as error:
+                self._world.words.begin()
+                ending[INTERRUPTED] = True  # first: a signal may end the next line
+                run.aborted(self._world.account_for_failure(error))
+                raise
+            finally:
+                stop()
+        if not self._resumed:
+            self._log.point(STARTUP, None, self._startup.told(self._world))

@@ -1,0 +1,128 @@
+"""Build MLPerf's submission tree from results and our sources: judged to pass, or nothing is left.
+
+systems/<system>.json                                   what the runs wrote of their machine, with the submitter
+results/<system>/bert/result_<n>.txt                    the logs, unchanged
+benchmarks/bert/implementations/bertbench/              the sources
+benchmarks/bert/implementations/bertbench/measured/     configuration and origin of every run
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.errors import PackageError, system_reason
+from bertbench.common.paths import REPOSITORY
+from compliance.judge import LOG_PATTERN
+from compliance.package import PackageJudgement, judge_package, told
+
+_SOURCES = (
+    "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs", "pyproject.toml",
+    "run_and_time.sh",
+)  # fmt: skip
+_IMPLEMENTATION = Path("benchmarks", "bert", "implementations", "bertbench")
+_LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+
+
+def build(out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str) -> PackageJudgement:
+    """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
+
+    Raises PackageError if results are missing, if their judgement fails, or if `out` can't be written.
+    """
+    out = out.resolve()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise PackageError(f"{out}: exists already and is no empty folder; remove it or name another with --out")
+    found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
+    descriptions = {system: _description(logs) | {"submitter": submitter} for system, logs in found.items()}
+    unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+    try:
+        unfinished.mkdir()
+        _copy_sources(unfinished / _IMPLEMENTATION)
+        for system, logs in found.items():
+            _write(unfinished / "systems" / f"{system}.json", descriptions[system])
+            _copy_runs(logs, unfinished, system)
+        judgement = judge_package(unfinished, ruleset)
+        if judgement.verdict != "pass":
+            raise PackageError(
+                f"refused, and nothing was written: {told(judgement)}".replace(str(unfinished), str(out))
+            )
+        unfinished.replace(out)
+    except OSError as error:
+        raise PackageError(
+            f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); mend that, or name another --out"
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return judge_package(out, ruleset)
+
+
+def origins(results: Path, system: str) -> str:
+    """From which commits a system's runs are, as their run.json say: a line for people."""
+    runs = [_read(log.with_suffix("") / "run.json") for log in _logs(results, system)]
+    commits = dict.fromkeys(
+        f"{str(run.get('commit') or 'unknown')[:12]}{' with changes' if run.get('tree_dirty') else ''}" for run in runs
+    )
+    return f"{system}: {len(runs)} runs of commit {', '.join(commits)}; the sources are packaged as they are now"
+
+
+def _logs(results: Path, system: str) -> list[Path]:
+    folder = results / system / "bert"
+    logs = sorted(folder.glob(LOG_PATTERN), key=lambda log: (len(log.name), log.name))
+    if Path(system).name != system or not logs:
+        known = sorted(path.parent.name for path in results.glob("*/bert") if any(path.glob(LOG_PATTERN)))
+        raise PackageError(
+            f"found no {LOG_PATTERN} of {system!r} in {folder}; there are results of: {', '.join(known) or 'no system'}"
+        )
+    return logs
+
+
+def _description(logs: Sequence[Path]) -> dict[str, Any]:
+    """The description that all runs share."""
+    first, *others = [log.with_suffix("") / "system.json" for log in logs]
+    fields = _read(first)
+    for other in others:
+        if _read(other) != fields:
+            raise PackageError(f"{other}: differs from {first}; package runs of one system, described alike")
+    return fields
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PackageError(
+            f"{path}: cannot be read ({error}); keep the folder that a run left beside its log"
+        ) from error
+    if not isinstance(content, dict):
+        raise PackageError(f"{path}: holds no JSON object; keep the folder as the run left it")
+    return content
+
+
+def _copy_sources(folder: Path) -> None:
+    if not (REPOSITORY / "run_and_time.sh").is_file():
+        raise PackageError(f"found no sources in {REPOSITORY}; call the bertbench of a clone of the repository")
+    folder.mkdir(parents=True)
+    for name in _SOURCES:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=_LEFT_OUT)
+        else:
+            shutil.copy2(source, folder / name)
+
+
+def _copy_runs(logs: Sequence[Path], package: Path, system: str) -> None:
+    target = package / "results" / system / "bert"
+    target.mkdir(parents=True)
+    for log in logs:
+        shutil.copy2(log, target)
+        measured = package / _IMPLEMENTATION / "measured" / system / log.stem
+        measured.mkdir(parents=True)
+        for name in ("config.json", "run.json"):
+            shutil.copy2(log.with_suffix("") / name, measured)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

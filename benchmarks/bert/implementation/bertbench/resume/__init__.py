@@ -1,4 +1,0 @@
-"""Snapshots of a run, and going on from one as if nothing had happened (docs/reliability.md).
-
-Not to be confused with `checkpoint/`, which is about published weights.
-"""

@@ -1,0 +1,89 @@
+"""Masked-LM accuracy over the whole held-out set: every sample once, whatever the number of ranks."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertbench.data.store.dataset import Dataset
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, gather
+from bertbench.loading.filler import filled
+from bertbench.loading.sample_check import Soundness
+from bertbench.model.loss import IGNORED
+from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
+
+
+class HeldOut:
+    """The evaluation samples of one rank, read when they are first used and kept on the device."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        world: World,
+        fill: bool = False,
+        rank: int | None = None,
+        ranks: int | None = None,
+    ) -> None:
+        """The share of one of `ranks`: of this one of all, where they aren't given. `fill` rounds batches up."""
+        self.dataset = dataset
+        self._world = world
+        self._fill = fill
+        ids = np.arange(world.rank if rank is None else rank, len(dataset), ranks or world.size)
+        # Neighbours in length share a batch: fewer different lengths, less work; the sums don't depend on order.
+        ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
+        self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+        self._batches: list[Batch] = []
+        self._soundness = Soundness.of(dataset)
+
+    def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
+        """Correct predictions over all masked tokens of the set; the same number on every rank."""
+        correct, masked, samples = self.sums(model, precision, _counts, 3)
+        assert samples == len(self.dataset), "every held-out sample is evaluated once"
+        return correct / masked
+
+    def sums(
+        self,
+        model: nn.Module,
+        precision: PrecisionName,
+        measure: Callable[[torch.Tensor, Batch], torch.Tensor],
+        numbers: int,
+    ) -> list[float]:
+        """Sums over the set, on every rank, of so many numbers: `measure` makes them of scores [M, V] and batch."""
+        self._world.watchdog.at("evaluating")
+        if not self._batches:
+            self._read()
+        totals = torch.zeros(numbers, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
+        model.eval()
+        with torch.no_grad(), computing(precision, self._world.device):
+            for number, batch in enumerate(self._batches):
+                self._world.watchdog.goes_on()
+                scores = self._scores(model, number, batch)
+                if scores is not None:
+                    totals += measure(scores, batch)
+        model.train()
+        return self._world.sum(totals).tolist()
+
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+        """Masked-LM scores of batch `number`, [M, V]; None where another rank counts it."""
+        del number
+        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        masked_lm_MV: torch.Tensor = scores.masked_lm_MV
+        return masked_lm_MV
+
+    def _read(self) -> None:
+        samples = self.dataset.map_samples()
+        for ids in self._ids:
+            self._world.watchdog.goes_on()
+            batch = gather(samples, ids, self.dataset.lengths(ids), self._soundness)
+            self._batches.append((filled(batch) if self._fill else batch).to(self._world.device))
+
+
+def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Correct predictions, masked tokens and samples."""
+    correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
+    wanted = batch.masked_labels_M != IGNORED
+    return torch.stack((correct.sum(), wanted.sum(), (batch.next_sentence_S != IGNORED).sum()))

@@ -1,0 +1,184 @@
+"""One optimizer step of a model that is split over ranks; what `trainer.Trainer` is to a model that is whole on each.
+
+The same step in any layout, but for rounding: losses and gradients are sums over the global batch, norms and trust
+ratios those of whole tensors (docs/parallelism.md).
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertbench.common.paths import weights_file
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
+from bertbench.model.activation_checkpoint import recompute
+from bertbench.model.arithmetic import in_words
+from bertbench.model.bert import Bert
+from bertbench.optim.clip import after_coefficient
+from bertbench.optim.state import Scalar, local
+from bertbench.optim.traffic import Communication
+from bertbench.parallel.fsdp import shard
+from bertbench.parallel.gradients import Gradients
+from bertbench.parallel.optimizer import shard_optimizer
+from bertbench.parallel.pipeline import Pipeline
+from bertbench.parallel.process_groups import Grid
+from bertbench.parallel.stage import Stage, logical_name
+from bertbench.parallel.tensor_parallel import split_layers
+from bertbench.training.trainer import StepReport, Trainer
+from bertbench.weights.file import load_weights
+
+
+class LayoutTrainer:
+    """This rank's part of the model with its optimizer; `step` is the whole of the timed work.
+
+    `tokens` is the budget of a microbatch, where the layout has a pipeline.
+    """
+
+    def __init__(
+        self, system: System, world: World, seed: int, tokens: int, mark: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Build and warm up; `mark` is told of each piece when it has ended."""
+        self._system = system
+        self._world = world
+        parallel, layout = system.parallel, system.layout
+        self.grid = Grid(layout, world, parallel.fully_shard)
+        place = self.grid.place
+        whole = _whole_model(system, seed)
+        stages = [
+            Stage(whole, number, layout.stages, system.precision.compute)
+            for number in range(place.pipeline, layout.stages, layout.pipeline)
+        ]
+        for stage in stages:
+            if not parallel.fully_shard:  # FSDP2 moves a layer at a time, and keeps its part of it
+                stage.to(world.device)
+            if parallel.recompute:
+                recompute(stage.layers.values())
+            if layout.tensor > 1:
+                split_layers(stage, self.grid.mesh("tensor", self.grid.tensor))
+            if parallel.fully_shard:
+                shard(stage, self.grid.mesh("data", self.grid.data))
+        self.model = nn.ModuleList(stages)
+        self._model_arithmetic = in_words(world.device, system.precision.compute, system.model.shape())
+        # kept, since FSDP2 puts other tensors in their place while it computes
+        self._named = {
+            logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
+        }
+        self.parameters = list(self._named.values())
+        words = next((stage.words for stage in stages if stage.words is not None), None)
+        self.gradients = Gradients(self.parameters, words, self.grid, parallel.fully_shard)
+        self.optimizer = shard_optimizer(
+            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.grid.shards
+        )
+        self._stage = stages[0]
+        self.pipeline = (
+            Pipeline(
+                stages, self.grid, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
+                system.precision.compute,
+            )
+            if layout.pipeline > 1
+            else None
+        )  # fmt: skip
+        self._schedule = system.learning_rate
+        mark("model")
+        self._warm_up(seed)
+        mark("warm-up")
+        torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
+
+    def communication(self) -> Communication:
+        """How gradients travel and are used: what a run says of it and keeps."""
+        sizes = [local(parameter).numel() for parameter in self.parameters]
+        whole = [parameter.numel() for parameter in self.parameters]
+        buckets = [sum(sizes[place] for place in places) for places in self.gradients.buckets] or [sum(whole)]
+        return Communication(
+            clip=self._system.clip.mode,
+            compression="none",
+            bucket_elements=tuple(buckets),
+            bytes_per_step=4 * sum(buckets),
+            model_arithmetic=self._model_arithmetic,
+            optimizer_arithmetic="torch's multi-tensor operations on this rank's part of the model",
+        )
+
+    def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
+        """Take step `number`, counted from 0, with the samples of this data-parallel rank."""
+        loss = self._accumulate(parts) if self.pipeline is None else self.pipeline.run(parts)
+        self.gradients.reduce()
+        norm, clip = self.gradients.norm(), self._system.clip
+        factor, clipped = None, torch.zeros_like(norm)
+        if clip.mode == "after":
+            factor, clipped = after_coefficient(norm, clip.max_norm), (norm > clip.max_norm).float()
+        rate: Scalar = self._schedule.rate(number)
+        self.optimizer.step(rate, factor)
+        for parameter in self.parameters:
+            parameter.grad = None
+        # of the ranks that compute the same, one tells
+        return StepReport(loss if self.grid.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
+
+    def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+        self._stage.microbatches = parts
+        total = torch.zeros((), device=self._world.device)
+        for place in torch.arange(len(parts)).split(1):
+            (loss,) = self._stage(place, place)
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    @torch.no_grad()
+    def scores(self, batch: Batch) -> torch.Tensor | None:
+        """Masked-LM scores of a batch, [M, V], on the ranks of the last stage; the model is in evaluation mode."""
+        if self.pipeline is not None:
+            return self.pipeline.scores(batch)
+        self._stage.microbatches = (LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch),)
+        place = torch.zeros(1, dtype=torch.int64)
+        scores: torch.Tensor = self._stage(place, place)
+        return scores
+
+    def _warm_up(self, seed: int) -> None:
+        """Untimed: a step on synthetic batches, then weights and optimizer are put back as they were."""
+        system = self._system
+        weights = [local(parameter.detach()).clone() for parameter in self.parameters]
+        generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
+        longest, size = system.model.max_positions, system.local_batch // system.parts
+        if self.pipeline is not None:
+            longest = min(longest, self.pipeline.tokens)
+            size = self.pipeline.tokens // longest
+        batch = synthetic(size, longest, system.model.vocab_size, generator)
+        part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
+        self.step(0, [LoadedPart(part, batch.to(self._world.device))] * system.parts)
+        with torch.no_grad():
+            for parameter, weight in zip(self.parameters, weights, strict=True):
+                local(parameter.detach()).copy_(weight)
+        self.optimizer.reset()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the steps to come depend on: this rank's part of weights and moments, as it is in memory.
+
+        The names are those of any other layout, and sharded tensors are DTensors, so that a state moves.
+        """
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named.items()}
+        weights = {f"model.{name}": parameter.detach() for name, parameter in self._named.items()}
+        return weights | {f"optimizer.{name}": moment for name, moment in self.optimizer.moments(names).items()}
+
+    def resume(self, steps: int) -> None:
+        """Go on as after so many steps, whose `state` was put back."""
+        self.optimizer.resume(steps)
+
+    def close(self) -> None:
+        """Nothing to let go of: no hook outlives the process group."""
+
+
+AnyTrainer = Trainer | LayoutTrainer
+
+
+def _whole_model(system: System, seed: int) -> Bert:
+    model = Bert(system.model.shape())
+    if system.model.checkpoint is None:
+        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+    else:
+        load_weights(weights_file(system.model.checkpoint), model)
+    return model

@@ -1,0 +1,36 @@
+"""Runs that are no results: `--smoke` and `--profile` take a few steps, and say in the log what they are.
+
+The log has the event `not_a_result`, never ends with success, and is never named result_<n>.txt.
+"""
+
+from typing import Literal
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.training.profiling import PROFILED_STEPS
+
+Short = Literal["smoke", "profile"]
+_SMOKE_STEPS = 5
+_SMOKE_SNAPSHOT_STEP = 3
+
+
+def shortened(system: System, short: Short) -> System:
+    """The system with few steps and one evaluation at their end; its schedules stay.
+
+    A smoke run takes one snapshot where the system takes any, a profiled run none: its steps are to be steady.
+    Raises ConfigError if the system has too few steps to be profiled.
+    """
+    if short == "profile" and system.max_steps < PROFILED_STEPS:
+        raise ConfigError(
+            f"--profile takes {PROFILED_STEPS} steps, the system gives up after {system.max_steps}; raise "
+            "schedule.max_steps and evaluation.max_samples to at least as much"
+        )
+    steps, snapshot_step = (_SMOKE_STEPS, _SMOKE_SNAPSHOT_STEP) if short == "smoke" else (PROFILED_STEPS, None)
+    every = snapshot_step if system.checkpoint.every_steps else None
+    samples = steps * system.global_batch_size
+    return system.model_copy(
+        update={
+            "checkpoint": system.checkpoint.model_copy(update={"every_steps": every}),
+            "evaluation": system.evaluation.model_copy(update={"max_samples": samples, "interval_samples": samples}),
+        }
+    )

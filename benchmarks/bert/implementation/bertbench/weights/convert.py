@@ -1,0 +1,44 @@
+"""An opened checkpoint of another program -> our weights file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bertbench.common.errors import CheckpointError
+from bertbench.weights.file import write_weights
+from bertbench.weights.names import assemble, pieces
+from bertbench.weights.origin import Origin
+from bertbench.weights.output import check_new
+
+_MULTIPLE = 8  # of rows, which tensor cores are fast with: 30,522 becomes 30,528
+_SHOWN = 5
+
+
+def padded_vocabulary(real: int, wanted: int | None) -> int:
+    """Rows for `real` entries: `wanted`, else the next multiple of 8.
+
+    Raises CheckpointError if `wanted` is too few.
+    """
+    if wanted is None:
+        return -(-real // _MULTIPLE) * _MULTIPLE
+    if wanted < real:
+        raise CheckpointError(
+            f"--vocab-size {wanted:,}: the checkpoint's vocabulary has {real:,} entries; give at least as many"
+        )
+    return wanted
+
+
+def convert(origin: Origin, out: Path, vocab_size: int | None = None) -> None:
+    """Read every tensor, join and pad them, and write them to a new file.
+
+    Raises CheckpointError if a tensor is missing, damaged or of another shape, or if `out` can't be written.
+    """
+    check_new(out)
+    rows = padded_vocabulary(origin.shape.vocab_size, vocab_size)
+    if origin.missing:
+        names = ", ".join(origin.missing[:_SHOWN]) + (", ..." if len(origin.missing) > _SHOWN else "")
+        raise CheckpointError(
+            f"{origin.path}: misses {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
+            "give a checkpoint of BERT with both pre-training heads, and the configuration that belongs to it"
+        )
+    tensors = assemble(pieces(origin.shape), origin.read, rows)
+    write_weights(out, tensors, replace(origin.shape, vocab_size=rows), origin.shape.vocab_size, origin.source)

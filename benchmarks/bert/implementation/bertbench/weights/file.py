@@ -1,0 +1,154 @@
+"""Our weights file: the model's parameters in one safetensors file, with what they belong to in its metadata.
+
+A fine-tuned model has the tensors of its span head besides.
+Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows that stand for tokens), source.
+"""
+
+import json
+from collections.abc import Container
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from bertbench.common.errors import CheckpointError
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.model.span import head_tensors
+from bertbench.weights.output import new_file, save_tensors
+
+FORMAT = "bertbench-weights-1"
+_DTYPE = "F32"
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "layers",
+    "attention_heads",
+    "feed_forward_size",
+    "max_positions",
+    "token_types",
+)
+"""What the weights depend on; dropout and the like may differ."""
+_MAKE = "make one with `bertbench checkpoint import`"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A weights file whose header was read and found sound; the tensors are still on disk."""
+
+    path: Path
+    shape: BertShape
+    real_vocab_size: int
+    """Entries of the vocabulary; the rows above, up to shape.vocab_size, are padding."""
+    source: str
+    """What the weights were made from."""
+    tensors: dict[str, tuple[int, ...]]
+    """Shapes by name, in the model's order."""
+
+    @classmethod
+    def open(cls, path: Path) -> "Weights":
+        """Read the header: cheap, whatever the size of the file.
+
+        Raises CheckpointError if it can't be read, is no weights file, or doesn't hold what its metadata says.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+                found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path}: is no readable weights file ({error}); {_MAKE}") from error
+        if metadata.get("format") != FORMAT:
+            raise CheckpointError(f"{path}: found format {metadata.get('format')!r}, expected {FORMAT!r}; {_MAKE}")
+        try:
+            content = json.loads(metadata["shape"])
+            shape = BertShape(**{field.name: content[field.name] for field in fields(BertShape)})
+            real, source = int(metadata["real_vocab_size"]), metadata["source"]
+            expected = expected_tensors(shape, found)
+        except (ValueError, TypeError, KeyError, RuntimeError) as error:  # RuntimeError: torch on impossible sizes
+            raise CheckpointError(f"{path}: its metadata is damaged ({error!r}); {_MAKE}") from error
+        _compare(path, found, expected)
+        return cls(path, shape, real, source, expected)
+
+    @property
+    def real_shape(self) -> BertShape:
+        """The shape without padding."""
+        return replace(self.shape, vocab_size=self.real_vocab_size)
+
+    @property
+    def has_span_head(self) -> bool:
+        """Whether the weights are of a fine-tuned model."""
+        return any(name in self.tensors for name in head_tensors(self.shape))
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors."""
+        return sum(torch.Size(shape).numel() for shape in self.tensors.values())
+
+    def check_fits(self, shape: BertShape) -> None:
+        """Raises CheckpointError if a model of that shape can't take these weights."""
+        differing = [name for name in _SIZES if getattr(self.shape, name) != getattr(shape, name)]
+        if differing:
+            found = ", ".join(
+                f"{name} {getattr(self.shape, name)} where the model has {getattr(shape, name)}" for name in differing
+            )
+            raise CheckpointError(f"{self.path}: found {found}; set model.* to the file's sizes, or name another file")
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """All tensors, on the CPU."""
+        try:
+            return load_file(self.path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{self.path}: cannot be read ({error}); {_MAKE}") from error
+
+
+def load_weights(path: Path, model: Bert) -> None:
+    """Put the weights of a file into a model.
+
+    Raises CheckpointError if the file can't be read or belongs to a model of another shape.
+    """
+    weights = Weights.open(path)
+    weights.check_fits(model.shape)
+    tensors = weights.read()
+    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+
+
+def write_weights(
+    path: Path, tensors: dict[str, torch.Tensor], shape: BertShape, real_vocab_size: int, source: str
+) -> None:
+    """Write parameters named as in the model's state_dict; whole or not at all.
+
+    Raises CheckpointError if the file exists or can't be written, or if a tensor isn't the model's.
+    """
+    found = {name: (tuple(tensor.shape), _DTYPE) for name, tensor in tensors.items()}
+    _compare(path, found, expected_tensors(shape, found))
+    metadata = {
+        "format": FORMAT,
+        "shape": json.dumps(asdict(shape)),
+        "real_vocab_size": str(real_vocab_size),
+        "source": source,
+    }
+    with new_file(path) as unfinished:
+        save_tensors(tensors, unfinished, metadata)
+
+
+def expected_tensors(shape: BertShape, found: Container[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's parameters; those of the span head only if one of them is among `found`."""
+    with torch.device("meta"):
+        tensors = {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
+    head = head_tensors(shape)
+    return tensors | head if any(name in found for name in head) else tensors
+
+
+def _compare(path: Path, found: dict[str, tuple[tuple[int, ...], str]], expected: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in expected.items():
+        if name not in found:
+            raise CheckpointError(f"{path}: {name}: is missing, expected shape {shape}; {_MAKE}")
+        if found[name] != (shape, _DTYPE):
+            there, dtype = found[name]
+            raise CheckpointError(f"{path}: {name}: found {dtype} of shape {there}, expected F32 of {shape}; {_MAKE}")
+    unknown = sorted(set(found) - set(expected))
+    if unknown:
+        raise CheckpointError(f"{path}: {unknown[0]}: is no tensor of this model; {_MAKE}")

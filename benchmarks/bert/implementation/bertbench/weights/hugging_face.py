@@ -1,0 +1,100 @@
+"""Hugging Face's BertForPreTraining in and out: a folder with config.json and model.safetensors, read directly."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from bertbench.common.errors import CheckpointError
+from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
+from bertbench.weights.file import Weights
+from bertbench.weights.names import Piece, pieces, take_apart
+from bertbench.weights.origin import Origin
+from bertbench.weights.output import new_folder, save_tensors
+
+_CONFIG, _TENSORS = "config.json", "model.safetensors"
+_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files made before 2019
+_WORDS, _OUTPUT_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+_TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _OUTPUT_BIAS}
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def open_hugging_face(folder: Path) -> Origin:
+    """The model in `folder`; half-precision weights become fp32, exactly.
+
+    Raises CheckpointError if a file can't be read, or if the output matrix is not tied to the word embeddings.
+    """
+    shape, activation = read_bert_config(folder / _CONFIG)
+    path = folder / _TENSORS
+    try:
+        file = safe_open(path, framework="pt")
+        keys = {_current(name): name for name in file.keys()}  # noqa: SIM118 - it is no dict
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}); save the model with save_pretrained(DIR), which writes it"
+        ) from error
+    needed = {piece.hugging_face: piece for piece in pieces(shape)}
+    for copy, original in _TIED.items():
+        if copy in keys and original in keys and not torch.equal(*(file.get_tensor(keys[n]) for n in (copy, original))):
+            raise CheckpointError(
+                f"{path}: {copy}: differs from {original}, expected the same; "
+                "the model here has one matrix for both, tie them before saving"
+            )
+    notes = (
+        ()
+        if activation == HUGGING_FACE_ACTIVATION
+        else (f"{folder / _CONFIG}: hidden_act is {activation}; the model here computes {HUGGING_FACE_ACTIVATION}",)
+    )
+    return Origin(
+        path=path,
+        source=f"Hugging Face model {folder.resolve().name}",
+        shape=shape,
+        used={key: needed[name].parameter for name, key in keys.items() if name in needed},
+        skipped={key: _why_skipped(name) for name, key in keys.items() if name not in needed},
+        missing=tuple(name for name in needed if name not in keys),
+        notes=notes,
+        read=partial(_read, path, file, keys),
+    )
+
+
+def export(weights: Weights, folder: Path) -> None:
+    """Write config.json and model.safetensors, the vocabulary without padding, into a new folder.
+
+    Raises CheckpointError if the folder exists or can't be written.
+    """
+    shape = weights.real_shape
+    taken = take_apart(pieces(shape), weights.read())
+    with new_folder(folder) as unfinished:
+        text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
+        (unfinished / _CONFIG).write_text(text, encoding="utf-8")
+        tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}
+        save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers asks for this word
+
+
+def _current(name: str) -> str:
+    for old, new in _OLD_NAMES.items():
+        if name.endswith("LayerNorm" + old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _why_skipped(name: str) -> str:
+    if name in _TIED:
+        return f"the same as {_TIED[name]}"
+    return "no tensor of BERT for pre-training"
+
+
+def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> torch.Tensor:
+    key = keys[piece.hugging_face]
+    tensor: torch.Tensor = file.get_tensor(key)
+    if tensor.dtype not in _FLOATS:
+        raise CheckpointError(f"{path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
+    if tuple(tensor.shape) != piece.shape:
+        raise CheckpointError(
+            f"{path}: {key}: found shape {tuple(tensor.shape)}, expected {piece.shape}; "
+            f"give the {_CONFIG} that belongs to the model"
+        )
+    return tensor.float()

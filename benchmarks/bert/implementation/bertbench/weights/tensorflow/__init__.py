@@ -1,0 +1,1 @@
+"""Reading TensorFlow checkpoints without TensorFlow."""

@@ -1,0 +1,111 @@
+"""Match a TensorFlow checkpoint with our model: which of its variables are used, how one becomes ours."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertbench.common.errors import CheckpointError
+from bertbench.model.shape import BertShape
+from bertbench.weights.bert_config import read_bert_config
+from bertbench.weights.names import Piece, pieces
+from bertbench.weights.origin import Origin
+from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
+from bertbench.weights.tensorflow.tensorbundle import Bundle
+
+_SLOTS = {"adam_m", "adam_v", "lamb_m", "lamb_v", "m", "v"}
+_OPTIMIZER, _NOT_OURS = "optimizer slot", "no tensor of BERT for pre-training"
+_STATE = {
+    "global_step": "step counter",
+    "save_counter": "step counter",
+    "beta1_power": "optimizer state",
+    "beta2_power": "optimizer state",
+    OBJECT_GRAPH: "graph of objects",
+}
+
+
+def open_tensorflow(prefix: Path, config: Path) -> Origin:
+    """The checkpoint `prefix` (a path without .index) of the model that bert_config.json describes.
+
+    Raises CheckpointError if a file can't be read or is damaged, or if two tensors claim one name.
+    """
+    shape, _ = read_bert_config(config)  # google-research/bert calls its tanh approximation gelu
+    bundle = Bundle.open(prefix)
+    by_objects = any(key.endswith(VALUE_SUFFIX) for key in bundle.entries)
+    names = _object_based(bundle, shape.layers) if by_objects else {key: key for key in bundle.entries}
+    needed = {piece.tensorflow: piece for piece in pieces(shape)}
+    keys: dict[str, str] = {}
+    for key, name in names.items():
+        if name in needed and keys.setdefault(name, key) != key:
+            raise CheckpointError(
+                f"{prefix}: {keys[name]} and {key} are both {name}; the checkpoint holds more than one model, "
+                "save one alone"
+            )
+    used = set(keys.values())
+    return Origin(
+        path=prefix,
+        source=f"TensorFlow {2 if by_objects else 1} checkpoint {prefix.name}",
+        shape=shape,
+        used={keys[name]: piece.parameter for name, piece in needed.items() if name in keys},
+        skipped={key: _why_skipped(key, bundle) for key in bundle.entries if key not in used},
+        missing=tuple(name for name in needed if name not in keys),
+        notes=(),
+        read=partial(_read, bundle, keys, shape, by_objects),
+    )
+
+
+def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
+    """TensorFlow 1's names by key, of the keys that have one; slots of the optimizer have none."""
+    own: dict[str, str] = {}
+    if OBJECT_GRAPH in bundle.entries:
+        try:
+            own = own_names(bundle.read_text(OBJECT_GRAPH))
+        except ValueError as error:
+            raise CheckpointError(
+                f"{bundle.prefix}: {OBJECT_GRAPH}: is damaged ({error}); copy the checkpoint again"
+            ) from error
+    names = {
+        key: variable_name(key, own.get(key), layers)
+        for key in bundle.entries
+        if key.endswith(VALUE_SUFFIX) and not _is_slot(key, bundle)
+    }
+    return {key: name for key, name in names.items() if name is not None}
+
+
+def _why_skipped(key: str, bundle: Bundle) -> str:
+    if key.startswith("\0"):
+        return "slice of a partitioned variable"
+    return _STATE.get(key.split("/", maxsplit=1)[0]) or (_OPTIMIZER if _is_slot(key, bundle) else _NOT_OURS)
+
+
+def _is_slot(key: str, bundle: Bundle) -> bool:
+    """Whether a tensor is an optimizer's: TensorFlow 1 names it after the variable it belongs to."""
+    variable, _, last = key.rpartition("/")
+    return variable in bundle.entries or last in _SLOTS or key.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in key
+
+
+def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bool, piece: Piece) -> torch.Tensor:
+    key = keys[piece.tensorflow]
+    array = bundle.read(key)
+    # TensorFlow 2 made a dense layer of the one matrix that TensorFlow 1 stored as we do.
+    transposed = piece.transposed or (by_objects and piece.tensorflow.endswith("/output_weights"))
+    stored = piece.shape[::-1] if transposed else piece.shape
+    if array.shape != stored and array.shape not in _by_head(piece, shape):
+        raise CheckpointError(
+            f"{bundle.prefix}: {key}: found shape {array.shape}, expected {stored}; "
+            "give the bert_config.json that belongs to the checkpoint"
+        )
+    flat: NDArray[np.float32] = array.reshape(stored)
+    return torch.from_numpy(np.array(flat.T if transposed else flat, order="C"))
+
+
+def _by_head(piece: Piece, shape: BertShape) -> tuple[tuple[int, ...], ...]:
+    """Shapes in which TensorFlow 2 stores an attention tensor, with heads as a dimension of their own."""
+    heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
+    if "/attention/self/" in piece.tensorflow:
+        return ((shape.hidden_size, heads, width),) if piece.transposed else ((heads, width),)
+    if piece.tensorflow.endswith("/attention/output/dense/kernel"):
+        return ((heads, width, shape.hidden_size),)
+    return ()

@@ -1,0 +1,56 @@
+"""Decompress Snappy blocks: TensorFlow compressed the index of some published checkpoints with it.
+
+Format: google/snappy, format_description.txt.
+"""
+
+from bertbench.weights.tensorflow.protobuf import varint
+
+
+def decompress(data: bytes) -> bytes:
+    """The bytes behind one raw Snappy block.
+
+    Raises ValueError if it is damaged.
+    """
+    expected, at = varint(data, 0)
+    out = bytearray()
+    while at < len(data):
+        tag = data[at]
+        kind, at = tag & 3, at + 1
+        if kind == 0:
+            length, at = _literal_length(data, tag >> 2, at)
+            if at + length > len(data):
+                raise ValueError("a Snappy literal runs over the end of its block")
+            out += data[at : at + length]
+            at += length
+            continue
+        extra = (1, 2, 4)[kind - 1]  # bytes of the offset that follow the tag
+        if at + extra > len(data):
+            raise ValueError("a Snappy copy runs over the end of its block")
+        offset = int.from_bytes(data[at : at + extra], "little")
+        if kind == 1:
+            offset |= (tag >> 5) << 8
+            length = 4 + (tag >> 2 & 7)
+        else:
+            length = 1 + (tag >> 2)
+        at += extra
+        _copy(out, offset, length)
+    if len(out) != expected:
+        raise ValueError(f"a Snappy block has {len(out):,} bytes where it promises {expected:,}")
+    return bytes(out)
+
+
+def _literal_length(data: bytes, code: int, at: int) -> tuple[int, int]:
+    """Length of a literal and where it starts; codes from 60 say how many bytes hold the length."""
+    if code < 60:
+        return code + 1, at
+    width = code - 59
+    return int.from_bytes(data[at : at + width], "little") + 1, at + width
+
+
+def _copy(out: bytearray, offset: int, length: int) -> None:
+    """Append `length` bytes from `offset` bytes back; they may overlap what is being written."""
+    if not 0 < offset <= len(out):
+        raise ValueError(f"a Snappy copy reaches {offset:,} bytes back where there are {len(out):,}")
+    start = len(out) - offset
+    pattern = bytes(out[start : start + length])
+    out += (pattern * (length // len(pattern) + 1))[:length]

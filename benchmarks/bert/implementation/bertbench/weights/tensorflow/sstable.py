@@ -1,0 +1,97 @@
+"""Read a table of sorted keys, the format of a TensorFlow checkpoint's .index file.
+
+Format: LevelDB's table_format.md, as tensorflow/core/lib/io/format.cc writes it. A footer of 48 bytes points to the
+index block, which points to the data blocks; after each block stand its compression and a masked CRC-32C of both.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+
+from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.weights.tensorflow.protobuf import varint
+from bertbench.weights.tensorflow.snappy import decompress
+
+MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+FOOTER_BYTES = 48
+_TRAILER_BYTES = 5
+_PLAIN, _SNAPPY = 0, 1
+_MASK_DELTA = 0xA282EAD8
+
+
+def masked(crc: int) -> int:
+    """A CRC-32C as these files store it: rotated and shifted, so that a CRC of data with CRCs in it stays good."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def read_table(path: Path) -> dict[bytes, bytes]:
+    """All keys with their values, in order.
+
+    Raises CheckpointError if the file can't be read, is no table, or is damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's path without .index"
+        ) from error
+    if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
+        raise CheckpointError(
+            f"{path}: found {len(data):,} bytes that don't end in the mark of a checkpoint's index; it is truncated or "
+            "something else, copy the checkpoint again"
+        )
+    table: dict[bytes, bytes] = {}
+    try:
+        footer = data[-FOOTER_BYTES:]
+        _, at = _handle(footer, 0)  # of the metaindex, which TensorFlow leaves empty
+        index, _ = _handle(footer, at)
+        for _, handle in _entries(_block(data, index)):
+            for key, value in _entries(_block(data, _handle(handle, 0)[0])):
+                if key in table:
+                    raise ValueError(f"the key {key!r} is there twice")
+                table[key] = value
+    except ValueError as error:
+        raise CheckpointError(f"{path}: is damaged ({error}); copy the checkpoint again") from error
+    return table
+
+
+def _handle(data: bytes, at: int) -> tuple[slice, int]:
+    """Where a block lies in the file, and where the next handle starts."""
+    offset, at = varint(data, at)
+    size, at = varint(data, at)
+    return slice(offset, offset + size), at
+
+
+def _block(data: bytes, where: slice) -> bytes:
+    """A block's content, checked and decompressed."""
+    end = where.stop + _TRAILER_BYTES
+    if end > len(data) - FOOTER_BYTES:
+        raise ValueError(f"the block at byte {where.start:,} runs over the end of the file")
+    compression = data[where.stop]
+    found, stored = google_crc32c.value(data[where.start : where.stop + 1]), data[where.stop + 1 : end]
+    if masked(found) != int.from_bytes(stored, "little"):
+        raise ValueError(f"the checksum of the block at byte {where.start:,} is wrong")
+    if compression == _SNAPPY:
+        return decompress(data[where])
+    if compression != _PLAIN:
+        raise ValueError(f"the block at byte {where.start:,} has the unknown compression {compression}")
+    return data[where]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values; a key starts with as much of the one before as its first number says."""
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    at, key = 0, b""
+    if end < 0:
+        raise ValueError("a block is shorter than its list of restarts")
+    while at < end:
+        shared, at = varint(block, at)
+        fresh, at = varint(block, at)
+        length, at = varint(block, at)
+        if shared > len(key) or at + fresh + length > end:
+            raise ValueError("an entry runs over the end of its block")
+        key = key[:shared] + block[at : at + fresh]
+        yield key, block[at + fresh : at + fresh + length]
+        at += fresh + length

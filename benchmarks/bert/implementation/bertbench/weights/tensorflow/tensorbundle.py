@@ -1,0 +1,171 @@
+"""Read a TensorFlow 1 or 2 checkpoint without TensorFlow: NAME.index and NAME.data-<i>-of-<n>.
+
+Format: tensorflow/core/util/tensor_bundle and core/protobuf/tensor_bundle.proto. The index maps a tensor's name to a
+BundleEntryProto: type, shape, shard, offset, size, masked CRC-32C; the empty name maps to a BundleHeaderProto.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.weights.tensorflow.protobuf import as_bytes, as_number, fields, varint
+from bertbench.weights.tensorflow.sstable import masked, read_table
+
+_FLOAT, _STRING = 1, 7
+_CHECKED_AT_ONCE = 1 << 20
+_TYPES = {1: "float32", 2: "float64", 3: "int32", 7: "string", 9: "int64", 10: "bool", 14: "bfloat16", 19: "float16"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor as the index describes it."""
+
+    type: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    """Bytes."""
+    checksum: int
+    """Masked CRC-32C of the bytes."""
+    slices: int
+    """Parts of a partitioned variable; 0 of a whole one."""
+
+    @property
+    def type_name(self) -> str:
+        """The type in numpy's words."""
+        return _TYPES.get(self.type, f"TensorFlow's type {self.type}")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An open checkpoint; data files are mapped when a tensor of theirs is read."""
+
+    prefix: Path
+    entries: dict[str, Entry]
+    shards: int
+    _mapped: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, prefix: Path) -> "Bundle":
+        """Read the index of the checkpoint `prefix`, a path without .index.
+
+        Raises CheckpointError if it is missing, damaged, or was written on a big-endian machine.
+        """
+        path = prefix.with_name(prefix.name + ".index")
+        table = read_table(path)
+        header = table.pop(b"", None)
+        if header is None:
+            raise CheckpointError(f"{path}: is a table but no checkpoint: it has no header; give a checkpoint's path")
+        try:
+            head = dict(fields(header))  # 1 num_shards, 2 endianness, 3 version
+            entries = {_text(key): _entry(value) for key, value in table.items()}
+            shards = as_number(head.get(1, 0))
+        except ValueError as error:
+            raise CheckpointError(f"{path}: is damaged ({error}); copy the checkpoint again") from error
+        if head.get(2, 0) != 0:
+            raise CheckpointError(f"{path}: is big-endian, expected little-endian; save it again on such a machine")
+        return cls(prefix, entries, shards)
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """One tensor, on the mapped file: read-only, checked against its checksum.
+
+        Raises CheckpointError if it is partitioned, not float32, or damaged.
+        """
+        entry = self.entries[name]
+        if entry.slices:
+            raise CheckpointError(
+                f"{self.prefix}: {name}: is a partitioned variable of {entry.slices} slices, expected a whole one; "
+                "save the checkpoint without a partitioner"
+            )
+        if entry.type != _FLOAT:
+            raise CheckpointError(
+                f"{self.prefix}: {name}: found {entry.type_name}, expected float32; save the checkpoint in float32"
+            )
+        data, path = self._bytes(name, entry)
+        if masked(_crc32c(data)) != entry.checksum:
+            raise self._damaged(path, name, "its checksum is wrong")
+        if entry.size != 4 * math.prod(entry.shape):
+            raise self._damaged(path, name, f"{entry.size:,} bytes don't make {entry.shape} of float32")
+        return data.view("<f4").reshape(entry.shape)
+
+    def read_text(self, name: str) -> bytes:
+        """One scalar string: its length, a checksum of the length, then the bytes.
+
+        Raises CheckpointError if it is no string or damaged.
+        """
+        entry = self.entries[name]
+        if entry.type != _STRING or entry.shape:
+            raise CheckpointError(
+                f"{self.prefix}: {name}: found {entry.type_name} of shape {entry.shape}, expected one string; "
+                "save the checkpoint again"
+            )
+        data, path = self._bytes(name, entry)
+        stored = data.tobytes()
+        try:
+            length, at = varint(stored, 0)
+        except ValueError as error:
+            raise self._damaged(path, name, str(error)) from error
+        # The checksum covers the length as four bytes, not as the varint that is stored.
+        checked = length.to_bytes(4 if length < 2**32 else 8, "little") + stored[at:]
+        if len(stored) != at + 4 + length or masked(google_crc32c.value(checked)) != entry.checksum:
+            raise self._damaged(path, name, "its checksum is wrong")
+        return stored[at + 4 :]
+
+    def _bytes(self, name: str, entry: Entry) -> tuple[NDArray[np.uint8], Path]:
+        path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
+        if entry.shard not in self._mapped:
+            try:
+                self._mapped[entry.shard] = np.memmap(path, np.uint8, mode="r")
+            except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
+                reason = system_reason(error) if isinstance(error, OSError) else "it is empty"
+                raise CheckpointError(
+                    f"{path}: cannot be read ({reason}), though {name} is in it; copy all data files beside the .index"
+                ) from error
+        shard = self._mapped[entry.shard]
+        if entry.offset + entry.size > len(shard):
+            raise self._damaged(path, name, f"it ends at byte {entry.offset + entry.size:,} of {len(shard):,}")
+        return shard[entry.offset : entry.offset + entry.size], path
+
+    @staticmethod
+    def _damaged(path: Path, name: str, reason: str) -> CheckpointError:
+        return CheckpointError(f"{path}: {name}: is damaged ({reason}); copy the checkpoint again")
+
+
+def _crc32c(data: NDArray[np.uint8]) -> int:
+    """CRC-32C of mapped bytes; the library takes `bytes` only, and copies that stay in cache cost no time."""
+    crc = 0
+    for start in range(0, len(data), _CHECKED_AT_ONCE):
+        crc = google_crc32c.extend(crc, data[start : start + _CHECKED_AT_ONCE].tobytes())
+    return crc
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", errors="backslashreplace")
+
+
+def _entry(message: bytes) -> Entry:
+    """BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
+    values: dict[int, int] = {}
+    shape: tuple[int, ...] = ()
+    slices = 0
+    for field_number, value in fields(message):
+        if field_number == 2:
+            shape = _shape(as_bytes(value))
+        elif field_number == 7:
+            slices += 1
+        else:
+            values[field_number] = as_number(value)
+    found = {key: values.get(key, 0) for key in (1, 3, 4, 5, 6)}
+    return Entry(found[1], shape, found[3], found[4], found[5], found[6], slices)
+
+
+def _shape(message: bytes) -> tuple[int, ...]:
+    """TensorShapeProto: 2 dim, each with 1 size."""
+    dimensions = [dict(fields(as_bytes(value))) for field_number, value in fields(message) if field_number == 2]
+    return tuple(as_number(dimension.get(1, 0)) for dimension in dimensions)

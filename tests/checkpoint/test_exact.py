@@ -1,0 +1,114 @@
+"""Going on from a snapshot is the same as never having stopped, to the last bit, on real gloo processes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch.nn.utils import parameters_to_vector
+
+from bertbench.balance.plan import METHODS
+from bertbench.checkpoint.snapshot import newest
+from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
+from bertbench.results.files import ResultFiles
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.train import make_exchange, make_sampler, open_data
+from bertbench.training.trainer import Trainer
+from tests.ranks import run_ranks
+
+STEPS, TAKEN = 7, 4
+SEED = 11
+DROPOUT = "model.hidden_dropout=0.1"  # so that random states matter
+EVERY = f"checkpoint.every_steps={TAKEN}"
+
+Ended = tuple[list[float], list[float]]
+"""Losses by step, and all weights."""
+
+
+def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended, Ended]]:
+    """Of each system: all steps in one go, a snapshot on the way; and the last steps, gone on from it."""
+    answers = []
+    for number, system in enumerate(systems):
+        files = ResultFiles(folder / f"result_{number}.txt")
+        if world.leads:
+            files.folder.mkdir()
+            files.log.write_text("log\n")
+        straight = trained(world, system, files)
+        answers.append((straight, trained(world, system, files, goes_on=True)))
+    return answers
+
+
+def trained(world: World, system: System, files: ResultFiles, goes_on: bool = False) -> Ended:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, SEED)
+    snapshots = Snapshots(system, world, SEED, files if world.leads else None)
+    taken = 0
+    if goes_on:
+        world.barrier()
+        found = newest(files.snapshots)
+        assert found is not None
+        path, meta = found
+        taken = meta.step
+        snapshots.load(trainer, path, meta)
+    sampler = make_sampler(system, training, SEED)
+    exchange = make_exchange(system, sampler, world)
+    steps = load_steps(sampler, training.map_samples(), range(taken, STEPS), world.rank, world.device, exchange)
+    losses = []
+    with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
+        for step, loaded in enumerate(steps, start=taken):
+            losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
+            if not goes_on:
+                snapshots.save_if_due(trainer, step + 1, [], metrics)
+    snapshots.close()
+    weights = parameters_to_vector(trainer.model.parameters()).tolist()
+    trainer.close()
+    return losses, weights
+
+
+def assert_exact(pairs: list[tuple[Ended, Ended]]) -> None:
+    for (losses, weights), (losses_on, weights_on) in pairs:
+        assert losses_on == losses[TAKEN:]
+        assert weights_on == weights
+
+
+@pytest.mark.parametrize(
+    ("ranks", "optimizer"), [pytest.param(2, "lamb"), *(
+        pytest.param(ranks, name, marks=pytest.mark.slow) for ranks, name in ((2, "adam"), (1, "lamb"), (1, "adam"))
+    )],
+)  # fmt: skip
+def test_going_on_is_exact_with_every_balance_method(
+    tiny: Callable[..., System], tmp_path: Path, ranks: int, optimizer: str
+) -> None:
+    common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}", f"optimizer.name={optimizer}")
+    systems = [tiny(*common, f"data.balance={method}") for method in METHODS]
+    for pairs in run_ranks(ranks, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_on_one_rank(tiny: Callable[..., System], tmp_path: Path) -> None:
+    systems = [tiny(DROPOUT, EVERY, "launch.ranks_per_node=1", f"optimizer.name={name}") for name in ("adam", "lamb")]
+    for pairs in run_ranks(1, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_sharded_state_loss_scaling_and_accumulation(
+    tiny: Callable[..., System], tmp_path: Path
+) -> None:
+    systems = [
+        tiny(DROPOUT, EVERY, "optimizer.name=lamb", "optimizer.sharded=true"),
+        tiny(DROPOUT, EVERY, "communication.compression=fp16", "precision.initial_loss_scale=1e30"),  # steps overflow
+        tiny(DROPOUT, EVERY, "data.gradient_accumulation_steps=2", "clip.mode=bucket"),
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:
+    on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
+    ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]
+    ((losses_on, _),) = run_ranks(1, trained, on_one, ResultFiles(tmp_path / "result_0.txt"), True)
+    # fp32 sums in another order
+    assert losses_on == pytest.approx(losses[TAKEN:], abs=2e-5)

@@ -1,0 +1,44 @@
+"""Ranks of which one is told to stop end after the same step, and no signal stops them on their way out."""
+
+import os
+import signal
+
+import pytest
+
+from bertbench.common.errors import StoppedError
+from bertbench.distributed.preemption import Preemption, stop_at_once
+from bertbench.distributed.world import World
+from tests.ranks import run_ranks
+
+
+def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
+    """The step after which this rank ends, with what error, and what rank 0 would log; rank 1 is told in step 3."""
+    preemption = Preemption(world)
+    for step in range(1, 9):
+        if (world.rank, step) == (1, 3):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        if preemption.stops_after(step):
+            error, word = preemption.error(step), world.words.told()
+            os.kill(os.getpid(), signal.SIGTERM)  # noted
+            preemption.over()
+            os.kill(os.getpid(), signal.SIGTERM)  # ignored
+            return step, str(error), word
+    return 9, "", None
+
+
+def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told() -> None:
+    word = "rank 1: stopped by SIGUSR1"
+    assert run_ranks(2, steps_until_stopped) == [
+        (4, "stopped by a signal to another rank, after step 4", word), (4, "stopped by SIGUSR1, after step 4", word),
+    ]  # fmt: skip
+
+
+def stopped_at_once(world: World) -> str:
+    stop_at_once()
+    with pytest.raises(StoppedError) as told:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return f"{told.value}, {told.value.exit_code}"
+
+
+def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:
+    assert run_ranks(1, stopped_at_once) == ["stopped by SIGUSR1, 75"]

@@ -1,0 +1,119 @@
+"""Memory and step time of layouts: against modules that are really split, and by hand."""
+
+import json
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.config import System, load_system
+from bertbench.config.layout import Layout
+from bertbench.dry_run.activations import layer_keeps
+from bertbench.dry_run.fake import kept_by, made_up_batch
+from bertbench.dry_run.layouts import memory_gb, outlooks
+from bertbench.forecast.forecast import forecast
+from bertbench.forecast.layout import candidates, load_of, step_seconds
+from bertbench.model.bert import Bert
+from bertbench.parallel import theory
+
+
+def test_parameters_of_all_stages_are_those_of_the_model_and_the_second_word_embeddings() -> None:
+    shape = load_system("dgxa100_n1").model.shape()
+    with torch.device("meta"):
+        whole = sum(parameter.numel() for parameter in Bert(shape).parameters())
+    assert theory.stage_parameters(shape, Layout(1), 0) == whole
+    staged = [theory.stage_parameters(shape, Layout(1, pipeline=4), place) for place in range(4)]
+    assert sum(staged) == whole + shape.vocab_size * shape.hidden_size
+    assert staged[1] == staged[2] == 6 * theory.layer_parameters(shape)
+
+
+def test_flops_of_bert_large_are_the_published_ones() -> None:
+    shape = load_system("dgxa100_n1").model.shape()
+    # 6 x 302 M weights a token and 12 x 24 x 1024 a pair of tokens; 76 masked of 512 in the head
+    encoder = 512 * 6 * 301_989_888 + 512**2 * 294_912
+    head = 6 * (76 * (1024**2 + 1024 * 30_528) + 1024**2)
+    assert theory.training_flops(shape, torch.tensor([512]).numpy(), 76) == pytest.approx(encoder + head)
+
+
+def test_bubbles_are_those_of_the_paper() -> None:
+    assert theory.bubble(4, 8) == 3 / 8
+    assert theory.bubble(4, 8, 2) == 3 / 16
+    assert theory.bubble(1, 1) == 0
+
+
+def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
+    system = load_system("dgxa100_n1", ["model.layers=1", "model.checkpoint=null"])
+    layer = layer_keeps(system, 1)
+    shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
+    lengths = torch.tensor([300, 77]).numpy()
+    one, two = (kept_by(each, each.model.shape(), made_up_batch(lengths)) for each in shapes)
+    assert layer.bytes(377, 300**2 + 77**2) == pytest.approx(two - one, rel=0.02)
+    halved = layer_keeps(system, 2)
+    assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities
+    assert layer.token / 2 < halved.token < layer.token  # LayerNorms and what they add up are whole on every rank
+    in_fp32 = load_system("dgxa100_n1", ["model.checkpoint=null", "precision.compute=fp32"])
+    assert layer_keeps(in_fp32, 2).pair == pytest.approx(layer_keeps(in_fp32, 1).pair / 2)
+
+
+def test_memory_of_a_pipeline_counts_the_microbatches_that_have_begun(tiny: Callable[..., System]) -> None:
+    def activations(*overrides: str) -> float:
+        sizes = ("model.layers=4", "data.global_batch_size=32", "launch.ranks_per_node=2", "parallel.pipeline=2")
+        return memory_gb(tiny(*sizes, "parallel.microbatches=8", *overrides))["activations"]
+
+    plain, all_forward = activations(), activations("parallel.schedule=gpipe")
+    # 2 microbatches on the first stage, or the heads of one beside a layer of one on the last; all 8 in gpipe
+    assert all_forward > 2.5 * plain
+    assert activations("parallel.recompute=true") < plain
+
+
+@pytest.mark.slow
+def test_candidates_keep_the_work_and_the_best_layout_of_a_model_that_is_too_large_fits() -> None:
+    system = load_system("bert10b_n128")
+    found = list(candidates(system))
+    assert {one.global_batch_size for one in found} == {2048}
+    assert {one.layout.ranks for one in found} == {1024}
+    few = ["hardware.number_of_nodes=8", "data.global_batch_size=128", "parallel.pipeline=1",
+           "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.microbatches=1"]  # fmt: skip
+    small = outlooks(load_system("bert10b_n128", few))
+    alone = next(one for one in small if not one.system.parallel.splits)
+    assert not alone.fits  # 9.8 billion weights of 16 bytes are 157 GB
+    assert alone.memory_gb["weights"] == pytest.approx(4 * 9.8, rel=0.01)
+    best = small[0]
+    assert best.fits
+    assert best.seconds.total == min(one.seconds.total for one in small if one.fits)
+    assert 0 < best.utilisation < 0.6
+
+
+def test_step_seconds_follow_the_formulas() -> None:
+    system = load_system("bert10b_n128")
+    seconds, load = step_seconds(system, "a100"), load_of(system)
+    assert system.layout == Layout(64, 2, 8, 2)
+    assert seconds.bubble == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
+    assert load.most_tokens >= load.mean_tokens
+    recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]), "a100")
+    assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)
+    assert math.isclose(recomputed.data, seconds.data)
+
+
+def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> None:
+    words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4"]
+    system = load_system("dgxa100_n128", words)
+    run, step = forecast(system), step_seconds(system, "a100")
+    steps = run.samples.number / 4096
+    assert run.seconds.compute == pytest.approx(steps * step.compute)
+    assert run.seconds.total > steps * step.total > 0
+    assert run.seconds.communication > forecast(load_system("dgxa100_n128")).seconds.communication
+
+
+def test_the_plan_prints_the_grid_and_what_a_rank_sends(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "cpu_parallel", "--rank", "3"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "data 1 x tensor 2 x pipeline 2" in printed
+    assert "  stage 0: 0-1\n  stage 1: 2-3\n" in printed
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["layout"]["coordinate"] == {"pipeline": 1, "data": 0, "tensor": 1}
+    assert set(told["sent_bytes_per_step"]) == {"tensor", "pipeline", "tied words"}

@@ -1,0 +1,142 @@
+"""`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.config import System, load_system, system_names
+from bertbench.distributed.world import World
+from bertbench.dry_run import fake
+from bertbench.dry_run.fake import rehearse
+from bertbench.loading.batch import synthetic
+from bertbench.model.bert import Bert
+from bertbench.training.trainer import Trainer
+from tests.ranks import run_ranks
+
+LENGTHS = np.array([29, 13, 7])
+
+
+def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
+    trainer = Trainer(system, world, seed=1)
+    optimizer = getattr(trainer.optimizer, "local", trainer.optimizer)
+    groups = (optimizer._matrices, optimizer._vectors)
+    moments = sum(moment.nbytes for group in groups for moment in (*group.firsts, *group.seconds))
+    buckets = trainer.communication().bucket_elements
+    trainer.close()
+    return buckets, moments
+
+
+@pytest.mark.parametrize(
+    "clip", ["bucket", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("after", "before"))]
+)
+def test_a_rehearsed_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
+    tiny: Callable[..., System], clip: str
+) -> None:
+    system = tiny("communication.bucket_mb=0.003", f"clip.mode={clip}", "optimizer.sharded=true")
+    real = run_ranks(2, buckets_and_moments, system)
+    for rank in (0, 1):
+        rehearsed = rehearse(system, rank, LENGTHS)
+        assert len(rehearsed.bucket_elements) > 3
+        assert (rehearsed.bucket_elements, rehearsed.optimizer_bytes) == real[rank]
+    assert real[0][1] != real[1][1]
+
+
+@pytest.mark.parametrize("communication", ["hierarchical=true", "compression=powersgd", "compression=bf16"])
+def test_any_way_that_gradients_travel_can_be_rehearsed(tiny: Callable[..., System], communication: str) -> None:
+    system = tiny("hardware.number_of_nodes=3", f"communication.{communication}")
+    rehearsed = rehearse(system, 5, LENGTHS)
+    assert sum(rehearsed.bucket_elements) == rehearsed.parameters
+    assert rehearsed.bytes_per_step == 4 * rehearsed.parameters or communication.startswith("compression")
+
+
+def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(tiny: Callable[..., System]) -> None:
+    system = tiny("model.layers=5", "model.hidden_dropout=0.1", "model.attention_dropout=0.1")
+    model, kept = Bert(system.model.shape()), {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    batch = synthetic(6, 29, 97, torch.Generator().manual_seed(1))  # 12 samples on 2 ranks
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        fake.summed_loss(system, model, batch)
+    for parameter in model.parameters():
+        kept.pop(parameter.untyped_storage().data_ptr(), None)
+    assert rehearse(system, 0, LENGTHS).warm_up_bytes == sum(storage.nbytes() for storage in kept.values())
+
+
+def kept_more_by_cuda(heads: int) -> int:
+    """Bytes that a bf16 step on one sequence of 32 tokens keeps on a GPU and not on a CPU."""
+    cpu, cuda = (
+        load_system("cpu_demo", ["precision.compute=bf16", f"launch.device={device}", "model.attention_dropout=0.1",
+                                 "hardware.accelerators_per_node=2", f"model.attention_heads={heads}"])
+        for device in ("cpu", "cuda")
+    )  # fmt: skip
+    return rehearse(cuda, 0, np.array([32])).activation_bytes - rehearse(cpu, 0, np.array([32])).activation_bytes
+
+
+def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:
+    # a probability: fp32, mask and its bf16 copy for the product, 4 + 1 + 2 bytes; on a CPU, with its bits, 2 + 2.
+    # 2 layers, 32 heads of 4, which the flash kernel doesn't take, 32 x 32 of them; LayerNorm adds a little
+    assert 3 * 2 * 32 * 32 * 32 <= kept_more_by_cuda(heads=32) < 1.2 * 3 * 2 * 32 * 32 * 32
+
+
+def test_the_flash_kernel_keeps_no_probabilities() -> None:
+    # 4 bytes each on the CPU, in 2 layers of 8 heads; CUDA keeps LayerNorm's input and masked tokens' scores in fp32
+    probabilities = 4 * 2 * 8 * 32 * 32
+    assert -1.2 * probabilities < kept_more_by_cuda(heads=8) < -0.6 * probabilities
+
+
+def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", tiny_file, "--json", "--strict", "--rank", "1"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {"system": "tiny", "gpus": 2, "rank": 1, "global_batch_size": 12, "problems": []}.items() <= plan.items()
+    # 25 samples after 3 steps of 12, 50 after 5, and the end
+    assert (plan["evaluation_interval_samples"], plan["evaluation_steps"]) == (25, [3, 5, 6])
+    assert plan["evaluation_samples_per_rank"] == 7  # of 13
+    assert 0.8 < plan["load_efficiency"] <= 1
+    assert plan["bytes_per_step"] == plan["link_bytes_per_step"] == 4 * plan["parameters"]  # 2 (2 - 1) / 2
+    assert plan["memory_gb_per_gpu"] == pytest.approx(sum(plan["memory_gb"].values()), abs=0.003)
+    assert plan["lengths_from"].endswith("data")
+
+
+def test_a_plan_names_what_is_missing_and_only_strict_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATADIR", str(tmp_path))
+    words = ["plan", "cpu_demo", "--set", "model.checkpoint=none.safetensors"]
+    assert main(words) == 0
+    assert main([*words, "--strict"]) == 1
+    said = capsys.readouterr().out
+    for missing in ("data/cpu_demo: found no dataset", "none.safetensors: found no weights"):
+        assert said.count(missing) == 2
+    assert main(["plan", "cpu_demo", "--rank", "2"]) == 2
+    assert "ranks 0 to 1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "dgxa100_n1", "--json", "--set", "data.global_batch_size=1280"]
+    main(words)
+    (too_large,) = [problem for problem in json.loads(capsys.readouterr().out)["problems"] if "it has 80 GB" in problem]
+    assert "raise data.gradient_accumulation_steps" in too_large
+    main([*words, "--set", "data.gradient_accumulation_steps=2"])
+    assert "it has 80 GB" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", system_names())
+def test_every_system_can_be_planned_at_its_true_size(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    system = load_system(name)
+    assert main(["plan", name, "--json", "--rank", str(system.world_size - 1)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["gpus"], plan["global_batch_size"]) == (system.world_size, system.global_batch_size)
+    assert sum(plan["bucket_elements"]) == plan["parameters"]
+    assert plan["load_efficiency"] > 0.9
+    assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
+    assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]

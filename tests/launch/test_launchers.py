@@ -1,0 +1,214 @@
+"""What `bertbench launch` prints and runs elsewhere; scripts and manifests against the tools that check them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kubernetes_validate
+import pytest
+import yaml
+from kubeflow_trainer_api import models
+
+from bertbench.cli import main
+from bertbench.common.paths import REPOSITORY
+from bertbench.config import load_system, system_names
+from bertbench.launch import kubernetes, slurm, torchrun
+from bertbench.launch.job import Job
+from tests.tiny import TINY_SYSTEM
+
+SCRIPTS = [
+    path
+    for path in (REPOSITORY / "run_and_time.sh", REPOSITORY / ".ci" / "run", *REPOSITORY.rglob("*.sh"), slurm.SCRIPT)
+    if ".venv" not in path.parts
+]
+MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
+
+
+def job(name: str, *options: str, runs: int = 1) -> Job:
+    return Job(load_system(name), name, list(options), runs)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def launch(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The command in this process: what matters is what it prints and starts."""
+
+    def call(*words: str) -> Said:
+        code = main(["launch", *words])
+        return Said(code, *capfd.readouterr())
+
+    return call
+
+
+def test_every_script_is_clean_under_shellcheck() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("shellcheck"), *SCRIPTS], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_sbatch_line_says_what_the_system_file_says() -> None:
+    line = slurm.command(job("dgxa100_n8", "--set", "a.b=c d", runs=10))
+    assert line[0] == "sbatch"
+    assert {"--nodes=8", "--ntasks-per-node=8", "--gpus-per-node=8", "--time=155"} <= set(line)  # 10 x 15 + 5
+    assert line[-4:] == [str(slurm.SCRIPT), "dgxa100_n8", "--set", "a.b=c d"]
+    assert "--gpus-per-node=2" not in slurm.command(job("cpu_demo"))
+
+
+def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> None:
+    lines = torchrun.commands(job("dgxa100_n2"))
+    assert [line[3] for line in lines] == ["--node-rank=0", "--node-rank=1"]
+    assert lines[0][1:3] == ["--nnodes=2", "--nproc-per-node=8"]
+    (alone,) = torchrun.commands(job("dgxa100_n1", runs=3))
+    assert alone == [str(REPOSITORY / "run_and_time.sh"), "dgxa100_n1", "--runs", "3"]
+
+
+def test_every_launcher_hears_of_restarts() -> None:
+    system = load_system("dgxa100_n2", ["launch.max_restarts=3"])
+    again = Job(system, "dgxa100_n2", [], 1)
+    assert any(",RESTARTS=3," in word for word in slurm.command(again))
+    assert all("--max-restarts=3" in line for line in torchrun.commands(again))
+    assert all("--max-restarts=3" in kubernetes.manifest(again, kind) for kind in ("trainjob", "jobset"))
+    assert not any("--max-restarts" in word for line in torchrun.commands(job("dgxa100_n2")) for word in line)
+
+
+@pytest.mark.parametrize("name", system_names())
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kubernetes.Kind) -> None:
+    made = yaml.safe_load(kubernetes.manifest(job(name, "--set", "schedule.max_steps=5"), kind))
+    if kind == "trainjob":
+        read: dict[str, Any] = models.TrainerV1alpha1TrainJob.from_dict(made).to_dict()
+    else:
+        read = models.JobsetV1alpha2JobSet.from_dict(made).to_dict()
+        template = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+        kubernetes_validate.validate(
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "node"}, "spec": template},
+            "1.30",
+            strict=True,
+        )
+        assert template["parallelism"] == load_system(name).hardware.number_of_nodes
+    assert without_empty(read) == made  # the models drop what they don't know
+
+
+def without_empty(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: without_empty(value) for key, value in content.items() if value is not None}
+    return [without_empty(value) for value in content] if isinstance(content, list) else content
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_the_manifests_in_the_repository_are_current(launch: Callable[..., Said], kind: str) -> None:
+    done = launch("dgxa100_n8", "--on", "kubernetes", "--kind", kind, "--dry-run")
+    assert (MANIFESTS / f"dgxa100_n8.{kind}.yaml").read_text() == done.out, (
+        f"run: bertbench launch dgxa100_n8 --on kubernetes --kind {kind} --dry-run > FILE"
+    )
+
+
+def test_a_dry_run_prints_a_line_that_a_shell_can_read(launch: Callable[..., Said]) -> None:
+    done = launch("dgxa100_n1", "--on", "slurm", "--dry-run", "--json", "--set", "hardware.cooling=air and water")
+    (command,) = json.loads(done.out)["commands"]
+    printed = launch("dgxa100_n1", "--on", "slurm", "--dry-run", "--set", "hardware.cooling=air and water").out
+    echoed = subprocess.run(["bash", "-c", f"printf '%s\\n' {printed}"], capture_output=True, text=True, check=True)
+    assert echoed.stdout.splitlines() == command
+
+
+def test_run_with_docker_starts_a_container_for_each_run(
+    launch: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # docker stands aside here for a program of its name that prints what it was called with
+    docker_program = tmp_path / "bin" / "docker"
+    docker_program.parent.mkdir()
+    docker_program.write_text('#!/bin/sh\necho "docker $*"\n')
+    docker_program.chmod(0o755)
+    path = f"{docker_program.parent}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("DATADIR", str(tmp_path))
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    done = launch("dgxa100_n1", "--on", "docker", "--runs", "2")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert len(lines) == 2
+    for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench dgxa100_n1"):
+        assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["dgxa100_n2", "--on", "docker"], "has 2 nodes, docker starts one"),
+        (["cpu_demo", "--on", "kubernetes", "--runs", "2"], "on kubernetes a job is one run"),
+        (["cpu_demo", "--on", "slurm", "--result", "x"], "LOGDIR says where"),
+        (["cpu_demo", "--close", "/nowhere/result_0.txt"], "/nowhere/result_0.txt: cannot be read"),
+        (["dgxa100_n2"], "by hand with the lines that --dry-run prints"),
+    ],
+)
+def test_a_mistake_is_one_error_without_a_traceback(
+    launch: Callable[..., Said], words: list[str], expected: str
+) -> None:
+    done = launch(*words)
+    assert done.code != 0
+    assert expected in done.err
+
+
+def test_without_the_launcher_s_program_the_error_names_it(
+    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = launch("cpu_demo", "--on", "kubernetes")
+    assert done.code == 1
+    assert "found no kubectl on this machine" in done.err
+
+
+def test_closing_a_log_ends_it_with_the_cause_and_removes_one_that_never_started(
+    launch: Callable[..., Said], tmp_path: Path
+) -> None:
+    started, empty = tmp_path / "result_0.txt", tmp_path / "result_1.txt"
+    started.write_text(':::MLLOG {"key": "run_start", "value": null}\n')
+    empty.touch()
+    for log in (started, empty):
+        assert launch("cpu_demo", "--close", str(log), "--reason", "srun: error: task 3: Killed").code == 0
+    last = json.loads(started.read_text().splitlines()[-1].removeprefix(":::MLLOG "))
+    assert last["key"] == "run_stop"
+    assert (last["metadata"]["status"], last["metadata"]["reason"]) == ("aborted", "srun: error: task 3: Killed")
+    assert not empty.exists()
+
+
+@pytest.mark.slow
+def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Path) -> None:
+    hardware = {**TINY_SYSTEM["hardware"], "system_name": "by_hand", "number_of_nodes": 2}
+    launch = {**TINY_SYSTEM["launch"], "port": free_port(), "timeout_s": 60}
+    data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
+    path = tmp_path / "by_hand.json"
+    path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data}))
+    lines = torchrun.commands(Job(load_system(str(path)), str(path), [], 1))
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LOGDIR": str(tmp_path / "runs"),
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    agents = [
+        subprocess.Popen([word.replace("$MASTER_ADDR", "127.0.0.1") for word in line],
+                         env=environment, stderr=subprocess.PIPE, text=True)
+        for line in lines
+    ]  # fmt: skip
+    said = [agent.communicate(timeout=180)[1] for agent in agents]
+    (log,) = (tmp_path / "runs" / "by_hand" / "bert").glob("result_*.txt")
+    assert "target 0.9 not reached in 6 steps" in log.read_text(), said
+    assert json.loads((log.with_suffix("") / "run.json").read_text())["world_size"] == 4
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,61 @@
+"""Samples cross between real processes and arrive as they were."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.plan import Balance, Planner, Shares, StepPlan
+from bertbench.balance.wire import bytes_received, words
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import pack
+from bertbench.distributed.world import World
+from bertbench.loading.batch import read
+from bertbench.training.train import make_exchange, make_sampler
+from tests.ranks import run_ranks
+from tests.tiny import samples_of
+
+
+def check_exchange(world: World, system: System, folder: Path, group: int) -> list[int]:
+    dataset = Dataset.open(folder, "train")
+    sampler, samples = make_sampler(system, dataset, 5), dataset.map_samples()
+    exchange = make_exchange(system, sampler, world)
+    assert exchange is not None
+    for step in range(3):
+        plan = sampler.planner.plan(step)
+        ids, content = exchange.gathered(plan, read(samples, plan.drawn.of(world.rank)))
+        assert samples_of(content) == samples_of(read(samples, ids))
+        assert set(plan.dealt.of(world.rank)) <= set(ids)
+    assert len(ids) == group * 3
+    return sorted(ids.tolist())
+
+
+def test_a_node_s_ranks_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
+    system = tiny("data.balance=presort", "hardware.number_of_nodes=2")
+    first, second, third, fourth = run_ranks(4, check_exchange, system, tiny_folder, 2)
+    assert first == second
+    assert third == fourth
+    assert not set(first) & set(third)
+
+
+def test_all_ranks_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
+    system = tiny("data.balance=global_exchange", "hardware.number_of_nodes=2")
+    answers = run_ranks(4, check_exchange, system, tiny_folder, 4)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+
+
+def test_bytes_on_the_wire_are_counted_by_hand() -> None:
+    # tokens 5 6 7 8, masked 1 2 1 2, one sample a rank: n + 2 m + (n + 1) / 2 rounded up = 10, 14, 13, 17 words
+    entries = pack(np.array([5, 6, 7, 8]), np.array([1, 2, 1, 2]))
+    drawn = Shares(np.arange(4), np.arange(5))
+    assert words(entries, drawn).tolist() == [10, 14, 13, 17]
+    for method, expected in (
+        ("none", 0),
+        ("planned", 0),
+        ("presort", 2 * 1 * (14 + 17) / 2),  # all ranks of a node send as many as its largest
+        ("global_exchange", 2 * 3 * 17),
+    ):
+        made = Planner(entries, Balance(method, BERT_LARGE), 4, 5, nodes=2, ranks_per_node=2)
+        assert bytes_received(entries, made, StepPlan(drawn, drawn)) == expected

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import torch
+
+from bertbench.loading.batch import batch_of
+from bertbench.loading.filler import filled, static_size
+from bertbench.model.loss import IGNORED
+from bertbench.model.sequences import EqualLengths
+from tests.tiny import Sample, columns_of
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, 16), (16, 16), (17, 32), (1024, 1024), (1025, 1040), (2049, 2080), (12_289, 12_416)]
+)
+def test_sizes_are_the_multiples_of_a_64th_of_the_last_power_of_two_or_of_16(count: int, size: int) -> None:
+    assert static_size(count) == size
+
+
+def test_filler_is_below_two_percent_and_sizes_are_few() -> None:
+    sizes = [static_size(count) for count in range(1024, 65_537)]
+    assert max(size / count for count, size in enumerate(sizes, 1024)) < 1.02
+    assert len(set(sizes)) == 1 + 6 * 64
+    assert all(size % 16 == 0 for size in sizes)
+
+
+def test_a_filled_batch_is_the_batch_and_then_sequences_without_labels() -> None:
+    batch = batch_of(
+        columns_of(
+            [
+                Sample([2, 5, 6, 7, 3], [0, 0, 1, 1, 1], [1, 3], [8, 9], 1),
+                Sample([2, 5, 3, 7, 3], [0, 0, 0, 1, 1], [2], [7], 0),
+                Sample([2, 5, 3], [0, 0, 1], [1], [6], 1),
+            ]
+        )
+    )
+    fuller = filled(batch)
+    # 13 tokens become 16; 4 masked tokens and 4 sequences' firsts become 16
+    assert fuller.sequences.cu_seqlens_S1.tolist() == [0, 5, 10, 13, 16]
+    assert fuller.sequences.groups == (EqualLengths(0, 2, 5), EqualLengths(10, 2, 3))
+    assert fuller.tokens_T.tolist() == [2, 5, 6, 7, 3, 2, 5, 3, 7, 3, 2, 5, 3, 0, 0, 0]
+    assert fuller.segments_T.tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0]
+    assert fuller.positions_T.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2]
+    assert fuller.masked_at_M.tolist() == [1, 3, 7, 11, *[15] * 8]
+    assert fuller.masked_labels_M.tolist() == [8, 9, 7, 6, *[IGNORED] * 8]
+    assert fuller.next_sentence_S.tolist() == [1, 0, 1, IGNORED]
+    assert all(getattr(fuller, name).dtype == getattr(batch, name).dtype for name in ("tokens_T", "positions_T"))
+    assert fuller.sequences.cu_seqlens_S1.dtype == torch.int32  # the flash kernel's
+
+
+def test_filler_is_never_longer_than_the_longest_sequence() -> None:
+    batch = batch_of(columns_of([Sample([2, 5, 3], [0, 0, 1], [1], [6], 1)]))
+    fuller = filled(batch)
+    assert np.diff(fuller.sequences.cu_seqlens_S1.numpy()).tolist() == [3, 3, 3, 3, 3, 1]
+    assert fuller.sequences.longest == 3
+
+
+def test_a_batch_of_a_static_size_stays_as_it_is() -> None:
+    tokens = list(range(16))
+    batch = batch_of(columns_of([Sample(tokens, [0] * 16, list(range(1, 16)), [3] * 15, 0)]))
+    fuller = filled(batch)
+    assert fuller.tokens_T.tolist() == tokens
+    assert len(fuller.masked_at_M) == 15
+    assert fuller.sequences.groups == batch.sequences.groups

@@ -1,0 +1,85 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.balance.plan import Planner, StepPlan
+from bertbench.common.errors import DataError
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.permutation import Permutation
+from bertbench.loading.loader import load_steps
+from bertbench.loading.sampler import Sampler
+from bertbench.training.train import make_sampler
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 13, 64, 1_000])
+def test_a_permutation_reaches_every_place_once(size: int) -> None:
+    assert sorted(Permutation(size, 5)(np.arange(size)).tolist()) == list(range(size))
+
+
+def test_permutations_differ_by_seed_and_don_t_keep_neighbours_together() -> None:
+    first, second = (Permutation(10_007, seed)(np.arange(10_007)) for seed in (1, 2))
+    assert np.mean(first == second) < 0.01
+    assert np.mean(np.abs(np.diff(first)) < 10) < 0.01
+    # the mean of the first thousand places is that of a random draw, 5,003 +- 4 standard errors
+    assert abs(first[:1000].mean() - 5_003) < 4 * 10_007 / np.sqrt(12 * 1000)
+
+
+@pytest.fixture
+def sampler(tiny: Callable[..., System], tiny_folder: Path) -> Callable[..., Sampler]:
+    """A sampler of the tiny system, global batch 12, with overrides."""
+    return lambda *overrides: make_sampler(tiny(*overrides), Dataset.open(tiny_folder, "train"), 99)
+
+
+@pytest.mark.parametrize(("normalize", "equal_counts"), [("global", "false"), ("global", "true"), ("rank", "true")])
+def test_the_weights_of_all_losses_add_up_to_one(
+    sampler: Callable[..., Sampler], normalize: str, equal_counts: str
+) -> None:
+    sampling = sampler(
+        "data.gradient_accumulation_steps=3", f"loss.normalize={normalize}", f"data.equal_counts={equal_counts}"
+    )
+    plan = sampling.planner.plan(4)
+    parts = [part for rank in range(2) for part in sampling.share(plan, rank)]
+    assert sum(part.masked_lm_weight * sampling.dataset.masked(part.ids).sum() for part in parts) == pytest.approx(1)
+    assert sum(part.next_sentence_weight * len(part.ids) for part in parts) == pytest.approx(1)
+    assert (len({part.masked_lm_weight for part in parts}) == 1) == (normalize == "global")
+
+
+def test_a_rank_with_fewer_samples_than_parts_has_fewer_parts(sampler: Callable[..., Sampler]) -> None:
+    sampling = sampler("data.gradient_accumulation_steps=6")
+    ids = np.arange(12)
+    uneven = StepPlan(*2 * [type(sampling.planner.plan(0).dealt)(ids, np.array([0, 2, 12]))])
+    assert [[len(part.ids) for part in sampling.share(uneven, rank)] for rank in (0, 1)] == [[1, 1], [2, 2, 2, 2, 1, 1]]
+
+
+def test_the_loader_brings_every_step_in_order(sampler: Callable[..., Sampler]) -> None:
+    sampling = sampler()
+    samples = sampling.dataset.map_samples()
+    steps = list(load_steps(sampling, samples, range(3, 8), 1, torch.device("cpu")))
+    plans = [sampling.planner.plan(step) for step in range(3, 8)]
+    assert [step.parts[0].part.ids.tolist() for step in steps] == [plan.dealt.of(1).tolist() for plan in plans]
+    assert [len(step.parts[0].batch.tokens_T) for step in steps] == [
+        sampling.dataset.lengths(plan.dealt.of(1)).sum() for plan in plans
+    ]
+    loads = [sampling.planner.loads(plan) for plan in plans]
+    assert [step.load_efficiency for step in steps] == [load.mean() / load.max() for load in loads]
+
+
+def test_an_error_of_the_loader_reaches_the_loop(sampler: Callable[..., Sampler]) -> None:
+    sampling = sampler()
+
+    class Broken(Planner):
+        def plan(self, step: int) -> StepPlan:
+            raise DataError("a shard is gone")
+
+    broken = Broken.__new__(Broken)
+    with pytest.raises(DataError, match="a shard is gone"):
+        next(
+            load_steps(
+                Sampler(sampling.dataset, broken, 1, "global"), sampling.dataset.map_samples(), range(3), 0,
+                torch.device("cpu"),
+            )
+        )  # fmt: skip

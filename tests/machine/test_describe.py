@@ -1,0 +1,53 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.errors import RunError
+from bertbench.config import load_system
+from bertbench.config.hardware import Hardware
+from bertbench.machine import describe
+
+
+def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "here.json"
+    assert main(["detect", "--json", "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert json.loads(out.read_text()) == found
+    assert list(found) == list(load_system("cpu_demo").hardware.description())
+    assert all(isinstance(value, str) for value in found.values())
+    assert found["framework"].startswith("PyTorch 2.")
+    assert found["host_processor_model_name"]
+    assert found["operating_system"]
+    for unknowable in ("submitter", "division", "status", "cooling", "host_memory_configuration"):
+        assert found[unknowable] == ""
+        assert unknowable in said.err
+
+
+def test_a_file_that_promises_gpus_that_are_not_there_is_an_error() -> None:
+    missing = int(describe.accelerators().get("accelerators_per_node", "0")) + 1
+    promised = load_system("dgxa100_n1").hardware.model_copy(update={"accelerators_per_node": missing})
+    with pytest.raises(RunError, match=f"found {missing - 1} GPUs, the system file promises {missing} a node"):
+        describe.differences(promised)
+
+
+def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "processor", lambda: "AMD EPYC 7742 64-Core Processor")
+    monkeypatch.setattr(describe, "accelerators", dict)
+    named = Hardware(
+        division="open", status="Preview", system_name="x", number_of_nodes=1, host_processor_model_name="AMD EPYC 7742"
+    )
+    assert describe.differences(named) == []
+    (line,) = describe.differences(named.model_copy(update={"host_processor_model_name": "Intel Xeon"}))
+    assert (
+        "found host_processor_model_name 'AMD EPYC 7742 64-Core Processor', the system file says 'Intel Xeon'" in line
+    )
+
+
+def test_a_description_that_cannot_be_written_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", "--out", "/nowhere/here.json"]) == 2
+    assert "/nowhere/here.json: cannot be written" in capsys.readouterr().err

@@ -1,0 +1,181 @@
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.report import report_page
+from bertbench.report.curves import curves
+from bertbench.report.page import page, paragraph
+from bertbench.report.published import beside, published
+from bertbench.report.runs import summary, systems
+from compliance.judge import Finding, Judgement, judge
+from tests.browser import Browser, browser
+from tests.compliance.packages import run_log, write_package
+
+RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("page") / "report.html"
+    assert main(["report", str(RESULTS), "--html", str(out)]) == 0
+    return out
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_is_readable_in_a_browser(window: Browser, demo: Path, width: int, dark: bool) -> None:
+    window.show(demo, width, dark)
+    assert window.complaints() == []
+    assert window.ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
+    drawings = window.ask("return [...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
+    assert len(drawings) == 6
+    assert all(wide > 250 and high > 80 for wide, high in drawings)
+    smallest = window.ask(
+        "return Math.min(...[...document.querySelectorAll('svg text:not([transform])')]"
+        ".map(t => t.getBoundingClientRect().height))"
+    )
+    assert smallest >= 10
+    lines = window.ask("return document.querySelectorAll('svg path[class^=line]').length")
+    assert lines == 30  # ten runs: accuracy by samples, accuracy by time, loss
+
+
+def brightness(colour: str) -> int:
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+def test_the_page_follows_the_readers_system_into_the_dark(window: Browser, demo: Path) -> None:
+    seen = {}
+    for dark in (False, True):
+        window.show(demo, dark=dark)
+        style = "return [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        paper, ink = window.ask(style)
+        line = window.ask("return getComputedStyle(document.querySelector('.line-0')).stroke")
+        assert (brightness(paper) < brightness(ink)) == dark
+        seen[dark] = line
+    assert brightness(seen[True]) > brightness(seen[False])
+
+
+def test_the_page_loads_nothing(window: Browser, demo: Path) -> None:
+    window.show(demo)
+    assert window.ask("return performance.getEntriesByType('resource').length") == 0
+    assert not re.search(r"(src|href)=[\"'](?!#)|url\(|@import|<script", demo.read_text())
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rgb or #rrggbb (WCAG 2.1)."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_stand_out_from_the_paper_in_light_and_dark() -> None:
+    light, dark = re.findall(r":root \{(.*?)\}", page("t", paragraph("p")), re.DOTALL)
+    for block in (light, dark):
+        colours = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]+)", block))
+        for name, colour in colours.items():
+            least = {"rule": 1.2, "panel": 1.0, "paper": 1.0}.get(name, 3.0 if name.startswith("series") else 4.5)
+            for under in ("paper", "panel"):
+                first, second = sorted((luminance(colour), luminance(colours[under])), reverse=True)
+                assert (first + 0.05) / (second + 0.05) >= least, (name, under)
+
+
+def test_a_finding_leads_to_the_line_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: Browser
+) -> None:
+    evil = '<img src=x onerror="document.title=1">'
+    log = tmp_path / "result_0.txt"
+    log.write_text("first\n" + f":::MLLOG {evil}\n" + run_log(evaluations=2))
+
+    def judged(path: Path, ruleset: str) -> Judgement:
+        return replace(judge(path, ruleset), findings=(Finding("rule", "error", 2, evil, "nothing", "remove it"),))
+
+    monkeypatch.setattr(report_page, "judge", judged)
+    out = tmp_path / "page.html"
+    out.write_text(report_page.html([tmp_path], "5.0.0"))
+    window.show(out)
+    assert window.complaints() == []
+    assert window.ask("return document.querySelectorAll('img').length") == 0
+    cited = window.ask("return document.querySelector(document.querySelector('li a').hash).textContent")
+    assert cited == f"result_0.txt:2: :::MLLOG {evil}"
+
+
+def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=2)
+    (logs / "result_9.txt").write_text("cut off")
+    text = report_page.html([tmp_path], "5.0.0")
+    assert "nodes: 1, in each 8 x toy accelerator" in text
+    assert "toy (here)" in text
+    assert "All 119 published results with 8 accelerators" in text
+    assert "error readable" in text
+    assert "9 of 10 runs reached the target" in text
+
+
+def test_published_results_are_those_of_the_public_logs() -> None:
+    rows = [row for row in published() if row.submitter == "Samsung"]
+    assert [(row.minutes, row.accelerators, row.division) for row in rows] == [
+        (0.3569, 1368, "open"), (0.372, 1024, "open"), (0.4176, 1024, "open"),
+    ]  # fmt: skip
+    assert len(published()) == 267
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "minutes", "expected"),
+    [(None, 1.0, "No system description"), (7, 1.0, "No published result has 7"), (8, None, "end below MLPerf")],
+)
+def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: float | None, expected: str) -> None:
+    assert expected in beside("mine", accelerators, minutes)
+    assert "(here)" not in beside("mine", accelerators, minutes)
+
+
+def test_curves_are_means_of_equal_numbers_of_steps(tmp_path: Path) -> None:
+    folder = tmp_path / "result_0"
+    folder.mkdir()
+    rows = [json.dumps({"step": step, "loss": step % 2}) for step in range(1, 401)]
+    (folder / "metrics.jsonl").write_text("\n".join([*rows, '{"step": 401, "lo']))
+    found = curves(tmp_path / "result_0.txt", ("loss", "load_efficiency"))
+    assert found == {"loss": [(step, 0.5) for step in range(2, 401, 2)], "load_efficiency": []}
+
+
+def test_load_efficiency_is_drawn_where_runs_measured_it(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=2)
+    assert "Load balance" not in report_page.html([tmp_path], "5.0.0")
+    (logs / "result_0").mkdir()
+    (logs / "result_0" / "metrics.jsonl").write_text('{"step": 1, "loss": 7.0, "load_efficiency": 0.93}\n')
+    assert "Load balance" in report_page.html([tmp_path], "5.0.0")
+
+
+def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_package(tmp_path / name, evaluations=2)
+    names = list(systems([tmp_path]))
+    assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
+
+
+def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=2)
+    (logs / "result_0.txt").write_text(run_log(seconds=1, status="aborted"))
+    (system,) = summary([tmp_path])
+    assert [row["counted"] for row in system["runs"]] == [False, False] + [True] * 8
+    assert system["mean_time_to_train_s"] == 105.5
+
+
+def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bertbench", "report", str(RESULTS), "--html", str(tmp_path / "no" / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot be written (No such file or directory); name another file with --html" in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,98 @@
+"""Every optimisation that runs on a CPU, against none of them.
+
+None: padded attention, all tokens through the last layer, loss and optimizer in plain operations, nothing compiled.
+Dropout is off, since other shapes draw other masks.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.bench.ranks import on_ranks
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
+from bertbench.model import linear
+from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.sequences import Sequences
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.foreach import foreach_step
+from bertbench.training import trainer as trainer_module
+from bertbench.training.train import make_sampler, open_data
+from bertbench.training.trainer import Trainer
+from tests.model.padded import padded
+from tests.ranks import run_ranks
+
+DEMO_SIZES = (
+    "model.hidden_size=128", "model.attention_heads=8", "model.feed_forward_size=256", "model.max_positions=32",
+    "optimizer.learning_rate=0.003", "optimizer.beta2=0.98", "optimizer.epsilon=1e-8", "schedule.warmup_steps=100",
+    "data.global_batch_size=32", "schedule.max_steps=3000",
+)  # fmt: skip
+
+
+def test_thirty_losses_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+    system = tiny("launch.ranks_per_node=1", "optimizer.learning_rate=0.003", "schedule.max_steps=30")
+    ((optimised, plain),) = run_ranks(1, both, system, 30)
+    assert plain[-1] < plain[0]
+    assert optimised == pytest.approx(plain, abs=1e-5)
+
+
+@pytest.mark.slow  # torch.compile takes most of a minute
+def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+    system = tiny("launch.ranks_per_node=1", *DEMO_SIZES)
+    in_halves = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "data.gradient_accumulation_steps=2")
+    compiled = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "compute.compile=default")
+    plain = np.array(on_ranks(1, losses, system, False, 200))
+    assert plain[-1] < 0.2 * plain[0]
+    # Training multiplies a difference by 30 or so in 20 steps. Plain training that adds up its batches in halves, the
+    # same sums in another order, is the control: what it parts by isn't harm.
+    for name, other, optimised in (("halves", in_halves, False), ("all", system, True), ("compiled", compiled, True)):
+        parted = np.abs(on_ranks(1, losses, other, optimised, 200) - plain)
+        print(name, *(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 125, 150, 175, 200)))
+        assert parted[:150].max() < 1e-3, name
+        assert parted.max() < 0.15, name
+
+
+def both(world: World, system: System, steps: int) -> tuple[list[float], list[float]]:
+    return losses(world, system, True, steps), losses(world, system, False, steps)
+
+
+def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
+    """Losses of the first steps, with everything or with nothing."""
+    training, _ = open_data(system)
+    sampler = make_sampler(system, training, 11)
+    loaded = load_steps(sampler, training.map_samples(), range(steps), world.rank, world.device, fill=optimised)
+    with pytest.MonkeyPatch.context() as patch:
+        trainer = Trainer(system, world, 11)
+        if optimised:
+            patch.setattr(linear, "LEAST_WIDTH", 64)  # the demo's layers are too narrow for oneDNN to pay
+        else:
+            slow_down(trainer, patch)
+        answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
+    trainer.close()
+    return answer
+
+
+def slow_down(trainer: Trainer, patch: pytest.MonkeyPatch) -> None:
+    """Undo what model, loss and optimizer save."""
+    patch.setattr(trainer_module, "cross_entropy_sum", plain_cross_entropy_sum)
+    assert isinstance(trainer.optimizer, MultiTensorAdam)
+    trainer.optimizer._matrix_step = foreach_step
+    for layer in trainer.model.layers:
+        layer.attention = padded_attention
+    last = trainer.model.layers[-1]
+    last.forward = partial(give_all, last.forward)
+
+
+def padded_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    assert dropout == 0
+    return padded(qkv_T3HK, sequences.cu_seqlens_S1.diff().tolist())
+
+
+def give_all(
+    forward: Callable[..., torch.Tensor], hidden: torch.Tensor, sequences: Sequences, read: torch.Tensor
+) -> torch.Tensor:
+    return forward(hidden, sequences)[read]

@@ -1,0 +1,179 @@
+"""`train --smoke` and `--profile`: a few real steps, whose logs nobody can take for results."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.progress import RunProgress
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.report.report_page import html
+from bertbench.results.files import ResultFiles
+from bertbench.training.profiling import PROFILED_STEPS, Profiler, where
+from bertbench.training.short_run import shortened
+from bertbench.training.train import train
+from compliance.judge import judge
+from tests.compliance.logs import compliance
+from tests.ranks import run_ranks
+from tests.training.test_run import BERTBENCH, metrics
+
+WITHOUT_RESULT = {"not-a-result", "run-success"}
+
+
+def rules(log: Path) -> set[str]:
+    return {finding.rule for finding in judge(log, "5.0.0").findings if finding.severity == "error"}
+
+
+def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file: str, tmp_path: Path) -> None:
+    # evaluations every 36 samples, and a target that this seed reaches at once: else the run would be aborted anyway
+    settings = ("evaluation.target=1e-9", "checkpoint.every_steps=1000", "schedule.max_steps=1000")
+    overrides = [word for one in settings for word in ("--set", one)]
+    words = ["train", tiny_file, "--smoke", "--seed", "5", "--json", *overrides]
+    env = {**os.environ, "LOGDIR": str(tmp_path / "runs")}
+    done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    log = tmp_path / "runs" / "tiny" / "smoke" / "smoke_0.txt"
+    assert (outcome["log"], outcome["status"], outcome["not_a_result"]) == (str(log), "aborted", "smoke")
+    assert outcome["accuracy"] >= 1e-9
+    assert len(metrics(log)) == 5
+    assert [path.name for path in ResultFiles(log).snapshots.iterdir()] == ["step_3"]
+    judgement = judge(log, "5.0.0")
+    assert judgement.official.verdict == "pass"
+    assert judgement.facts is not None
+    assert [evaluation.samples for evaluation in judgement.facts.evaluations] == [60]
+    started = judgement.facts.startup
+    assert started is not None
+    assert list(started.untimed_s) == [
+        "launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting",
+    ]  # fmt: skip
+    assert list(started.timed_s) == ["plan", "shards", "first batch", "first step"]
+    assert all(0 <= seconds <= started.slowest_s[piece] for piece, seconds in started.timed_s.items())
+
+    assert rules(log) == WITHOUT_RESULT
+    judged = compliance(str(log))
+    assert judged.returncode == 1
+    assert b"error not-a-result" in judged.stdout
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "not_a_result" not in line))
+    assert rules(log) == {"run-success"}
+    assert compliance(str(tmp_path / "runs")).returncode == 2  # a folder's runs are those named as results
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--smoke", "--result", "RUNS/result_7.txt"], "--smoke makes no result; give it another name"),
+        (["--profile"], "--profile takes 12 steps, the system gives up after 6; raise schedule.max_steps"),
+        (["--smoke", "--resume", "auto"], "--smoke takes a few steps of a new run; leave --resume out"),
+    ],
+)
+def test_a_short_run_takes_no_result_s_place(
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    assert main(["train", tiny_file, *(word.replace("RUNS", str(tmp_path)) for word in words)]) == 2
+    assert expected in capsys.readouterr().err
+    assert not list(tmp_path.rglob("result_*"))
+
+
+def profiled(world: World, system: System, log: Path) -> str:
+    files = ResultFiles(log) if world.leads else None
+    if files:
+        files.folder.mkdir()
+    world.barrier()
+    profiler = Profiler(world, on=True)
+    short = shortened(system, "profile")
+    train(short, world, 5, files, RunProgress(short, enabled=False), profiler=profiler, not_a_result="profile")
+    return profiler.write(files.folder, steps_between_evaluations=100, evaluation_s=0.5) if files else ""
+
+
+@pytest.mark.parametrize("mode", ["bucket", pytest.param("before", marks=pytest.mark.slow)])
+def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(
+    tiny: Callable[..., System], tmp_path: Path, mode: str
+) -> None:
+    log = tmp_path / "profile_0.txt"
+    told, nothing = run_ranks(2, profiled, tiny(f"clip.mode={mode}", "schedule.max_steps=1000"), log)
+    assert nothing == ""
+    assert len(metrics(log)) == PROFILED_STEPS
+    assert rules(log) == WITHOUT_RESULT
+    found = json.loads((log.with_suffix("") / "profile.json").read_text())
+    parts = found["parts_ms"]
+    assert set(parts) == {
+        "data wait", "forward: attention", "forward: matrix products", "forward: LayerNorm and others",
+        "backward: matrix products", "backward: LayerNorm and others", "all-reduce", "optimizer",
+        "the rest of the loop",
+    }  # fmt: skip
+    trace = json.loads((log.with_suffix("") / "trace.json").read_text())["traceEvents"]
+    steps = [event["dur"] for event in trace if event["name"].startswith("ProfilerStep#")]
+    assert len(steps) == found["steps"] == 5
+    assert sum(parts.values()) == pytest.approx(sum(steps) / 5e3, rel=1e-3)  # each moment once, and none left out
+    assert found["evaluation"]["share"] == pytest.approx(0.5 / (0.5 + 0.1 * found["step_ms"]))
+    assert "forward: attention" in told
+    assert (log.with_suffix("") / "profile.txt").read_text().startswith(told)
+    assert "Where a step&#x27;s time goes: profile_0" in html([log], "5.0.0")
+
+
+def span(name: str, start: float, stop: float, cat: str = "cpu_op", tid: int = 1, link: int = 0) -> dict[str, Any]:
+    asked = {"args": {"External id": link}} if link else {}
+    return {"ph": "X", "cat": cat, "name": name, "ts": 1000 * start, "dur": 1000 * (stop - start), "tid": tid, **asked}
+
+
+def ours(name: str, start: float, stop: float) -> dict[str, Any]:
+    return span(name, start, stop, "user_annotation")
+
+
+STEP_OF_20_MS = [
+    ours("ProfilerStep#7", 0, 20),
+    ours("data wait", 0, 1),
+    ours("forward", 1, 8),
+    span("aten::linear", 1, 3), span("aten::addmm", 1, 3, link=11),
+    ours("attention", 3, 6), span("aten::bmm", 4, 5, link=12),
+    span("aten::gelu", 6, 7, link=13),
+    ours("backward", 8, 16),
+    ours("optimizer", 16, 18), span("aten::add_", 17, 18, link=15),
+    span("gloo:all_reduce", 9, 15, tid=7),
+]  # fmt: skip
+
+
+def test_on_a_cpu_each_moment_of_a_step_is_counted_once() -> None:
+    # backward's operators end at 13 of 16: then it waits for the buckets' sums
+    assert where([*STEP_OF_20_MS, span("aten::mm", 9, 12), span("c10d::allreduce_", 12, 13)]) == {
+        "data wait": 1.0,
+        "forward: attention": 3.0,  # what happens in it, its matrix product too
+        "forward: matrix products": 2.0,
+        "forward: LayerNorm and others": 2.0,  # gelu, and a millisecond between operators
+        "backward: matrix products": 3.0,
+        "backward: LayerNorm and others": 1.0,
+        "all-reduce": 4.0,
+        "optimizer": 2.0,
+        "the rest of the loop": 2.0,
+    }
+
+
+def test_on_a_gpu_sums_count_only_where_nothing_else_runs() -> None:
+    autograd = [span("autograd::engine::evaluate_function: MmBackward0", 9, 12, tid=2, link=14)]
+    kernels = [
+        span("nvjet_tst_128x64", 2, 4, "kernel", 70, link=11),
+        span("flash_fwd_kernel", 4, 6, "kernel", 70, link=12),
+        span("gelu_kernel", 6, 7, "kernel", 70, link=13),
+        span("sm90_xmma_gemm_bf16", 9, 12, "kernel", 70, link=14),
+        span("elementwise", 12, 13, "kernel", 70, link=14),
+        span("ncclDevKernel_AllReduce_Sum_f32", 10, 15, "kernel", 71),
+        span("multi_tensor_apply", 17, 19, "kernel", 70, link=15),
+    ]
+    assert where([*STEP_OF_20_MS, *autograd, *kernels]) == {
+        "data wait": 1.0,
+        "forward: attention": 2.0,
+        "forward: matrix products": 2.0,
+        "forward: LayerNorm and others": 1.0,
+        "backward: matrix products": 3.0,
+        "backward: LayerNorm and others": 1.0,
+        "all-reduce": 2.0,  # of its 5, those after 13
+        "optimizer": 2.0,
+        "the GPU waits for the host": 6.0,  # 1 to 2, 7 to 9, 15 to 17, 19 to 20
+    }

@@ -1,0 +1,94 @@
+"""Between evaluations nothing may be read back from the device: on a GPU the host would wait for it.
+
+Counted here on the CPU, where every such read is the same call; tests/gpu asks CUDA itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import load_steps
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.train import make_sampler, open_data
+from bertbench.training.trainer import Trainer
+from tests.ranks import run_ranks
+
+_OPERATORS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
+_METHODS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu}
+
+
+class _Operators(TorchDispatchMode):
+    """Notes operators whose answer the host needs: .item() and conditions on tensors among them."""
+
+    def __init__(self, reads: list[str]) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Sequence[Any] = (), options: Any = None) -> Any:
+        if function._schema.name in _OPERATORS:
+            self._reads.append(function._schema.name)
+        return function(*arguments, **(options or {}))
+
+
+class _Methods(TorchFunctionMode):
+    """Notes methods that give the host a whole tensor."""
+
+    def __init__(self, reads: list[str]) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Sequence[Any] = (), options: Any = None) -> Any:
+        if function in _METHODS:
+            self._reads.append(function.__name__)
+        return function(*arguments, **(options or {}))
+
+
+def reads_of(work: Callable[[], object]) -> list[str]:
+    """What `work` reads back from the device."""
+    reads: list[str] = []
+    with _Operators(reads), _Methods(reads):
+        work()
+    return reads
+
+
+def test_reads_are_seen() -> None:
+    number = torch.ones(())
+    assert reads_of(number.item) == ["aten::_local_scalar_dense"]
+    assert reads_of(lambda: 1 if number > 0 else 0) != []
+    assert reads_of(number.tolist) == ["tolist"]
+
+
+def test_steps_and_their_metrics_read_nothing_back(tiny: Callable[..., System]) -> None:
+    common = ("launch.ranks_per_node=1", "data.gradient_accumulation_steps=2")
+    choices = [("clip.mode=before", "optimizer.name=lamb"), ("clip.mode=bucket", "precision.compute=fp16")]
+    run_ranks(1, check_all, *(tiny(*common, *choice) for choice in choices))
+
+
+def check_all(world: World, *systems: System) -> None:
+    for system in systems:
+        check_steps(world, system)
+
+
+def check_steps(world: World, system: System) -> None:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    sampler = make_sampler(system, training, 11)
+    steps = list(load_steps(sampler, training.map_samples(), range(3), world.rank, world.device))
+    elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
+    with MlperfLog(None) as log, Metrics(None, elsewhere, log) as metrics:
+
+        def train() -> None:
+            for number, step in enumerate(steps):
+                metrics.record(number + 1, 12 * number, trainer.step(number, step.parts), 1.0, step)
+
+        assert reads_of(train) == []
+        assert reads_of(metrics.flush) != []
+        assert metrics.last_loss > 0
+    trainer.close()

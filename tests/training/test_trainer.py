@@ -1,0 +1,195 @@
+"""The step on real gloo processes: what must not depend on how the work is split."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.batch import gather
+from bertbench.loading.loader import load_steps
+from bertbench.loading.sampler import Sampler
+from bertbench.model.bert import Bert
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.training.evaluate import HeldOut
+from bertbench.training.train import make_exchange, make_sampler, open_data
+from bertbench.training.trainer import Trainer
+from tests.ranks import run_ranks
+
+# fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
+LOSS_TOLERANCE = 2e-5
+EQUAL = "data.equal_counts=true"
+
+
+def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
+    """Losses of the first steps of each run, a system and a seed, as metrics.jsonl has them."""
+    return [losses_of(world, system, seed) for system, seed in runs]
+
+
+def losses_of(world: World, system: System, seed: int) -> list[float]:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, seed)
+    sampler = make_sampler(system, training, seed)
+    exchange = make_exchange(system, sampler, world)
+    steps = load_steps(sampler, training.map_samples(), range(5), world.rank, world.device, exchange)
+    answer = [world.sum(trainer.step(number, step.parts).loss).item() for number, step in enumerate(steps)]
+    trainer.close()
+    return answer
+
+
+def accuracy(world: World, system: System) -> float:
+    trainer = Trainer(system, world, 11)
+    measured = HeldOut(open_data(system)[1], 5, world).accuracy(trainer.model, "fp32")
+    trainer.close()
+    return measured
+
+
+def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Callable[..., System]) -> None:
+    names = ("optimizer.name=adam", "optimizer.name=lamb")
+    one = "launch.ranks_per_node=1"
+    (alone_and_in_parts,) = run_ranks(
+        1, losses, *((tiny(name, one, f"data.gradient_accumulation_steps={n}"), 11) for name in names for n in (1, 2))
+    )
+    on_two, on_two_again = run_ranks(
+        2, losses, *((tiny(name, f"data.gradient_accumulation_steps={n}"), 11) for name in names for n in (1, 3))
+    )
+    assert on_two == on_two_again
+    for first in (0, 2):  # adam, lamb
+        alone = alone_and_in_parts[first]
+        assert alone[-1] < alone[0]
+        for other in (alone_and_in_parts[first + 1], on_two[first], on_two[first + 1]):
+            assert other == pytest.approx(alone, abs=LOSS_TOLERANCE)
+    assert on_two[0] != pytest.approx(on_two[2], abs=1e-3)
+
+
+def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Callable[..., System]) -> None:
+    by_rank = run_ranks(2, loss_of_uneven_step, tiny(EQUAL, "loss.normalize=rank"))[0]
+    (means,) = run_ranks(1, means_of_uneven_step, tiny(EQUAL))
+    assert by_rank == pytest.approx(sum(means) / 2, abs=LOSS_TOLERANCE)
+    globally = run_ranks(2, loss_of_uneven_step, tiny(EQUAL))[0]
+    assert globally != pytest.approx(by_rank, abs=1e-4)
+
+
+def uneven_step(sampler: Sampler) -> int:
+    """A step in which two ranks have different numbers of masked tokens."""
+    masked = sampler.dataset.masked
+    return next(
+        step
+        for step in range(99)
+        if len({masked(sampler.planner.plan(step).dealt.of(rank)).sum() for rank in (0, 1)}) == 2
+    )
+
+
+def loss_of_uneven_step(world: World, system: System) -> float:
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    sampler = make_sampler(system, training, 11)
+    step = uneven_step(sampler)
+    (loaded,) = load_steps(sampler, training.map_samples(), range(step, step + 1), world.rank, world.device)
+    loss = world.sum(trainer.step(0, loaded.parts).loss).item()
+    trainer.close()
+    return loss
+
+
+def means_of_uneven_step(world: World, system: System) -> list[float]:
+    """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
+    training, _ = open_data(system)
+    trainer = Trainer(system, world, 11)
+    sampler = make_sampler(system, training, 11)
+    step, means = uneven_step(sampler), []
+    for rank in (0, 1):
+        ids = sampler.planner.plan(step).dealt.of(rank)
+        batch = gather(training.map_samples(), ids, training.lengths(ids))
+        scores = trainer.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
+        means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
+    trainer.close()
+    return means
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Callable[..., System]) -> None:
+    system = tiny("model.hidden_dropout=0.1", "model.attention_dropout=0.1")
+    first, again, other = run_ranks(2, losses, (system, 11), (system, 11), (system, 12))[0]
+    assert first == again
+    assert first != other
+
+
+def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny: Callable[..., System]) -> None:
+    answers = {ranks: run_ranks(ranks, accuracy, tiny(f"launch.ranks_per_node={ranks}")) for ranks in (1, 2, 3)}
+    assert len({value for values in answers.values() for value in values}) == 1
+
+
+def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Callable[..., System]) -> None:
+    run_ranks(2, check_untouched, tiny())
+
+
+def check_untouched(world: World, system: System) -> None:
+    trainer = Trainer(system, world, 11)
+    fresh = Bert(system.model.shape())
+    fresh.initialize(torch.Generator().manual_seed(derive(11, "weights")))
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, fresh.state_dict()[name]), name
+    optimizer = trainer.optimizer
+    assert isinstance(optimizer, MultiTensorAdam)
+    assert optimizer.steps == 0
+    groups = (optimizer._matrices, optimizer._vectors)
+    assert all(not moment.any() for group in groups for moment in (*group.firsts, *group.seconds))
+    assert all(not parameter.grad.any() for parameter in trainer.model.parameters())
+    trainer.close()
+
+
+@pytest.mark.slow
+def test_half_precisions_train_close_to_fp32(tiny: Callable[..., System]) -> None:
+    systems = [tiny("launch.ranks_per_node=1", f"precision.compute={kind}") for kind in ("fp32", "bf16", "fp16")]
+    ((fp32, bf16, fp16),) = run_ranks(1, losses, *((system, 11) for system in systems))
+    assert bf16 != fp32 != fp16
+    assert bf16 == pytest.approx(fp32, rel=0.02)  # bf16 keeps 8 bits
+    assert fp16 == pytest.approx(fp32, rel=0.003)  # fp16 keeps 11
+
+
+def test_sharded_optimizer_state_changes_nothing(tiny: Callable[..., System]) -> None:
+    settings = [("optimizer.name=lamb",), ("optimizer.name=adam",)]
+    systems = [tiny(*setting, f"optimizer.sharded={flag}") for setting in settings for flag in ("false", "true")]
+    lamb, sharded_lamb, adam, sharded_adam = run_ranks(2, losses, *((system, 11) for system in systems))[0]
+    assert lamb == sharded_lamb
+    assert adam == sharded_adam
+
+
+def test_an_overflow_on_one_rank_makes_all_skip_that_step_and_nothing_else(tiny: Callable[..., System]) -> None:
+    settings = ("communication.compression=fp16", "schedule.warmup_steps=3", "clip.mode=bucket", "clip.max_norm=0.5")
+    answers = run_ranks(2, with_and_without_overflow, tiny(*settings))
+    assert answers[0] == answers[1], "ranks agree"
+    (rates, scales, norms, weights), (plain_rates, plain_scales, _, plain_weights) = answers[0]
+    assert scales == [8192.0, 8192.0, 4096.0, 4096.0]  # 4096 times two ranks, halved by the second step
+    assert plain_scales == [8192.0] * 3
+    assert [math.isfinite(norm) for norm in norms] == [True, False, True, True]
+    assert rates == [plain_rates[0], plain_rates[1], plain_rates[1], plain_rates[2]]  # what the skipped step would take
+    # half the scale is the same numbers in fp16, but for the very smallest
+    assert weights == pytest.approx(plain_weights, abs=1e-5)
+
+
+def with_and_without_overflow(world: World, system: System) -> list[tuple[list[float], ...]]:
+    """Rates, scales, norms and a few weights of three steps; once with an overflow on rank 1 in between."""
+    training, _ = open_data(system)
+    answers = []
+    for batches in ((0, "overflow", 1, 2), (0, 1, 2)):
+        trainer = Trainer(system, world, 11)
+        sampler = make_sampler(system, training, 11)
+        steps = list(load_steps(sampler, training.map_samples(), range(3), world.rank, world.device))
+        reports = []
+        for number, batch in enumerate(batches):
+            handle = None
+            if batch == "overflow" and world.rank == 1:
+                handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * torch.inf)
+            reports.append(trainer.step(number, steps[0 if batch == "overflow" else batch].parts))
+            if handle:
+                handle.remove()
+        numbers = [[float(getattr(report, name)) for report in reports] for name in ("rate", "loss_scale", "norm")]
+        norms = [[value if math.isfinite(value) else math.inf for value in row] for row in numbers]
+        answers.append((*norms, trainer.model.pooler.weight.detach().view(-1).tolist()))
+        trainer.close()
+    return answers

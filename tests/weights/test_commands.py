@@ -1,0 +1,180 @@
+"""Checkpoints through the command line: import, show, export, evaluate, train."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.model.bert import Bert
+from bertbench.training.evaluate import HeldOut
+from bertbench.training.train import open_split
+from bertbench.training.trainer import Trainer
+from bertbench.weights.file import Weights, write_weights
+from compliance.judge import judge
+from tests.ranks import run_ranks
+from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
+from tests.weights.test_convert import CONFIG
+from tests.weights.test_weights import PADDED, tiny_weights
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A folder with a small TensorFlow checkpoint and its configuration."""
+    write_bundle(tmp_path / "model.ckpt-28252", with_optimizer(tensorflow_1()))
+    (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+@pytest.fixture
+def imported(published: Path) -> Path:
+    """The same, as weights for the tiny system."""
+    assert main(import_words(published)) == 0
+    return published / "phase1.safetensors"
+
+
+def import_words(folder: Path, *more: str, prefix: str = "model.ckpt-28252") -> list[str]:
+    return [
+        "checkpoint", "import", "--from-tf", str(folder / prefix), "--config", str(folder / "bert_config.json"),
+        "--out", str(folder / "phase1.safetensors"), "--vocab-size", "97", *more,
+    ]  # fmt: skip
+
+
+def test_import_lists_every_tensor(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(import_words(published)) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert len(lines) == 46 * 3 + 3 + 1  # weights and two slots each; step and powers; the count
+    assert "used     bert/pooler/dense/kernel -> pooler.weight" in lines
+    assert "skipped  bert/pooler/dense/kernel/adam_m (optimizer slot)" in lines
+    assert lines[-1] == "46 tensors used, 95 skipped, 0 missing"
+    assert f"wrote {published / 'phase1.safetensors'}" in said.err
+
+
+def test_import_as_json_holds_nothing_else(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(import_words(published, "--json", prefix="model.ckpt-28252.index")) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (len(report["used"]), len(report["skipped"]), report["missing"]) == (46, 95, [])
+    assert (report["real_vocab_size"], report["vocab_size"]) == (89, 97)
+
+
+def test_show_prints_tensors_parameters_and_origin(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
+    assert main(["checkpoint", "show", str(imported)]) == 0
+    text = capsys.readouterr().out
+    assert "layers.1.qkv.weight                      42 x 14" in text
+    assert f"{parameters:,} parameters, from TensorFlow 1 checkpoint model.ckpt-28252" in text
+    assert main(["checkpoint", "show", str(imported), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["parameters"] == parameters
+    assert content["tensors"]["layers.1.qkv.weight"] == [42, 14]
+
+
+def test_export_then_import_gives_the_same_file(imported: Path) -> None:
+    folder, again = imported.parent / "hf", imported.parent / "again.safetensors"
+    assert main(["checkpoint", "export", str(imported), "--to-hf", str(folder)]) == 0
+    words = ["checkpoint", "import", "--from-hf", str(folder), "--out", str(again), "--vocab-size", "97", "--json"]
+    assert main(words) == 0
+    first, second = Weights.open(imported).read(), Weights.open(again).read()
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config goes with --from-tf"),
+        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config goes with --from-tf"),
+        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
+        (["checkpoint", "show", "DIR/none"], "is no readable weights file"),
+        (["checkpoint", "export", "DIR/none", "--to-hf", "DIR/x"], "is no readable weights file"),
+        (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --checkpoint"),
+        (["evaluate", "TINY", "--checkpoint", "DIR/none"], "is no readable weights file"),
+        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: is no readable weights file"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 where the model has 2"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, the dataset's has"),
+    ],
+)
+def test_a_mistake_is_one_error_before_any_rank_starts(
+    tmp_path: Path, tiny_file: str, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    deeper = replace(PADDED, layers=3)
+    write_weights(tmp_path / "deeper", Bert(deeper).state_dict(), deeper, 89, "a test")
+    write_weights(tmp_path / "few", tiny_weights(), PADDED, 13, "a test")
+    places = {"TINY": tiny_file, "OF_3_LAYERS": str(tmp_path / "deeper"), "OF_13_WORDS": str(tmp_path / "few")}
+    for name, place in {**places, "DIR": str(tmp_path)}.items():
+        words = [word.replace(name, place) for word in words]
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert expected in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+def test_missing_tensors_are_in_the_report_and_an_error(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors = tensorflow_1()
+    del tensors["cls/predictions/output_bias"]
+    write_bundle(published / "model.ckpt-28252", tensors)
+    assert main(import_words(published, "--json")) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["missing"] == ["cls/predictions/output_bias"]
+    assert "misses 1 of 46 tensors: cls/predictions/output_bias" in said.err
+
+
+def bertbench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bertbench", *words],
+        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
+    tmp_path: Path, tiny_file: str, tiny: Callable[..., System]
+) -> None:
+    write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
+    scored = bertbench("evaluate", tiny_file, "--checkpoint", str(tmp_path / "start"), "--json")
+    assert scored.returncode == 0, scored.stderr
+    answer = json.loads(scored.stdout)
+    assert answer["samples"] == 13
+    assert answer["accuracy"] > 0
+    on_two = run_ranks(2, accuracy_at_the_start, tiny(f"model.checkpoint={tmp_path / 'start'}"))
+    assert on_two == [answer["accuracy"]] * 2
+
+
+def accuracy_at_the_start(world: World, system: System) -> float:
+    """Of a trainer whose weights are the file's, warm-up or not."""
+    trainer = Trainer(system, world, 11)
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, tiny_weights()[name]), name
+    accuracy = HeldOut(open_split(system, "eval"), 5, world).accuracy(trainer.model, "fp32")
+    trainer.close()
+    return accuracy
+
+
+def test_evaluate_says_what_mlperf_s_checkpoint_must_score(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "0.34085" in capsys.readouterr().out
+
+
+def test_a_run_from_a_checkpoint_logs_each_of_its_tensors_once(tmp_path: Path, tiny_file: str) -> None:
+    write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
+    words = ["train", tiny_file, "--set", "model.checkpoint=start", "--set", "schedule.max_steps=400"]
+    done = bertbench(*words, "--set", "evaluation.target=0.01", LOGDIR=str(tmp_path), DATADIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    events = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
+    keys = [event["key"] for event in events]
+    names = [event["metadata"]["tensor"] for event in events if event["key"] == "weights_initialization"]
+    assert sorted(names) == sorted(tensorflow_1())
+    assert keys.index("init_start") < keys.index("weights_initialization")
+    assert keys.index("init_stop") > len(keys) - 1 - keys[::-1].index("weights_initialization")
+    assert judge(log, "5.0.0").verdict == "pass"

@@ -1,0 +1,198 @@
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import mlperf_logging
+import numpy as np
+import pytest
+import torch
+
+from bertbench.common.errors import CheckpointError
+from bertbench.model.shape import BertShape
+from bertbench.weights.convert import convert, padded_vocabulary
+from bertbench.weights.file import Weights
+from bertbench.weights.names import pieces
+from bertbench.weights.tensorflow.reader import open_tensorflow
+from tests.weights.bundles import (
+    SNAPPY,
+    TINY,
+    tensorflow_1,
+    tensorflow_2,
+    tensorflow_2_with_graph,
+    with_optimizer,
+    write_bundle,
+)
+
+CONFIG = {
+    "vocab_size": 89,
+    "hidden_size": 14,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 23,
+    "max_position_embeddings": 29,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.02,
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.mark.parametrize("ruleset", ["1.1.0", "2.0.0", "2.1.0"])
+def test_tensorflow_s_names_for_bert_large_are_those_of_the_rules(ruleset: str) -> None:
+    rules = Path(mlperf_logging.__path__[0]) / "compliance_checker" / f"training_{ruleset}" / "closed_bert.yaml"
+    wanted = re.findall(r'"((?:bert|cls)/[^"]+)"', rules.read_text())
+    assert len(wanted) == 398
+    assert sorted(piece.tensorflow for piece in pieces(BertShape())) == sorted(wanted)
+
+
+def imported(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | bytes], **how: int) -> Weights:
+    write_bundle(tmp_path / "model", tensors, **how)
+    convert(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors")
+    return Weights.open(tmp_path / "out.safetensors")
+
+
+def test_a_tensorflow_1_checkpoint_becomes_the_model_s_weights(tmp_path: Path, config: Path) -> None:
+    variables = tensorflow_1()
+    weights = imported(tmp_path, config, with_optimizer(variables), shards=2)
+    found = {name: tensor.numpy() for name, tensor in weights.read().items()}
+    assert weights.shape == replace(TINY, vocab_size=96)  # the next multiple of 8
+    assert (weights.real_vocab_size, weights.source) == (89, "TensorFlow 1 checkpoint model")
+    attention = "bert/encoder/layer_1/attention"
+    for row, name in enumerate(("query", "key", "value")):
+        rows = slice(14 * row, 14 * row + 14)
+        assert np.array_equal(found["layers.1.qkv.weight"][rows], variables[f"{attention}/self/{name}/kernel"].T)
+        assert np.array_equal(found["layers.1.qkv.bias"][rows], variables[f"{attention}/self/{name}/bias"])
+    for ours, theirs in {
+        "layers.1.attention_output.weight": f"{attention}/output/dense/kernel",
+        "layers.0.feed_forward_in.weight": "bert/encoder/layer_0/intermediate/dense/kernel",
+        "layers.0.feed_forward_out.weight": "bert/encoder/layer_0/output/dense/kernel",
+        "pooler.weight": "bert/pooler/dense/kernel",
+        "masked_lm.dense.weight": "cls/predictions/transform/dense/kernel",
+    }.items():
+        assert np.array_equal(found[ours], variables[theirs].T), ours
+    for ours, theirs in {
+        "embeddings.position.weight": "bert/embeddings/position_embeddings",
+        "embeddings.token_type.weight": "bert/embeddings/token_type_embeddings",
+        "embeddings.norm.weight": "bert/embeddings/LayerNorm/gamma",
+        "embeddings.norm.bias": "bert/embeddings/LayerNorm/beta",
+        "layers.1.attention_norm.bias": f"{attention}/output/LayerNorm/beta",
+        "layers.0.feed_forward_norm.weight": "bert/encoder/layer_0/output/LayerNorm/gamma",
+        "masked_lm.norm.weight": "cls/predictions/transform/LayerNorm/gamma",
+        "next_sentence.weight": "cls/seq_relationship/output_weights",
+        "next_sentence.bias": "cls/seq_relationship/output_bias",
+    }.items():
+        assert np.array_equal(found[ours], variables[theirs]), ours
+    for ours, theirs in {
+        "embeddings.word.weight": "bert/embeddings/word_embeddings",
+        "masked_lm.bias": "cls/predictions/output_bias",
+    }.items():
+        assert np.array_equal(found[ours][:89], variables[theirs])
+        assert len(found[ours]) == 96
+        assert not found[ours][89:].any()
+
+
+@pytest.mark.parametrize("saved_as", [tensorflow_2, tensorflow_2_with_graph])
+def test_a_tensorflow_2_checkpoint_gives_the_same_weights(
+    tmp_path: Path, config: Path, saved_as: Callable[..., dict[str, np.ndarray | bytes]]
+) -> None:
+    variables = tensorflow_1()
+    (tmp_path / "1").mkdir()
+    first = imported(tmp_path / "1", config, variables).read()
+    tensors = saved_as(variables)
+    slot = next(iter(tensors)).replace("/.ATTRIBUTES", "/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES")
+    counter = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+    extra = {slot: np.zeros(3, np.float32), counter: np.int64(1).reshape(())}
+    second = imported(tmp_path, config, {**tensors, **extra}, compression=SNAPPY)
+    assert second.source == "TensorFlow 2 checkpoint model"
+    assert all(torch.equal(tensor, first[name]) for name, tensor in second.read().items())
+    skipped = open_tensorflow(tmp_path / "model", config).skipped
+    assert (skipped[slot], skipped[counter]) == ("optimizer slot", "step counter")
+
+
+def test_every_tensor_is_accounted_for(tmp_path: Path, config: Path) -> None:
+    variables = tensorflow_1()
+    tensors = {**with_optimizer(variables), "bert/extra": np.zeros(3, np.float32)}
+    del tensors["bert/pooler/dense/kernel"]
+    write_bundle(tmp_path / "model", tensors)
+    origin = open_tensorflow(tmp_path / "model", config)
+    assert set(origin.used) | set(origin.skipped) == set(tensors)
+    assert origin.missing == ("bert/pooler/dense/kernel",)
+    assert origin.used["bert/encoder/layer_0/attention/self/key/bias"] == "layers.0.qkv.bias"
+    reasons = {name: reason for name, reason in origin.skipped.items() if "adam_" not in name}
+    assert reasons == {
+        "global_step": "step counter",
+        "beta1_power": "optimizer state",
+        "beta2_power": "optimizer state",
+        "bert/extra": "no tensor of BERT for pre-training",
+    }
+    assert {reason for name, reason in origin.skipped.items() if "adam_" in name} == {"optimizer slot"}
+    with pytest.raises(CheckpointError, match="misses 1 of 46 tensors: bert/pooler/dense/kernel; give a checkpoint of"):
+        convert(origin, tmp_path / "out")
+
+
+def test_the_vocabulary_is_padded_to_a_multiple_of_8_or_to_what_is_asked() -> None:
+    assert [padded_vocabulary(real, None) for real in (30_522, 30_528, 1)] == [30_528, 30_528, 8]
+    assert padded_vocabulary(30_522, 30_592) == 30_592
+    with pytest.raises(CheckpointError, match="vocabulary has 30,522 entries; give at least as many"):
+        padded_vocabulary(30_522, 30_521)
+
+
+def refused(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | bytes], **how: object) -> str:
+    """What importing these tensors says; nothing may be left behind."""
+    write_bundle(tmp_path / "model", tensors, **how)
+    with pytest.raises(CheckpointError) as caught:
+        convert(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors")
+    assert not list(tmp_path.glob("out*"))
+    return str(caught.value)
+
+
+def test_a_tensor_of_another_shape_or_type_is_refused_by_name(tmp_path: Path, config: Path) -> None:
+    name = "bert/pooler/dense/kernel"
+    said = refused(tmp_path, config, {**tensorflow_1(), name: np.zeros((14, 13), np.float32)})
+    assert f"{name}: found shape (14, 13), expected (14, 14); give the bert_config.json that belongs" in said
+    assert f"{name}: found int64, expected float32" in refused(
+        tmp_path, config, {**tensorflow_1(), name: np.zeros((14, 14), np.int64)}
+    )
+    assert f"{name}: is a partitioned variable" in refused(tmp_path, config, tensorflow_1(), slices={name: 4})
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path, config: Path) -> None:
+    tensors = tensorflow_2(tensorflow_1())
+    key = "encoder/layer_with_weights-4/_intermediate_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
+    said = refused(tmp_path, config, {**tensors, f"teacher/{key}": tensors[key]})
+    assert f"{key} and teacher/{key} are both bert/encoder/layer_0/intermediate/dense/bias" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "is not valid JSON"),
+        ("[1]", "found list, expected one JSON object"),
+        (json.dumps({**CONFIG, "hidden_size": None}), "hidden_size: found None, expected a whole number"),
+        (json.dumps({**CONFIG, "vocab_size": "89"}), "vocab_size: found '89'"),
+        (json.dumps({key: CONFIG[key] for key in CONFIG if key != "vocab_size"}), "vocab_size: found nothing"),
+        (json.dumps({**CONFIG, "num_attention_heads": 3}), "hidden_size 14 is not a multiple of num_attention_heads 3"),
+        (json.dumps({**CONFIG, "hidden_act": "relu"}), "hidden_act: found 'relu', expected one of gelu"),
+        (json.dumps({**CONFIG, "hidden_dropout_prob": 2}), "hidden_dropout_prob: found 2"),
+        (json.dumps({**CONFIG, "layer_norm_eps": 1e-5}), "layer_norm_eps: found 1e-05, expected 1e-12"),
+    ],
+)
+def test_a_bad_configuration_is_one_error(tmp_path: Path, config: Path, content: str, expected: str) -> None:
+    config.write_text(content)
+    said = refused(tmp_path, config, tensorflow_1())
+    assert str(config) in said
+    assert expected in said
+
+
+def test_a_missing_configuration_is_one_error(tmp_path: Path) -> None:
+    assert "cannot be read (No such file" in refused(tmp_path, tmp_path / "nowhere.json", tensorflow_1())

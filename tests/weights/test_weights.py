@@ -1,0 +1,130 @@
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bertbench.common.errors import CheckpointError
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.weights.file import FORMAT, Weights, expected_tensors, load_weights, write_weights
+from tests.weights.bundles import TINY
+
+PADDED = replace(TINY, vocab_size=97)
+
+
+def tiny_weights(seed: int = 3) -> dict[str, torch.Tensor]:
+    model = Bert(PADDED)
+    model.initialize(torch.Generator().manual_seed(seed))
+    return model.state_dict()
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.safetensors"
+    write_weights(path, tiny_weights(), PADDED, 89, "a test")
+    return path
+
+
+def test_what_was_written_is_loaded(weights: Path) -> None:
+    model = Bert(replace(PADDED, hidden_dropout=0.3))  # rates may differ: no tensor depends on them
+    load_weights(weights, model)
+    assert all(torch.equal(tensor, tiny_weights()[name]) for name, tensor in model.state_dict().items())
+    opened = Weights.open(weights)
+    assert (opened.shape, opened.real_vocab_size, opened.source) == (PADDED, 89, "a test")
+    assert opened.parameters == sum(tensor.numel() for tensor in tiny_weights().values())
+    assert [path.name for path in weights.parent.iterdir()] == [weights.name]
+    (weights.parent / "any").touch()
+    assert weights.stat().st_mode == (weights.parent / "any").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"layers": 3}, "layers 2 where the model has 3; set model.* to the file's sizes"),
+        ({"vocab_size": 104}, "vocab_size 97 where the model has 104"),
+        ({"attention_heads": 7}, "attention_heads 2 where the model has 7"),  # no tensor's shape tells
+        ({"hidden_size": 16, "max_positions": 64}, "hidden_size 14 where the model has 16, max_positions 29 where"),
+    ],
+)
+def test_a_model_of_another_shape_is_refused(weights: Path, changes: dict[str, int], expected: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(weights, Bert(replace(PADDED, **changes)))
+    assert str(weights) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any]) -> Path:
+    """A weights file with something changed before it was written."""
+    tensors = {name: tensor.clone() for name, tensor in tiny_weights().items()}
+    metadata = {"format": FORMAT, "shape": json.dumps(asdict(PADDED)), "real_vocab_size": "89", "source": "a test"}
+    change(tensors, metadata)
+    save_file(tensors, path, metadata)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda tensors, _: tensors.pop("pooler.bias"), "pooler.bias: is missing, expected shape (14,)"),
+        (lambda tensors, _: tensors.update(more=torch.zeros(3)), "more: is no tensor of this model"),
+        (
+            lambda tensors, _: tensors.update({"pooler.bias": torch.zeros(13)}),
+            "pooler.bias: found F32 of shape (13,), expected F32 of (14,)",
+        ),
+        (
+            lambda tensors, _: tensors.update({"pooler.bias": torch.zeros(14, dtype=torch.float16)}),
+            "pooler.bias: found F16 of shape (14,), expected F32",
+        ),
+        (lambda _, metadata: metadata.pop("format"), "found format None, expected 'bertbench-weights-1'"),
+        (lambda _, metadata: metadata.update(shape="{}"), "its metadata is damaged (KeyError('vocab_size'))"),
+        (lambda _, metadata: metadata.update(shape="["), "its metadata is damaged"),
+        (lambda _, metadata: metadata.pop("source"), "its metadata is damaged (KeyError('source'))"),
+        (lambda _, metadata: metadata.update(real_vocab_size="many"), "its metadata is damaged"),
+        (
+            lambda _, metadata: metadata.update(shape=json.dumps({**asdict(PADDED), "layers": "two"})),
+            "its metadata is damaged",
+        ),
+    ],
+)
+def test_a_file_that_isn_t_what_it_says_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any], expected: str
+) -> None:
+    path = saved(tmp_path / "odd.safetensors", change)
+    with pytest.raises(CheckpointError) as caught:
+        Weights.open(path)
+    assert str(path) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, tmp_path: Path) -> None:
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (tmp_path / "text").write_text("no weights at all")
+    (tmp_path / "empty").touch()
+    for path in (weights, tmp_path / "text", tmp_path / "empty", tmp_path / "nowhere", tmp_path):
+        with pytest.raises(CheckpointError, match=f"{path}: is no readable weights file"):
+            Weights.open(path)
+
+
+def test_nothing_is_overwritten_and_nothing_half_written_stays(weights: Path, tmp_path: Path) -> None:
+    before = weights.read_bytes()
+    with pytest.raises(CheckpointError, match="exists already, and nothing is overwritten"):
+        write_weights(weights, tiny_weights(4), PADDED, 89, "a test")
+    assert weights.read_bytes() == before
+    with pytest.raises(CheckpointError, match=r"nowhere/x: cannot be written \(No such file"):
+        write_weights(tmp_path / "nowhere" / "x", tiny_weights(), PADDED, 89, "a test")
+    with pytest.raises(CheckpointError, match=r"/x: cannot be written \(Not a directory\)"):
+        write_weights(weights / "x", tiny_weights(), PADDED, 89, "a test")
+    with pytest.raises(CheckpointError, match=r"pooler\.bias: is missing"):
+        incomplete = {name: tensor for name, tensor in tiny_weights().items() if name != "pooler.bias"}
+        write_weights(tmp_path / "y", incomplete, PADDED, 89, "a test")
+    assert [path.name for path in tmp_path.iterdir()] == [weights.name]
+
+
+def test_bert_large_in_our_format_has_its_published_size() -> None:
+    tensors = expected_tensors(BertShape())
+    assert sum(torch.Size(shape).numel() for shape in tensors.values()) == 336_232_258
