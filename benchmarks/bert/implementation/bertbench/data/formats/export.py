@@ -1,17 +1,29 @@
-"""`bertbench data export`: a prepared split written in a published layout, one file a shard."""
+"""`bertbench data export`: a prepared split written in a published layout.
 
+HDF5 layouts get one file a shard; TFRecords one file a text, as the reference makes them.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS, WRITERS, Layout
+from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS, WRITERS
+from bertbench.data.formats.hdf5_write import Layout as Hdf5Layout
+from bertbench.data.formats.reference_files import OutFile, Written, reference_files
+from bertbench.data.formats.tfrecord_write import record_bytes, write_tfrecord
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.stream import shard_blocks
 from bertbench.data.text.prepare import unfinished
+
+Layout = Hdf5Layout | Literal["tfrecord"]
+LAYOUTS: tuple[Layout, ...] = (*WRITERS, "tfrecord")
 
 
 class Exported(NamedTuple):
@@ -23,24 +35,67 @@ class Exported(NamedTuple):
     """Fewer than samples where rows are packed."""
 
 
-def export(dataset: Dataset, layout: Layout, out: Path, progress: Progress) -> Exported:
+def export(dataset: Dataset, layout: Hdf5Layout, out: Path, progress: Progress) -> Exported:
     """Write a split to the new folder `out`, as part_00000_of_00002.hdf5 and so on.
 
     Raises DataError if `out` exists, or for a sample that the layouts can't hold.
     """
-    if out.exists():
-        raise DataError(f"{out}: found something there, expected nothing; give another --out, or remove it first")
     shards = dataset.split.shards
     samples = rows = 0
-    with unfinished(out) as folder:
+    with _new_folder(out) as folder:
         for number, shard in enumerate(shards):
             path = folder / f"part_{number:05d}_of_{len(shards):05d}.hdf5"
-            where = dataset.folder / dataset.name / shard.name
-            blocks = (_fitting(where, block) for block in shard_blocks(dataset, number))
-            rows += WRITERS[layout](path, shard.samples, blocks)
+            rows += WRITERS[layout](path, shard.samples, _blocks(dataset, (number,)))
             samples += shard.samples
             progress.update(number + 1, len(shards), f"{number + 1} of {len(shards)} files, {samples:,} samples")
     return Exported(len(shards), samples, rows)
+
+
+def export_tfrecords(dataset: Dataset, out: Path, progress: Progress) -> list[Written]:
+    """Write a split to the new folder `out` as the reference's TFRecords, one a text.
+
+    Raises DataError if `out` exists, or for a sample that the layout can't hold.
+    """
+    files = reference_files(Manifest.read(dataset.folder), dataset.name)
+    written = []
+    with _new_folder(out) as folder:
+        for number, file in enumerate(files):
+            path = folder / file.name
+            samples = write_tfrecord(path, _samples(dataset, file), _blocks(dataset, file.shards))
+            written.append(Written(file.name, samples, path.stat().st_size))
+            progress.update(number + 1, len(files), f"{number + 1} of {len(files)} files")
+    return written
+
+
+def tfrecord_sizes(dataset: Dataset, progress: Progress) -> list[Written]:
+    """Compute the sizes of the files that `export_tfrecords` would write; nothing is written.
+
+    Raises DataError for a sample that the layout can't hold.
+    """
+    files = reference_files(Manifest.read(dataset.folder), dataset.name)
+    sizes = []
+    for number, file in enumerate(files):
+        size = sum(int(record_bytes(block).sum()) for block in _blocks(dataset, file.shards))
+        sizes.append(Written(file.name, _samples(dataset, file), size))
+        progress.update(number + 1, len(files), f"{number + 1} of {len(files)} files")
+    return sizes
+
+
+def _samples(dataset: Dataset, file: OutFile) -> int:
+    return sum(dataset.split.shards[number].samples for number in file.shards)
+
+
+def _new_folder(out: Path) -> AbstractContextManager[Path]:
+    if out.exists():
+        raise DataError(f"{out}: found something there, expected nothing; give another --out, or remove it first")
+    return unfinished(out)
+
+
+def _blocks(dataset: Dataset, shards: tuple[int, ...]) -> Iterator[Columns]:
+    for number in shards:
+        where = dataset.folder / dataset.name / dataset.split.shards[number].name
+        for block in shard_blocks(dataset, number):
+            yield _fitting(where, block)
 
 
 def _fitting(path: Path, block: Columns) -> Columns:
@@ -55,4 +110,7 @@ def _fitting(path: Path, block: Columns) -> Columns:
             f"{path}: found a masked position 0, which means padding in the published layouts; expected none, [CLS] is "
             "never masked; prepare the data again"
         )
+    for name in ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels"):
+        if (getattr(block, name) < 0).any():
+            raise DataError(f"{path}: found a negative number in {name}, expected none; prepare the data again")
     return block

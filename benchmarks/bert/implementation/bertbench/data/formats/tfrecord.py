@@ -63,6 +63,11 @@ def read_records(path: Path) -> Iterator[bytes]:
         ) from error
 
 
+def begins_as_tfrecord(start: bytes) -> bool:
+    """Whether the first 12 bytes of a file are a record's length and the checksum of it."""
+    return len(start) == 12 and struct.unpack("<I", start[8:])[0] == masked_crc32c(start[:8])
+
+
 def masked_crc32c(data: bytes) -> int:
     """The checksum of the framing: CRC-32C, rotated right by 15 bits, plus a constant, modulo 2^32."""
     crc = google_crc32c.value(data)

@@ -1,0 +1,1 @@
+"""What MLCommons publishes for BERT, and whether a folder holds it."""

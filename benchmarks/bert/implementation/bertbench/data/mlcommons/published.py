@@ -1,0 +1,88 @@
+"""Every file that MLCommons publishes for BERT: names, sizes and MD5, and where to download them.
+
+Sources: mlcommons/training, retired_benchmarks/bert, README.md (downloads, text, TFRecords) and dataset.md (input
+files, dump). Of 494 of the 500 text parts neither gives a size or an MD5; the downloader's own .md5 list does.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Group = Literal["text", "input", "tf1", "tf2", "dump", "tfrecord"]
+DOWNLOADER = "https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh"
+TEXT_URI = "https://training.mlcommons-storage.org/metadata/bert-preprocessed-wikipedia-dataset.uri"
+INPUT_URI = "https://training.mlcommons-storage.org/metadata/bert-input-files.uri"
+URIS: dict[Group, str] = {"text": TEXT_URI, "input": INPUT_URI, "tf1": INPUT_URI, "tf2": INPUT_URI, "dump": INPUT_URI}
+TEXT_PARTS = 500
+ALL_TFRECORD_PARTS_BYTES = 391_434_110_129
+DUPE_FACTOR, SEED = 10, 12345
+"""Of the command that made the published TFRecords; its length is 512, its predictions are 76."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published file; `bytes` and `md5` are None where MLCommons gives none."""
+
+    name: str
+    group: Group
+    needed: bool
+    """To train from: text, vocabulary, configuration, and one of the two checkpoints."""
+    bytes: int | None = None
+    md5: str | None = None
+
+
+class _Sum(NamedTuple):
+    bytes: int
+    md5: str
+
+
+def part_name(number: int) -> str:
+    """The name of a text part and of the TFRecord that is made of it."""
+    return f"part-{number:05d}-of-{TEXT_PARTS:05d}"
+
+
+_PARTS = {
+    0: _Sum(27_150_902, "a64a7c31eff5cd38ae6d94f7a6229dab"),
+    1: _Sum(27_198_569, "549a9ed4f805257245bec936563abfd0"),
+    2: _Sum(27_395_616, "1a1366ddfc03aef9d41ce552ee247abf"),
+    497: _Sum(24_775_043, "66835aa75d4855f2e678e8f3d73812e9"),
+    498: _Sum(24_575_505, "e6d68a7632e9f4aa1a94128cce556dc9"),
+    499: _Sum(21_873_644, "b3b087ad24e3770d879a351664cebc5a"),
+}
+_TFRECORDS = {
+    "eval_intermediate": 843_343_183,
+    "eval_10k": 25_382_591,
+    part_name(0): 514_241_279,
+    part_name(499): 898_392_312,
+}
+_CHECKPOINT = "model.ckpt-28252"
+_DUMP = "enwiki-20200101-pages-articles-multistream.xml"
+
+
+def tfrecord_bytes(name: str) -> int | None:
+    """The published size of one of the reference's TFRecords, where there is one."""
+    return _TFRECORDS.get(name)
+
+
+def _all_files() -> tuple[Published, ...]:
+    data, index, meta = (f"{_CHECKPOINT}.{end}" for end in ("data-00000-of-00001", "index", "meta"))
+    parts = [part_name(number) for number in range(TEXT_PARTS)]
+    sums = [_PARTS.get(number, (None, None)) for number in range(TEXT_PARTS)]
+    return (
+        Published("eval.txt", "text", True, 32_851_144, "2a220f790517261547b1b45ed3ada07a"),
+        *(Published(name, "text", True, *known) for name, known in zip(parts, sums, strict=True)),
+        Published("eval.md5", "text", False, 330_000, "71a58382a68947e93e88aa0d42431b6c"),
+        Published("vocab.txt", "input", True, 231_508, "64800d5d8528ce344256daf115d4965e"),
+        Published("bert_config.json", "input", True, 314, "7f59165e21b7d566db610ff6756c926b"),
+        Published(index, "tf1", True, 17_371, "f97de3ae180eb8d479555c939d50d048"),
+        Published(data, "tf1", True, 4_034_713_312, "50797acd537880bfb5a7ade80d976129"),
+        Published(meta, "tf1", False, 24_740_228, "dbd16c731e8a8113bc08eeed0326b8e7"),
+        Published(index, "tf2", True, 6_420, "fc34dd7a54afc07f2d8e9d64471dc672"),
+        Published(data, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
+        Published(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
+        Published(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
+        *(Published(name, "tfrecord", False, _TFRECORDS.get(name)) for name in ("eval_intermediate", "eval_10k")),
+        *(Published(name, "tfrecord", False, _TFRECORDS.get(name)) for name in parts),
+    )
+
+
+FILES = _all_files()

@@ -1,0 +1,207 @@
+"""`data export --layout tfrecord` against the writer of tests/data/published.py, and sizes worked out by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
+from bertbench.data.formats import export as exporting
+from bertbench.data.formats.reference_files import Written
+from bertbench.data.formats.reference_files import reference_files as planned
+from bertbench.data.formats.tfrecord import read_tfrecord
+from bertbench.data.formats.tfrecord_write import record_bytes, records, write_tfrecord
+from bertbench.data.mlcommons.compare import differences
+from bertbench.data.mlcommons.published import part_name
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.shards import write_split
+from bertbench.data.text import mlperf
+from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS
+from tests.data import published
+from tests.data.published import SAMPLES
+from tests.tiny import Sample, columns_of, samples_of, tiny_text
+
+QUIET = Progress(False)
+# ids, positions and lengths on both sides of the places where a varint grows: 127 | 128 and 16383 | 16384
+EDGES = [
+    Sample([127, 128, 16383, 16384, 30521], [0, 0, 1, 1, 1], [1, 2, 4], [127, 128, 30521], 0),
+    Sample([128] * 512, [0] * 200 + [1] * 312, [*range(100, 176)], [16384] * 76, 1),
+    Sample([16384] * 512, [1] * 512, [127, 128, 511], [1, 16383, 16384], 0),
+]
+# as create_pretraining_data.py fills its OrderedDict
+REFERENCE_ORDER = ["input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels"]  # fmt: skip  # noqa: E501
+
+
+@pytest.fixture
+def mlperf_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "WIDTH", 512)
+    monkeypatch.setattr(published, "PREDICTIONS", 76)
+
+
+@pytest.mark.usefixtures("mlperf_width")
+def test_records_are_byte_for_byte_those_of_an_independent_writer(tmp_path: Path) -> None:
+    samples = [*SAMPLES, *EDGES]
+    features = [published.features(sample) for sample in samples]
+    in_order = [{name: one[name] for name in REFERENCE_ORDER} for one in features]
+    expected = [published.example(one) for one in in_order]
+    block = columns_of(samples)
+    assert list(records(block)) == expected
+    write_tfrecord(tmp_path / "ours", len(block), [block])
+    published.write_tfrecord(tmp_path / "theirs", expected)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_the_size_of_a_record_is_the_one_worked_out_by_hand() -> None:
+    """A list of P bytes is a field of 1 + length + P in a field of the feature, beside the name, in an entry's field.
+
+    512 values of one byte: 515, 518, 521; 76: 78, 80, 82; 76 floats: 307, 310, 313; 1: 3, 5, 7.
+    Name and its two bytes: 11, 12, 13 | 21, 15 | 19 | 22. An entry's tag and length: 3 from 128 bytes on, else 2.
+    """
+    entries = (3 + 11 + 521) + (3 + 12 + 521) + (3 + 13 + 521)  # input_ids, input_mask, segment_ids
+    entries += (2 + 21 + 82) + (2 + 15 + 82) + (3 + 19 + 313) + (2 + 22 + 7)  # positions, ids, weights, label
+    assert entries == 2178
+    framed = 8 + 4 + (1 + 2 + entries) + 4
+    sample = Sample([1, 9, 2, 8, 2], [0, 0, 0, 1, 1], [3], [30], 1)
+    two_ids_longer = Sample([1, 999, 2, 20_000, 2], [0, 0, 0, 1, 1], [3], [30], 1)  # by 1 byte and by 2
+    assert record_bytes(columns_of([sample, two_ids_longer])).tolist() == [framed, framed + 3] == [2197, 2200]
+
+
+@pytest.mark.parametrize("samples", [SAMPLES, EDGES, [*SAMPLES, *EDGES]])
+def test_the_computed_size_is_the_written_size(tmp_path: Path, samples: list[Sample]) -> None:
+    block = columns_of(samples)
+    write_tfrecord(tmp_path / "file", len(block), [block])
+    assert record_bytes(block).sum() == (tmp_path / "file").stat().st_size
+    assert record_bytes(block).tolist() == [16 + len(record) for record in records(block)]
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    samples = [*SAMPLES, *EDGES]
+    write_tfrecord(tmp_path / "file", len(samples), [columns_of(SAMPLES), columns_of(EDGES)])
+    (block,) = read_tfrecord(tmp_path / "file")
+    assert samples_of(block.columns) == samples
+
+
+@pytest.fixture
+def vocab(tmp_path: Path) -> Path:
+    words = sorted(set(tiny_text(Random(0), 60).lower().replace(".", " .").split()))
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
+    return path
+
+
+def prepared(folder: Path, vocab: Path, recipe: MlperfRecipe, *names: str) -> Path:
+    """A dataset made of small texts of these names."""
+    texts = []
+    for number, name in enumerate(names):
+        texts.append(folder / str(number) / name)
+        texts[-1].parent.mkdir(parents=True)
+        texts[-1].write_text(tiny_text(Random(number), articles=4 + 3 * number))
+    prepare_mlperf(folder / "data", tuple(texts), vocab, recipe, 1, QUIET)
+    return folder / "data"
+
+
+def test_a_text_becomes_one_file_whatever_its_shards(
+    tmp_path: Path, vocab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mlperf, "SHARD_SAMPLES", 13)
+    data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2), "eval.txt", "part-00007-of-00500")
+    shards = Manifest.read(data).splits()["train"].shards
+    assert len(shards) > 2
+    out = tmp_path / "out"
+    assert main(["data", "export", str(data), "--layout", "tfrecord", "--out", str(out), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [file["name"] for file in content["files"]] == ["eval_intermediate", "part-00007-of-00500"]
+    assert [file["bytes"] for file in content["files"]] == [
+        (out / name).stat().st_size for name in sorted(p.name for p in out.iterdir())
+    ]
+    assert content["total_bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    assert [file["samples"] for file in content["files"]] == [
+        sum(shard.samples for shard in shards if shard.name.startswith(f"part_0000{number}_")) for number in (0, 1)
+    ]
+    assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only", "--json"]) == 0
+    computed = json.loads(capsys.readouterr().out)
+    assert (computed["files"], computed["total_bytes"]) == (content["files"], content["total_bytes"])
+    words = ["data", "prepare", "--from-tfrecord", str(out), "--vocab", str(vocab), "--out", str(tmp_path / "back")]
+    assert main(words) == 0
+    assert main(["data", "verify", str(data), "--against", str(tmp_path / "back")]) == 0
+
+
+def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp_path: Path, vocab: Path) -> None:
+    data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2, select_eval=7), "eval.txt")
+    manifest = Manifest.read(data)
+    assert [file.name for file in planned(manifest, "eval")] == ["eval_7"]
+    manifest.request["recipe"]["select_eval"] = 10_000
+    assert [file.name for file in planned(manifest, "eval")] == ["eval_10k"]
+
+
+def test_texts_of_one_name_or_a_name_outside_the_folder_are_numbered(tmp_path: Path, vocab: Path) -> None:
+    data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=1), "a", "a")
+    manifest = Manifest.read(data)
+    assert [file.name for file in planned(manifest, "train")] == ["part-00000-of-00002", "part-00001-of-00002"]
+    manifest.request["source"]["text"] = [["../a", ""], ["b", ""]]
+    assert [file.name for file in planned(manifest, "train")] == ["part-00000-of-00002", "part-00001-of-00002"]
+    manifest.request["source"]["text"] = [["a", ""]]
+    with pytest.raises(DataError, match="doesn't list the texts of its shards"):
+        planned(manifest, "train")
+
+
+def test_other_datasets_give_a_file_a_shard(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "export", str(tiny_folder), "--layout", "tfrecord", "--size-only", "--json"]) == 0
+    split = Manifest.read(tiny_folder).splits()["train"]
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [file["samples"] for file in files] == [shard.samples for shard in split.shards]
+    assert files[0]["name"] == f"part-00000-of-{len(split.shards):05d}"
+
+
+def test_a_size_unlike_the_published_one_is_an_error_that_gives_both(
+    tmp_path: Path, vocab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = prepared(tmp_path, vocab, MlperfRecipe(), "eval.txt")
+    assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only"]) == 1
+    found, error = capsys.readouterr()
+    assert "MLCommons publishes 843,343,183" in error
+    assert "as MLCommons publishes" not in found
+
+
+def test_a_size_is_compared_only_if_the_samples_were_made_as_the_published_ones(tmp_path: Path, vocab: Path) -> None:
+    data = prepared(tmp_path, vocab, MlperfRecipe(seed=1), "eval.txt")
+    assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only"]) == 0
+
+
+def test_all_500_parts_are_compared_by_their_total(tmp_path: Path, vocab: Path) -> None:
+    manifest = Manifest.read(prepared(tmp_path, vocab, MlperfRecipe(), "part-00000-of-00500"))
+    sizes = [514_241_279, *[1] * 498, 898_392_312]  # the two that are published one by one
+    sizes[1] = 391_434_110_129 - sum(sizes) + 1
+    files = [Written(part_name(number), 1, size) for number, size in enumerate(sizes)]
+    assert differences(files, manifest) == []
+    smaller = [*files[:2], files[2]._replace(bytes=0), *files[3:]]
+    (line,) = differences(smaller, manifest)
+    assert line.startswith("all parts: found 391,434,110,128 bytes, MLCommons publishes 391,434,110,129")
+    assert differences(smaller[:-1], manifest) == []  # not all
+    other_seed = {**manifest.request, "recipe": {**manifest.request["recipe"], "seed": 1}}
+    assert differences(smaller, replace(manifest, request=other_seed)) == []
+
+
+def test_what_padding_can_t_hold_is_not_exported(tmp_path: Path, tiny_folder: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes((tiny_folder / "manifest.json").read_bytes())
+    split = write_split(tmp_path / "train", [columns_of([Sample([1, -5], [0, 0], [1], [2], 0)])], shard_samples=3)
+    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
+    with pytest.raises(DataError, match=r"part_00000\.h5: found a negative number in input_ids"):
+        exporting.export_tfrecords(dataset, tmp_path / "out", QUIET)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [["--layout", "fixed", "--size-only"], ["--layout", "tfrecord"]])
+def test_an_export_without_a_target_is_refused(words: list[str], tiny_folder: Path) -> None:
+    try:
+        code = main(["data", "export", str(tiny_folder), *words])
+    except SystemExit as error:  # argparse's own refusal
+        code = int(str(error.code))
+    assert code == 2
