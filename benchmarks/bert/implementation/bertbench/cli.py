@@ -28,6 +28,7 @@ COMMANDS = (
     Command("detect", "describe the machine at hand", "detect"),
     Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
     Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
+    Command("data doctor", "check a download of MLCommons' files", "data_doctor"),
     Command("data verify", "recompute a dataset's checksums and counts", "data_verify"),
     Command("data show", "print what a dataset holds", "data_show"),
     Command("data export", "write a dataset in a published layout", "data_export"),

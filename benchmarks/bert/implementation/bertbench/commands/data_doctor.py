@@ -1,0 +1,135 @@
+"""`bertbench data doctor DIR`: is a download of MLCommons' BERT files whole and right, and what to do if not?"""
+
+import argparse
+import json
+import shlex
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.printable import printable
+from bertbench.common.progress import Progress
+from bertbench.data.mlcommons import published as table
+from bertbench.data.mlcommons.checked import is_ours
+from bertbench.data.mlcommons.doctor import STATE_NAME, Diagnosis, examine
+from bertbench.data.mlcommons.findings import Finding
+from bertbench.data.mlcommons.published import DOWNLOADER, URIS, Group
+
+_TITLES: dict[Group, str] = {
+    "text": "text (eval.txt, 500 parts)",
+    "input": "vocab.txt, bert_config.json",
+    "tf1": "checkpoint, TensorFlow 1",
+    "tf2": "checkpoint, TensorFlow 2",
+    "dump": "Wikipedia dump (not needed)",
+    "tfrecord": "TFRecords (not needed)",
+}
+_TO_DOWNLOAD = ("missing", "truncated", "altered", "unreadable", "doubled")
+_MOST_NOTES = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which folder, and where to remember what was checked."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the downloads; folders in it are searched")
+    parser.add_argument("--state", type=Path, metavar="FILE", help=f"where to remember checked files (default DIR/{STATE_NAME})")  # fmt: skip  # noqa: E501
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 0 if everything needed is there and right, 1 if not."""
+    folder, state = arguments.folder, arguments.state or arguments.folder / STATE_NAME
+    if not folder.is_dir():
+        found = "something else" if folder.exists() else "nothing"
+        raise DataError(f"{printable(str(folder))}: found {found} there, expected the folder of a download")
+    if arguments.state is not None:
+        _require_ours(arguments.state)
+    with Progress() as progress:
+        diagnosis = examine(folder, state, progress)
+    downloads = _downloads(folder, diagnosis.findings)
+    if arguments.json:
+        content = {
+            "path": printable(str(folder)),
+            "ok": diagnosis.ok,
+            "read": diagnosis.hashed,
+            "remembered": diagnosis.remembered,
+            "files": [asdict(finding) for finding in diagnosis.findings],
+            "downloads": downloads,
+        }
+        print(json.dumps(content, indent=2))
+    else:
+        print("\n".join(_report(folder, diagnosis, downloads)))
+    return 0 if diagnosis.ok else 1
+
+
+def _require_ours(state: Path) -> None:
+    """Refuse to overwrite what is no memory of a check."""
+    try:
+        status = state.lstat()
+    except OSError:
+        return
+    if not stat.S_ISREG(status.st_mode) or not is_ours(state):
+        raise ConfigError(
+            f"--state {printable(str(state))}: found something else there, expected nothing or what an earlier check "
+            "left; give another name"
+        )
+
+
+def _downloads(folder: Path, findings: Sequence[Finding]) -> dict[str, str]:
+    """The command for each download that would mend something, by its URI."""
+    groups = {
+        finding.group for finding in findings if finding.problem and finding.group and finding.state in _TO_DOWNLOAD
+    }
+    uris = {URIS[group]: None for group in groups if group in URIS}
+    where = printable(shlex.quote(str(folder)))
+    return {uri: f"cd {where} && bash <(curl -s {DOWNLOADER}) {uri}" for uri in sorted(uris)}
+
+
+def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> Iterator[str]:
+    findings = diagnosis.findings
+    for group, title in _TITLES.items():
+        files = [file for file in table.FILES if file.group == group]
+        known = {file.name for file in files if file.needed} or {file.name for file in files}
+        right = {finding.name for finding in findings if finding.group == group and finding.state == "right"}
+        if any(finding.group == group for finding in findings):
+            yield f"{title:30}{len(right & known):4} of {len(known)} right"
+    problems = [finding for finding in findings if finding.problem]
+    yield from _lines([finding for finding in problems if finding.state != "missing"])
+    yield from _missing([finding for finding in problems if finding.state == "missing"])
+    notes = [finding for finding in findings if not finding.problem and finding.state != "right"]
+    yield from (f"note: {line}" for line in _lines(notes[:_MOST_NOTES]))
+    if len(notes) > _MOST_NOTES:
+        yield f"note: {len(notes) - _MOST_NOTES:,} more such files; --json lists them"
+    if downloads:
+        yield "To download:"
+        yield from (f"  {command}" for command in downloads.values())
+    where = printable(str(folder))
+    if diagnosis.ok:
+        yield f"{where}: everything needed is there and right"
+    else:
+        yield f"{where}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
+
+
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        remedy = f"; {finding.remedy}" if finding.remedy else ""
+        yield f"{finding.path}: {finding.state}: {finding.detail}{remedy}"
+
+
+def _missing(findings: Sequence[Finding]) -> Iterator[str]:
+    """Missing files, neighbours of the published order in one line."""
+    order: dict[tuple[Group | None, str], int] = {
+        (file.group, file.name): place for place, file in enumerate(table.FILES)
+    }
+    runs: list[list[Finding]] = []
+    for finding in findings:
+        place = order[finding.group, finding.path]
+        if runs and finding.group == "text" and order[runs[-1][-1].group, runs[-1][-1].path] == place - 1:
+            runs[-1].append(finding)
+        else:
+            runs.append([finding])
+    for run in runs:
+        if len(run) == 1:
+            size = run[0].expected_bytes
+            yield f"{run[0].path}: missing" + (f" ({size:,} bytes)" if size else "")
+        else:
+            yield f"{run[0].path} to {run[-1].path}: {len(run)} files missing"
