@@ -103,7 +103,8 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
 def test_a_whole_download_is_right(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "doctor", str(download)]) == 0
     found = capsys.readouterr().out
-    assert found.endswith(f"{download}: everything needed is there and right\n")
+    where = f"text in {download}/text, vocab.txt in {download}"
+    assert found.endswith(f"{download}: everything needed is there and right; {where}\n")
     assert "4 of 4 right" in found
     assert "To download" not in found
 

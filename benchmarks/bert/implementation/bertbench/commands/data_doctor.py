@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import posixpath
 import shlex
 import stat
 from collections.abc import Iterator, Sequence
@@ -100,13 +101,20 @@ def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> It
     if len(notes) > _MOST_NOTES:
         yield f"note: {len(notes) - _MOST_NOTES:,} more such files; --json lists them"
     if downloads:
-        yield "To download:"
+        yield "To download (with -d FOLDER if the files lie in another folder than the downloader's own):"
         yield from (f"  {command}" for command in downloads.values())
     where = printable(str(folder))
     if diagnosis.ok:
-        yield f"{where}: everything needed is there and right"
+        text, vocabulary = (_folders(folder, findings, name) for name in ("eval.txt", "vocab.txt"))
+        yield f"{where}: everything needed is there and right; text in {text}, vocab.txt in {vocabulary}"
     else:
         yield f"{where}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
+
+
+def _folders(folder: Path, findings: Sequence[Finding], name: str) -> str:
+    """Where the right file of this name lies."""
+    right = (finding.path for finding in findings if finding.name == name and finding.state == "right")
+    return " and ".join(posixpath.join(printable(str(folder)), posixpath.dirname(path)).rstrip("/") for path in right)
 
 
 def _lines(findings: Sequence[Finding]) -> Iterator[str]:
