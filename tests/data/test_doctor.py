@@ -425,6 +425,24 @@ def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
     assert "\\xff\\xfe.txt" in paths
 
 
+def test_a_terminal_without_unicode_gets_escapes(download: Path) -> None:
+    (download / "漢.txt").write_text("foreign")
+    code = "import sys; from bertbench.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "data", "doctor", str(download)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert b"note: \\u6f22.txt: foreign" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_large_files_that_are_nobody_s_copy_are_not_read(download: Path, doctor: Doctor) -> None:
+    for name in ("one", "other"):
+        with (download / name).open("wb") as stream:
+            stream.truncate(1 << 42)  # two holes of 4 TB
+    code, findings = doctor(download)
+    assert code == 0
+    assert {one["state"] for one in findings.values()} == {"foreign"}
+
+
 def test_paths_of_any_depth_are_searched(download: Path, doctor: Doctor) -> None:
     here = os.open(download, os.O_RDONLY)
     try:
@@ -518,6 +536,7 @@ def test_a_file_that_was_written_a_moment_ago_is_not_remembered(
         pytest.param(b"[]", id="a list"),
         pytest.param(b'{"format": "bertbench data doctor 1", "files": {"vocab.txt": 3}}', id="another form"),
         pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"format": "bertbench data doctor 1", "files": {"a": [[1e999], "b"]}}', id="endless number"),
     ],
 )
 def test_a_damaged_memory_is_as_none(settled: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:

@@ -5,6 +5,7 @@ import json
 import posixpath
 import shlex
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(content, indent=2))
     else:
-        print("\n".join(_report(folder, diagnosis, downloads)))
+        encoding = sys.stdout.encoding or "ascii"  # of a terminal that may know fewer characters than the names have
+        report = "\n".join(_report(folder, diagnosis, downloads))
+        print(report.encode(encoding, "backslashreplace").decode(encoding))
     return 0 if diagnosis.ok else 1
 
 

@@ -76,5 +76,5 @@ def _read(path: Path) -> dict[str, tuple[list[int], str]]:
         if content["format"] != _FORMAT:
             return {}
         return {str(name): ([int(one) for one in stamp], str(md5)) for name, (stamp, md5) in content["files"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return {}

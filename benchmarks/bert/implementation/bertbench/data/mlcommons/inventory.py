@@ -1,6 +1,7 @@
 """Match what lies in a folder with what MLCommons publishes, and find the MD5 that each file should have."""
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +9,9 @@ from pathlib import Path
 from bertbench.common.printable import printable
 from bertbench.data.formats.tfrecord import begins_as_tfrecord
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.md5_lists import Md5List, read_lists
+from bertbench.data.mlcommons.md5_lists import Expected, Md5List, Sums, read_lists
 from bertbench.data.mlcommons.published import Published
 from bertbench.data.mlcommons.scan import CannotReadError, Entry, open_entry, scan
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The MD5 that a file should have, and who says so."""
-
-    md5: str
-    source: str
-    """MLCommons, or the path of a list."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +33,11 @@ class Inventory:
     """Where a list contradicts MLCommons, another list or itself: the list's path, and how."""
 
     def to_hash(self) -> list[Item]:
-        """The files whose content matters: a sum is known, or the size is that of another file."""
+        """The files whose content matters: a sum is known, or they could be a published file or a copy of one."""
         regular = [item for item in self.items if item.entry.kind is None and item.entry.bytes]
-        seen: dict[int, int] = {}
-        for item in regular:
-            seen[item.entry.bytes] = seen.get(item.entry.bytes, 0) + 1
-        sizes = {file.bytes for file in table.FILES} | {size for size, count in seen.items() if count > 1}
+        seen = Counter(item.entry.bytes for item in regular)
+        claimed = {item.entry.bytes for item in regular if item.published is not None}
+        sizes = {file.bytes for file in table.FILES} | {size for size in claimed if seen[size] > 1}
         return [item for item in regular if _worth_hashing(item, item.entry.bytes in sizes)]
 
 
@@ -54,6 +45,7 @@ def take_inventory(folder: Path, ignored: Path) -> Inventory:
     """List `folder`, but for the file `ignored`. Raises DataError if it can't be listed."""
     entries = [entry for entry in scan(folder) if (folder / entry.path).absolute() != ignored.absolute()]
     lists = read_lists(folder, entries)
+    sums = Sums(lists)
     by_name: dict[str, list[Published]] = {}
     for file in table.FILES:
         by_name.setdefault(file.name, []).append(file)
@@ -61,7 +53,7 @@ def take_inventory(folder: Path, ignored: Path) -> Inventory:
     disputes = [(one.path, f"gives two MD5 for {printable(name)}") for one in lists for name in one.contradictions]
     for entry in entries:
         published = _claimed(folder, entry, by_name.get(entry.name, []))
-        expected = list(_expectations(entry, published, lists))
+        expected = list(_expectations(entry, published, sums))
         disputes += [
             (other.source, f"says MD5 {other.md5} for {printable(entry.path)}, {expected[0].source} {expected[0].md5}")
             for other in expected[1:]
@@ -102,13 +94,11 @@ def _is_tfrecord(folder: Path, entry: Entry) -> bool:
         return False
 
 
-def _expectations(entry: Entry, published: Published | None, lists: Sequence[Md5List]) -> Iterator[Expected]:
+def _expectations(entry: Entry, published: Published | None, sums: Sums) -> Iterator[Expected]:
     """All that is said of a file's MD5; MLCommons' documents first."""
     if published is not None and published.md5 is not None:
         yield Expected(published.md5, "MLCommons")
-    for one in lists:
-        md5 = one.of_path(entry.path)
-        if md5 is None and published is not None and published.group == "text":
-            md5 = one.of_name(entry.name)
-        if md5 is not None:
-            yield Expected(md5, one.path)
+    listed = sums.of_path(entry.path)
+    if not listed and published is not None and published.group == "text":
+        listed = sums.of_name(entry.name)
+    yield from listed

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bertbench.data.mlcommons.scan import CannotReadError, Entry, open_entry
 
@@ -12,7 +13,7 @@ _LIST_NAME = re.compile(r"(?:\.md5|\.md5sums?|md5(?:sums?)?\.txt|md5sums?)\Z", r
 _NOT_A_LIST = "eval.md5"  # published: the MD5 of each held-out article, without names
 _GNU = re.compile(r"(\\?)([0-9a-fA-F]{32})[ \t]+\*?(.+)", re.DOTALL)
 _BSD = re.compile(r"MD5 \((.+)\) = ([0-9a-fA-F]{32})", re.DOTALL)
-_LARGEST = 16 << 20  # bytes; a list of the published files has 30 kB
+_LARGEST = 1 << 20  # bytes; a list of all published files has 30 kB
 _ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 
 
@@ -26,14 +27,33 @@ class Md5List:
     contradictions: tuple[str, ...]
     """Paths that the list names twice, with different sums."""
 
-    def of_path(self, path: str) -> str | None:
-        """The sum for exactly this file."""
-        return self.sums.get(path)
 
-    def of_name(self, name: str) -> str | None:
-        """The sum for the only file of this name: MLCommons' older list is one folder above the text."""
-        found = {md5 for path, md5 in self.sums.items() if posixpath.basename(path) == name}
-        return found.pop() if len(found) == 1 else None
+class Expected(NamedTuple):
+    """The MD5 that a file should have, and who says so."""
+
+    md5: str
+    source: str
+    """MLCommons, or the path of a list."""
+
+
+class Sums:
+    """What all lists say, by path and by name."""
+
+    def __init__(self, lists: Sequence[Md5List]) -> None:
+        self._by_path: dict[str, list[Expected]] = {}
+        self._by_name: dict[str, list[Expected]] = {}
+        for one in lists:
+            for path, md5 in one.sums.items():
+                self._by_path.setdefault(path, []).append(Expected(md5, one.path))
+                self._by_name.setdefault(posixpath.basename(path), []).append(Expected(md5, one.path))
+
+    def of_path(self, path: str) -> list[Expected]:
+        """The sums for exactly this file."""
+        return self._by_path.get(path, [])
+
+    def of_name(self, name: str) -> list[Expected]:
+        """The sums for files of this name: MLCommons' older list is one folder above the text."""
+        return self._by_name.get(name, [])
 
 
 def read_lists(folder: Path, entries: Sequence[Entry]) -> list[Md5List]:
