@@ -16,10 +16,10 @@ from bertbench.checkpoint.resumption import Resumption, find, go_on, put_back
 from bertbench.checkpoint.snapshot import Meta, newest, partial_folder, publish, step_folder, verified
 from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
 from compliance.judge import judge
 from compliance.log import read_events

@@ -16,12 +16,14 @@ from torch.distributed.tensor import DTensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import LoadedStep, load_steps
+from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
 from bertbench.parallel.counting import Traffic, expected
-from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
-from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
+from bertbench.training.build import make_evaluator, make_sampler, make_trainer
+from bertbench.training.inputs import open_data
+from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
 
 STEPS = 2
@@ -87,7 +89,7 @@ def _told(world: World, system: System) -> Told:
 
     trainer.optimizer.step = spy  # type: ignore[method-assign]
     rank = system.layout.coordinate(world.rank).data
-    steps = load_steps(sampler, training.map_samples(), range(STEPS), rank, world.device)
+    steps = Loader(sampler, rank, world.device).steps(range(STEPS))
     reports, sent, by_formula = [], {}, {}
     for number, loaded in enumerate(steps):
         if isinstance(trainer, LayoutTrainer) and number == 1:
@@ -119,7 +121,7 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
     return expected(system, trainer.grid.place, tokens)
 
 
-def _gradients(trainer: AnyTrainer) -> dict[str, torch.Tensor]:
+def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:
     if isinstance(trainer, LayoutTrainer):
         return {name: parameter.grad for name, parameter in trainer._named.items() if parameter.grad is not None}
     fused = trainer.model.fused_parameters()

@@ -26,7 +26,7 @@ from bertbench.data.store.dataset import Dataset, MappedSamples
 from bertbench.data.store.permutation import Permutation
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import gather
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 
 _BATCH = 48
 _SHARDS = 8
@@ -53,7 +53,7 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
-    mapped, soundness = dataset.map_samples(), Soundness(dataset, VOCABULARY)
+    mapped, soundness = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
 
     def ours(ids: NDArray[np.int64]) -> object:
         return gather(mapped, ids, dataset.lengths(ids), soundness)

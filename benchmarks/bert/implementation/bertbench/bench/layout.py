@@ -19,7 +19,8 @@ from torch.distributed.pipelining import PipelineStage
 from bertbench.bench.ranks import on_ranks
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
-from bertbench.distributed.world import World, available_cores
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part

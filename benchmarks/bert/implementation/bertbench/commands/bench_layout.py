@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from bertbench.bench.layout import Bubble, Sent, measure_bubbles, measure_bytes
 from bertbench.common.errors import ConfigError
-from bertbench.distributed.world import available_cores
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 
 

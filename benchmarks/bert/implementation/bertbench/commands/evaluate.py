@@ -14,12 +14,12 @@ from bertbench.config import System, load_system
 from bertbench.distributed.world import join
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.training.evaluate import HeldOut
-from bertbench.training.train import check_weights, open_split
+from bertbench.training.evaluate import Evaluator
+from bertbench.training.inputs import check_weights, open_split
 from bertbench.weights.file import load_weights
 
 _EXPECTATION = (
-    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 held-out samples: "
+    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
     "another number there means that weights, data or model differ from MLPerf's"
 )
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the accuracy; rank 0 does."""
     system = load_system(arguments.system, arguments.overrides)
     path = _path(system, arguments.checkpoint)
-    held_out = open_split(system, "eval")
+    samples = open_split(system, "eval")
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     load_weights(path, model)
@@ -46,22 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
         model.to(world.device)
         precision = system.precision.compute
         set_arithmetic(model, world.device, precision, "none")  # compiling would take longer than one evaluation
-        held_out_batches = HeldOut(held_out, system.evaluation.batch_size, world, fill=precision == "fp8")
-        accuracy = held_out_batches.accuracy(model, precision)
+        evaluator = Evaluator(samples, system.evaluation.batch_size, world, fill=precision == "fp8")
+        accuracy = evaluator.accuracy(model, precision)
         if not world.leads:
             return 0
     if arguments.json:
         answer = {
             "checkpoint": str(path),
             "source": weights.source,
-            "data": str(held_out.folder),
-            "samples": len(held_out),
+            "data": str(samples.folder),
+            "samples": len(samples),
             "accuracy": accuracy,
             "expectation": _EXPECTATION,
         }
         print(json.dumps(answer, indent=2))
     else:
-        print(f"accuracy {accuracy:.5f} on {len(held_out):,} held-out samples of {held_out.folder}")
+        print(f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}")
         print(f"weights {path}, from {weights.source}")
         print(_EXPECTATION)
     return 0

@@ -6,7 +6,6 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 import argparse
 import json
 import os
-import secrets
 from pathlib import Path
 
 from bertbench.commands import add_system_arguments
@@ -18,9 +17,7 @@ from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
 from bertbench.launch.local import check_startable, run_once
-from bertbench.launch.rank import as_rank
-
-_SEED_BITS = 32
+from bertbench.launch.rank import agreed_seed, as_rank
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     with as_rank(system, ranks) as world:
         inputs = _inputs(system, arguments)
-        seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+        seed = agreed_seed(world, arguments.seed)
         files = reserve(arguments.out) if world.leads else None
         if files:
             files.describe(system, seed)

@@ -10,12 +10,12 @@ from pathlib import Path
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import STUDIES, runs_folder
 from bertbench.common.progress import Progress
-from bertbench.distributed.world import available_cores
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.study.compare import Difference, Summary, differences, run_study, summarize
 from bertbench.study.definition import read_definition
 from bertbench.study.page import page_of
-from bertbench.training.train import open_data
+from bertbench.training.inputs import open_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

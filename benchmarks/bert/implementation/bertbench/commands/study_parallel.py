@@ -8,7 +8,7 @@ from pathlib import Path
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from bertbench.distributed.world import available_cores
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.study.parallel import run_parallel
 from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows

@@ -6,7 +6,6 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 import argparse
 import json
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import get_args
@@ -17,24 +16,24 @@ from bertbench.checkpoint.resumption import Resumption, ended, find, go_on, put_
 from bertbench.commands import add_system_arguments
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import data_folder, runs_folder, weights_file
-from bertbench.common.progress import RunProgress
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
+from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
-from bertbench.launch.rank import as_rank
+from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.loading.sample_check import OnBadSample
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
-from bertbench.results.startup import LAUNCHED, Startup, process_started
+from bertbench.results.progress import RunProgress
+from bertbench.training.build import make_sampler
+from bertbench.training.inputs import check_weights, open_data, open_split
 from bertbench.training.profiling import Profiler
 from bertbench.training.short_run import Short, shortened
-from bertbench.training.train import check_weights, make_sampler, open_data, open_split, train
+from bertbench.training.train import Options, train
 from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
-
-_SEED_BITS = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = None) -> None:
@@ -211,7 +210,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if resumption:
             seed, files = resumption.meta.seed, resumption.files if world.leads else None
         else:
-            seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+            seed = agreed_seed(world, arguments.seed)
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 files.describe(system, seed)
@@ -224,9 +223,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
                 progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
-            ended = train(
-                system, world, seed, files, progress, resumption, arguments.on_bad_sample, startup, profiler, short
-            )
+            options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
+            ended = train(system, world, seed, files, progress, options)
             progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
             progress.say(_against_guessing(system, ended.accuracy))
             if files and short == "profile":

@@ -6,7 +6,8 @@ of one number, and is read one round later. By then a GPU has long had it, and i
 
 import signal
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Self
 
 import torch
 
@@ -28,14 +29,27 @@ def stop_at_once() -> None:
 
 
 class Preemption:
-    """From now on a signal is only noted: the ranks end together, at most two rounds of steps later."""
+    """While this is entered a signal is only noted: the ranks end together, at most two rounds of steps later.
+
+    After a body that ended well signals are ignored: a launcher that stops ranks still leaving must not change how
+    they end.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._told: str | None = None
         self._sum: torch.Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
+
+    def __enter__(self) -> Self:
         _on_signal(self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            _on_signal(signal.SIG_IGN)
 
     def stops_after(self, step: int) -> bool:
         """Whether all ranks end after this step; each of them must ask after every step."""
@@ -57,10 +71,6 @@ class Preemption:
     def error(self, step: int) -> StoppedError:
         """With what a rank ends after this step."""
         return StoppedError(f"{self._told or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
-
-    def over(self) -> None:
-        """The run has ended: a launcher that stops those still leaving must not change how they end."""
-        _on_signal(signal.SIG_IGN)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._told = self._told or _told(number)

@@ -14,7 +14,7 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from bertbench.common.errors import RunError, StoppedError
-from bertbench.distributed.affinity import nearby_cores, own_cores
+from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
 from bertbench.distributed.failure import LastWords
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named
@@ -170,11 +170,6 @@ def _bind_cores(world: World) -> None:
     cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(len(cores))
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _limit_threads(local_size: int) -> None:

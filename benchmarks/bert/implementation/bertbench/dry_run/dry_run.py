@@ -14,11 +14,11 @@ from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
 from bertbench.parallel.counting import expected
 from bertbench.parallel.theory import stage_parameters
-from bertbench.training.train import check_weights, open_data
+from bertbench.training.inputs import check_weights, open_data
 
 _GB = 1e9
 _WEIGHT_BYTES = 4  # fp32, as gradients
-_MLPERF_HELD_OUT = 10_000
+_MLPERF_EVALUATION_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ def rehearsal(system: System, rank: int) -> Rehearsal:
     if not 0 <= rank < system.world_size:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
     problems, data = _missing(system)
-    training, held_out = data or (None, None)
+    training, evaluation = data or (None, None)
     steps = first_steps(system, rank, training)
     rehearsed = _of_part(system, rank) if _divided(system) else rehearse(system, rank, steps.longest_part)
-    evaluated = len(held_out) if held_out is not None else _MLPERF_HELD_OUT
+    evaluated = len(evaluation) if evaluation is not None else _MLPERF_EVALUATION_SAMPLES
     awaited = _forecast(system)
     problems += steps.problems + _too_large(system, rehearsed) + _too_long(system, awaited)
     return Rehearsal(system, rank, rehearsed, steps, evaluated, awaited, _outlook(system), problems)

@@ -25,8 +25,8 @@ from bertbench.checkpoint.resumption import PUT_BACK, Resumption, ended, find, g
 from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
 from bertbench.distributed import loopback
+from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
-from bertbench.distributed.world import available_cores
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog

@@ -1,6 +1,7 @@
 """This process as one rank of a system: it meets the others, and a failure of its own doesn't leave them waiting."""
 
 import errno
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -14,6 +15,7 @@ from bertbench.distributed.world import World, join, lost_contact
 
 # What the disk answers and no code of ours can mend.
 _ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_SEED_BITS = 32
 
 
 @contextmanager
@@ -48,6 +50,11 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
             tell_launcher(told)
         gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
         end_process(None if told else gone, RunError.exit_code)
+
+
+def agreed_seed(world: World, seed: int | None) -> int:
+    """Return the seed on every rank: the one given, or one that rank 0 draws from the system's entropy."""
+    return world.from_first(secrets.randbits(_SEED_BITS) if seed is None else seed)
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:

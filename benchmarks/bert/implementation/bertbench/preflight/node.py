@@ -11,7 +11,7 @@ from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
 from bertbench.machine.gpus import gpus
-from bertbench.results.files import provenance
+from bertbench.machine.provenance import provenance
 
 _CODE = ("benchmarks/bert/implementation/bertbench", "compliance")
 _GB = 1e9

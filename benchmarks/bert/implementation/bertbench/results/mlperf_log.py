@@ -19,9 +19,9 @@ from mlperf_logging.mllog.mllog import MLLogger
 from bertbench.common.errors import RunError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import System
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
-from bertbench.results.startup import Startup
 from compliance.startup import KEY as STARTUP
 
 INTERRUPTED = "interrupted"

@@ -18,7 +18,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.parallel.stage import Stage
-from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
+from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
 
 
 class Squares(NamedTuple):
@@ -52,7 +53,7 @@ def statistical_efficiency(noise: float, batch: int, base: int) -> float:
 class PartGradients:
     """Sees the gradient of every part of a step before it is summed. All ranks must make one, and ask at each step."""
 
-    def __init__(self, system: System, world: World, trainer: AnyTrainer) -> None:
+    def __init__(self, system: System, world: World, trainer: Trainer) -> None:
         self._world, self._batch, self._pipeline = world, system.global_batch_size, system.layout.pipeline
         self._squares = 0.0
         self._grid, words = None, None

@@ -26,14 +26,16 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.data.store.dataset import Dataset
-from bertbench.distributed.world import World, available_cores
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
-from bertbench.loading.loader import LoadedPart, load_steps
+from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.parallel.theory import training_flops
+from bertbench.results.metrics import StepReport
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
-from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
-from bertbench.training.trainer import StepReport
+from bertbench.training.build import make_evaluator, make_sampler, make_trainer
+from bertbench.training.inputs import open_data
 
 PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
@@ -149,12 +151,12 @@ def _most_samples_per_core(system: System, training: Dataset) -> float:
 def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, most_samples_per_s: float) -> Row:
     torch.set_num_threads(1)  # a rank is a core everywhere, where there are as many
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
-    training, held_out = open_data(system)
+    training, evaluation = open_data(system)
     sampler = make_sampler(system, training, seed)
     trainer = make_trainer(system, world, seed, sampler)
-    evaluator = make_evaluator(system, held_out, trainer, world)
+    evaluator = make_evaluator(system, evaluation, trainer, world)
     place = system.layout.coordinate(world.rank).data
-    ahead = load_steps(sampler, training.map_samples(), range(system.max_steps), place, world.device)
+    ahead = Loader(sampler, place, world.device).steps(range(system.max_steps))
     loaded = enumerate(world.watchdog.around(ahead, 0))
     batch = system.global_batch_size
 

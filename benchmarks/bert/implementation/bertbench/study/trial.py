@@ -20,11 +20,12 @@ import torch
 
 from bertbench.common.atomic import write_state
 from bertbench.common.errors import BertbenchError, RunError
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
-from bertbench.distributed.world import available_cores, join, lost_contact
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.world import join, lost_contact
 from bertbench.launch.local import close_log
 from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
 
 _CONTEXT = multiprocessing.get_context("forkserver")

@@ -10,13 +10,13 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 
 
-class HeldOut:
+class Evaluator:
     """The evaluation samples of one rank, read when they are first used and kept on the device."""
 
     def __init__(
@@ -37,7 +37,7 @@ class HeldOut:
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._batches: list[Batch] = []
-        self._soundness = Soundness.of(dataset)
+        self._check = SampleCheck.of(dataset)
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
@@ -78,7 +78,7 @@ class HeldOut:
         samples = self.dataset.map_samples()
         for ids in self._ids:
             self._world.watchdog.goes_on()
-            batch = gather(samples, ids, self.dataset.lengths(ids), self._soundness)
+            batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
             self._batches.append((filled(batch) if self._fill else batch).to(self._world.device))
 
 

@@ -8,11 +8,11 @@ from torch import nn
 
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.batch import Batch
-from bertbench.training.evaluate import HeldOut
+from bertbench.training.evaluate import Evaluator
 from bertbench.training.layout_trainer import LayoutTrainer
 
 
-class LayoutHeldOut(HeldOut):
+class LayoutEvaluator(Evaluator):
     """The evaluation samples of one data-parallel rank, which all ranks that share its model read."""
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: LayoutTrainer) -> None:

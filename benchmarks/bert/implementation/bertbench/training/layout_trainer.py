@@ -1,25 +1,24 @@
-"""One optimizer step of a model that is split over ranks; what `trainer.Trainer` is to a model that is whole on each.
+"""One optimizer step of a model that is split over ranks; what `DDPTrainer` is to a model that is whole on each.
 
 The same step in any layout, but for rounding: losses and gradients are sums over the global batch, norms and trust
 ratios those of whole tensors (docs/parallelism.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import in_words
-from bertbench.model.bert import Bert
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.state import Scalar, local
 from bertbench.optim.traffic import Communication
@@ -30,8 +29,8 @@ from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.process_groups import Grid
 from bertbench.parallel.stage import Stage, logical_name
 from bertbench.parallel.tensor_parallel import split_layers
-from bertbench.training.trainer import StepReport, Trainer
-from bertbench.weights.file import load_weights
+from bertbench.results.metrics import StepReport
+from bertbench.training.trainer import initial_model
 
 
 class LayoutTrainer:
@@ -40,16 +39,15 @@ class LayoutTrainer:
     `tokens` is the budget of a microbatch, where the layout has a pipeline.
     """
 
-    def __init__(
-        self, system: System, world: World, seed: int, tokens: int, mark: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """Build and warm up; `mark` is told of each piece when it has ended."""
+    def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
+        """Build and warm up; `startup` gets a mark at the end of each."""
+        startup = startup or Startup()
         self._system = system
         self._world = world
         parallel, layout = system.parallel, system.layout
         self.grid = Grid(layout, world, parallel.fully_shard)
         place = self.grid.place
-        whole = _whole_model(system, seed)
+        whole = initial_model(system, seed)
         stages = [
             Stage(whole, number, layout.stages, system.precision.compute)
             for number in range(place.pipeline, layout.stages, layout.pipeline)
@@ -85,9 +83,9 @@ class LayoutTrainer:
             else None
         )  # fmt: skip
         self._schedule = system.learning_rate
-        mark("model")
+        startup.mark("model")
         self._warm_up(seed)
-        mark("warm-up")
+        startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
 
     def communication(self) -> Communication:
@@ -170,15 +168,3 @@ class LayoutTrainer:
 
     def close(self) -> None:
         """Nothing to let go of: no hook outlives the process group."""
-
-
-AnyTrainer = Trainer | LayoutTrainer
-
-
-def _whole_model(system: System, seed: int) -> Bert:
-    model = Bert(system.model.shape())
-    if system.model.checkpoint is None:
-        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    else:
-        load_weights(weights_file(system.model.checkpoint), model)
-    return model

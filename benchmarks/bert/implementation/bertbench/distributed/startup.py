@@ -17,10 +17,10 @@ _IMPORTED = time.time()
 
 
 class Startup:
-    """One rank's marks; the first of a name counts, so that a loop may make them again."""
+    """One rank's marks, from `began` in seconds since 1970 or from now; the first of a name counts."""
 
-    def __init__(self, began: float) -> None:
-        self._ended = {"": began}
+    def __init__(self, began: float | None = None) -> None:
+        self._ended = {"": time.time() if began is None else began}
 
     @classmethod
     def of_rank(cls) -> "Startup":
