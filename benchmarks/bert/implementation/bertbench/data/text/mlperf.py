@@ -24,12 +24,12 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard, shard_entries
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, tokenizer_of
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, existing
 from bertbench.data.store.shards import finish_split, regrouped, source_sha256, write_shard, write_split
 from bertbench.data.text.corpus import text_articles
-from bertbench.data.text.prepare import best_guess, existing, tokenize
+from bertbench.data.text.prepare import best_guess, tokenize
 from bertbench.data.text.samples import SampleOptions, TokenIds, create_samples
-from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples
 

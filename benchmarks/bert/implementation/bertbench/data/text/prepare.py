@@ -20,11 +20,11 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, tokenizer_of
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, TokenIds, create_samples
-from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -109,25 +109,6 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
         (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
         manifest.write(folder)
     return manifest, False
-
-
-def existing(out: Path, request: dict[str, Any]) -> Manifest:
-    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
-    manifest = Manifest.read(out)
-    changed = [
-        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
-        for section in ("recipe", "source")
-        for there, asked in ((manifest.request[section], request[section]),)
-        for name in sorted(there.keys() | asked.keys())
-        if there.get(name) != asked.get(name)
-    ]
-    if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
-        changed.append("vocabulary: another vocab.txt")
-    if changed:
-        raise DataError(
-            f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
-        )
-    return manifest
 
 
 @contextmanager
