@@ -225,8 +225,8 @@ def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_voca
     prepare_mlperf(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1), 1, QUIET)
     prepare_mlperf(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
     paths = [f"data.path={tmp_path / 'train'}", f"data.eval_path={tmp_path / 'eval'}", "model.max_positions=512"]
-    training, held_out = open_data(tiny(*paths))
-    assert (training.name, held_out.name, len(held_out)) == ("train", "eval", 3)
+    training, evaluation = open_data(tiny(*paths))
+    assert (training.name, evaluation.name, len(evaluation)) == ("train", "eval", 3)
     with pytest.raises(DataError, match="holds no eval samples"):
         open_data(tiny(paths[0], paths[2]))
     vocab.write_text(vocab.read_text() + "more\n")

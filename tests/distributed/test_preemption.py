@@ -19,7 +19,7 @@ def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
             if (world.rank, step) == (1, 3):
                 os.kill(os.getpid(), signal.SIGUSR1)
             if preemption.stops_after(step):
-                ended = step, str(preemption.error(step)), world.words.told()
+                ended = step, str(preemption.error(step)), world.failure.reported()
                 os.kill(os.getpid(), signal.SIGTERM)  # noted
                 break
     os.kill(os.getpid(), signal.SIGTERM)  # ignored
@@ -35,9 +35,9 @@ def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told
 
 def stopped_at_once(world: World) -> str:
     stop_at_once()
-    with pytest.raises(StoppedError) as told:
+    with pytest.raises(StoppedError) as reported:
         os.kill(os.getpid(), signal.SIGUSR1)
-    return f"{told.value}, {told.value.exit_code}"
+    return f"{reported.value}, {reported.value.exit_code}"
 
 
 def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:

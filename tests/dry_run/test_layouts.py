@@ -11,7 +11,7 @@ from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.config.layout import Layout
 from bertbench.dry_run.activations import layer_keeps
-from bertbench.dry_run.fake import kept_by, made_up_batch
+from bertbench.dry_run.fake import kept_by, synthetic_batch
 from bertbench.dry_run.layouts import memory_gb, outlooks
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
@@ -48,7 +48,7 @@ def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
     layer = layer_keeps(system, 1)
     shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
     lengths = torch.tensor([300, 77]).numpy()
-    one, two = (kept_by(each, each.model.shape(), made_up_batch(lengths)) for each in shapes)
+    one, two = (kept_by(each, each.model.shape(), synthetic_batch(lengths)) for each in shapes)
     assert layer.bytes(377, 300**2 + 77**2) == pytest.approx(two - one, rel=0.02)
     halved = layer_keeps(system, 2)
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities

@@ -37,7 +37,7 @@ SAMPLES = [
 
 
 @pytest.fixture
-def soundness(tmp_path: Path) -> Callable[[str], SampleCheck]:
+def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
     def of(on_bad: str) -> SampleCheck:
         shutil.rmtree(tmp_path / "train", ignore_errors=True)
         split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
@@ -56,27 +56,27 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("field", "value", "told"), DAMAGE)
 def test_a_damaged_sample_is_named_with_its_shard(
-    soundness: Callable[[str], SampleCheck], field: str, value: int, told: str
+    check: Callable[[str], SampleCheck], field: str, value: int, told: str
 ) -> None:
     value = 9 if field == "input_ids" and value > 0 else value
     damaged = columns_of(SAMPLES)
     places = {"input_ids": 4 + 1, "segment_ids": 4 + 1, "masked_lm_positions": 1, "masked_lm_ids": 1}
     getattr(damaged, field)[places[field]] = value
     with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {told}"):
-        soundness("fail").ensured(np.arange(3), damaged)
+        check("fail").ensured(np.arange(3), damaged)
 
 
-def test_a_sample_of_another_size_than_the_index_promises_is_found(soundness: Callable[[str], SampleCheck]) -> None:
+def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callable[[str], SampleCheck]) -> None:
     with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found 4 tokens, 1 masked, where .* promises 5, 1"):
-        soundness("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
+        check("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
 
 
 def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
-    soundness: Callable[[str], SampleCheck], capsys: pytest.CaptureFixture[str]
+    check: Callable[[str], SampleCheck], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged = columns_of(SAMPLES)
     damaged.input_ids[4 + 1] = 99
-    lenient = soundness("skip")
+    lenient = check("skip")
     left: Columns = lenient.ensured(np.arange(3), damaged)
     assert left.lengths.tolist() == [4, 3, 5]
     assert left.masked.tolist() == [1, 2, 1]

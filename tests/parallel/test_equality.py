@@ -1,6 +1,6 @@
 """Strict semantics: in every layout on 4 gloo ranks, and one on 2, a step is the step of one rank, but for rounding.
 
-Compared are losses, norms and gradients of two steps, then weights and moments, and the held-out accuracy; with
+Compared are losses, norms and gradients of two steps, then weights and moments, and the eval accuracy; with
 dropout 0, since random streams belong to ranks. What each rank sends is what the formulas say, to the byte.
 """
 
@@ -76,7 +76,7 @@ def told_of(world: World, *systems: System) -> list[Told]:
 
 
 def _told(world: World, system: System) -> Told:
-    training, held_out = open_data(system)
+    training, evaluation = open_data(system)
     sampler = make_sampler(system, training, 11)
     trainer = make_trainer(system, world, 11, sampler)
     gradients: dict[str, Values] = {}
@@ -93,7 +93,7 @@ def _told(world: World, system: System) -> Told:
     reports, sent, by_formula = [], {}, {}
     for number, loaded in enumerate(steps):
         if isinstance(trainer, LayoutTrainer) and number == 1:
-            with Traffic(trainer.grid) as traffic:
+            with Traffic(trainer.groups) as traffic:
                 reports.append(trainer.step(number, loaded.parts))
             sent, by_formula = traffic.sent, expected_bytes(system, trainer, loaded)
         else:
@@ -103,7 +103,7 @@ def _told(world: World, system: System) -> Told:
         [report.norm.item() for report in reports],
         gradients,
         whole(trainer.state()),
-        make_evaluator(system, held_out, trainer, world).accuracy(trainer.model, "fp32"),
+        make_evaluator(system, evaluation, trainer, world).accuracy(trainer.model, "fp32"),
         sent,
         by_formula,
     )
@@ -117,8 +117,8 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
-        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.grid.place.pipeline)
-    return expected(system, trainer.grid.place, tokens)
+        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place.pipeline)
+    return expected(system, trainer.groups.place, tokens)
 
 
 def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -154,7 +154,7 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
         limit_bandwidth(bandwidth)
         all_reduce_ms[bandwidth] = _all_reduce_ms(world, buckets)
-        progress.say(
+        progress.message(
             f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms[bandwidth]:,.0f} ms, "
             f"the backward pass {backward_ms:,.0f} ms; {rounds} steps of each mode"
         )

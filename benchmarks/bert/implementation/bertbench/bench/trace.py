@@ -89,7 +89,7 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
     batch = synthetic(size, shape.max_positions, shape.vocab_size, generator).to(world.device)
     rows = []
     for mode in MODES:
-        progress.say(f"clip {mode}: {steps} steps of BERT-Large on {world.size} GPUs")
+        progress.message(f"clip {mode}: {steps} steps of BERT-Large on {world.size} GPUs")
         arm = Arm(mode, world.size, shape, world.device, precision="bf16", bucket_mb=None)
         set_arithmetic(arm.model, world.device, "bf16", None)
         for _ in range(_WARM_UP):

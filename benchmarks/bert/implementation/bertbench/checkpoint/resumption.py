@@ -147,12 +147,12 @@ def ended(log: Path) -> str | None:
     )
 
 
-def go_on(resumption: Resumption, system: System) -> None:
+def continue_run(resumption: Resumption, system: System) -> None:
     """Put the files back to the snapshot, and tell in the log that the run goes on from there.
 
     Raises CheckpointError as `put_back` does.
     """
-    told = put_back(resumption.files, resumption.meta)
+    told = restore_files(resumption.files, resumption.meta)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
@@ -167,12 +167,12 @@ def go_on(resumption: Resumption, system: System) -> None:
         )
 
 
-def put_back_by_launcher() -> bool:
+def restored_by_launcher() -> bool:
     """Whether `bertbench launch` has called `go_on` for this rank: it tells of restarts that no rank lives to tell."""
     return PUT_BACK in os.environ
 
 
-def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
+def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
 
     Events that tell of former resumptions stay. Later snapshots, and what is half-written, are removed.

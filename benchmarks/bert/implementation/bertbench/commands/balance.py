@@ -49,14 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     with Progress() as progress:
 
-        def tell(done: int, total: int, last: Outcome) -> None:
+        def show(done: int, total: int, last: Outcome) -> None:
             progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
 
-        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, tell)
+        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show)
     if arguments.html:
         page = page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name)
         arguments.html.write_text(page, encoding="utf-8")
-        progress.say(f"wrote {arguments.html}")
+        progress.message(f"wrote {arguments.html}")
     print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if arguments.json else _table(outcomes))
     return 0
 
@@ -88,7 +88,7 @@ def _table(outcomes: list[Outcome]) -> str:
         lines.append(f"{f'{batch} samples a GPU; GPUs:':<28}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
             row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
-            told = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
-            lines.append(f"  {method:<26}{told}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
+            lines.append(f"  {method:<26}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
     return "\n".join([*lines, "efficiency = mean load / largest load of a step, mean over steps"])

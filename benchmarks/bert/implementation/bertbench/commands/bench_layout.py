@@ -21,8 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--steps must be at least 1")
     sent, bubbles = measure_bytes(), measure_bubbles(arguments.steps)
     if arguments.json:
-        told = {"bytes": [asdict(row) for row in sent], "bubbles": [asdict(row) for row in bubbles]}
-        print(json.dumps({"machine": processor(), "cores": available_cores(), **told}, indent=2))
+        content = {"bytes": [asdict(row) for row in sent], "bubbles": [asdict(row) for row in bubbles]}
+        print(json.dumps({"machine": processor(), "cores": available_cores(), **content}, indent=2))
         return 0
     _print(sent, bubbles)
     return 0

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     compiled = on_gpu if arguments.compile is None else arguments.compile
     with Progress() as progress:
         if not stock.is_here():
-            progress.say("transformers is not installed, so ours is measured alone; `make setup` installs it")
+            progress.message("transformers is not installed, so ours is measured alone; `make setup` installs it")
         results, products = measure(
             sizes, dtypes, device, arguments.threads, batch, arguments.rounds, compiled, arguments.seed, progress
         )

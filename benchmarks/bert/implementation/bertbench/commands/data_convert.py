@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         manifest, existed = convert(arguments.out, conversion, progress)
         samples = manifest.splits()[split].samples
-        progress.say(f"{'reusing' if existed else 'wrote'} {arguments.out}: {samples:,} {split} samples")
+        progress.message(f"{'reusing' if existed else 'wrote'} {arguments.out}: {samples:,} {split} samples")
     if arguments.json:
         print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
     return 0

@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write one file a shard."""
     with Progress() as progress:
         written = export(Dataset.open(arguments.folder, arguments.split), arguments.layout, arguments.out, progress)
-        progress.say(
+        progress.message(
             f"wrote {arguments.out}: {written.samples:,} samples in {written.rows:,} rows of {written.files:,} files"
         )
     if arguments.json:

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         out, manifest, existed = make(arguments, progress)
         done = "reusing" if existed else "wrote"
         samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
-        progress.say(f"{done} {out}: {samples}")
+        progress.message(f"{done} {out}: {samples}")
     if arguments.json:
         print(json.dumps({"path": str(out), "reused": existed, **asdict(manifest)}, indent=2))
     return 0

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
         done = "reusing" if existed else "wrote"
         samples = sum(split.samples for split in manifest.splits().values())
-        progress.say(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
+        progress.message(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
     if arguments.json:
         print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
     return 0

@@ -1,4 +1,4 @@
-"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the held-out set.
+"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the evaluation set.
 
 Called alone it is one process; called by torchrun or Slurm the ranks share the samples.
 """

@@ -66,7 +66,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if files:
             files.describe(system, seed)
         with Progress(enabled=world.leads) as progress:
-            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             finetune(system, world, seed, inputs, files, progress)
     return 0
 

@@ -62,8 +62,8 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
         )
     found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
     if arguments.json:
-        told = {"layouts": [layouts.as_json(one) for one in found], "best": layouts.settings(found[0].system)}
-        print(json.dumps({"system": arguments.system, **told}, indent=2))
+        content = {"layouts": [layouts.as_json(one) for one in found], "best": layouts.settings(found[0].system)}
+        print(json.dumps({"system": arguments.system, **content}, indent=2))
     else:
         print("\n".join(layouts.lines(found)))
     return 0

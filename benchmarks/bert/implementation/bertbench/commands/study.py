@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         machine = f"{arguments.parallel} trials at a time on {available_cores()} cores of {processor()}"
         page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
         (folder / "study.html").write_text(page, encoding="utf-8")
-        progress.say(f"wrote {folder / 'study.html'}")
+        progress.message(f"wrote {folder / 'study.html'}")
     print(json.dumps([asdict(row) for row in rows], indent=2) if arguments.json else _table(summaries, found))
     return 0
 

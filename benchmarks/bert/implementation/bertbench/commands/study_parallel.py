@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
         folder.mkdir(parents=True, exist_ok=True)
-        told = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
-        (folder / "study.html").write_text(told, encoding="utf-8")
-        progress.say(f"wrote {folder / 'study.html'}")
+        page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
+        (folder / "study.html").write_text(page, encoding="utf-8")
+        progress.message(f"wrote {folder / 'study.html'}")
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return 0

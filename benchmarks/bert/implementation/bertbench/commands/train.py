@@ -12,7 +12,7 @@ from typing import get_args
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.resumption import Resumption, ended, find, go_on, put_back_by_launcher
+from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.commands import add_system_arguments
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import data_folder, runs_folder, weights_file
@@ -203,8 +203,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if (over := world.from_first(-1 if code is None else code)) >= 0:
             return over
         found = _resumption(system, arguments) if world.leads else None
-        if found and not put_back_by_launcher():
-            go_on(found, system)
+        if found and not restored_by_launcher():
+            continue_run(found, system)
         told = world.from_all(found.as_text() if found else "")[0]
         resumption = Resumption.from_text(told) if told else None
         if resumption:
@@ -220,16 +220,16 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)
         with RunProgress(system, enabled=world.leads) as progress:
-            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
-                progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
+                progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
             ended = train(system, world, seed, files, progress, options)
-            progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
-            progress.say(_against_guessing(system, ended.accuracy))
+            progress.message(f"{ended.status}: {ended.reason or 'target reached'}")
+            progress.message(_against_guessing(system, ended.accuracy))
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s
-                progress.say(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
+                progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
     return 0 if ended.reason is None or short else TARGET_MISSED
 
 

@@ -19,7 +19,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._last_line = 0.0
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """One line, above the bar where there is one."""
         if not self._enabled:
             return

@@ -23,7 +23,7 @@ def stop_at_once() -> None:
     """From now on a signal ends this rank where it is: nothing was trained that would be lost."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError(_told(number))
+        raise StoppedError(_described(number))
 
     _on_signal(stop)
 
@@ -37,12 +37,12 @@ class Preemption:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._told: str | None = None
+        self._signal: str | None = None
         self._sum: torch.Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
 
     def __enter__(self) -> Self:
-        _on_signal(self._hear)
+        _on_signal(self._note)
         return self
 
     def __exit__(
@@ -60,20 +60,20 @@ class Preemption:
                 self._copied.synchronize()
             if self._sum.item():
                 return True
-        if self._told:
-            self._world.words.claim(f"rank {self._world.rank}: {self._told}")  # for rank 0's log
-        told = torch.full((), float(self._told is not None), device=self._world.device)
-        self._sum = self._world.sum(told).to("cpu", non_blocking=True)
+        if self._signal:
+            self._world.failure.claim(f"rank {self._world.rank}: {self._signal}")  # for rank 0's log
+        flag = torch.full((), float(self._signal is not None), device=self._world.device)
+        self._sum = self._world.sum(flag).to("cpu", non_blocking=True)
         if self._copied:
             self._copied.record()
         return False
 
     def error(self, step: int) -> StoppedError:
         """With what a rank ends after this step."""
-        return StoppedError(f"{self._told or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
+        return StoppedError(f"{self._signal or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._told = self._told or _told(number)
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._signal = self._signal or _described(number)
 
 
 def _on_signal(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
@@ -81,5 +81,5 @@ def _on_signal(handler: Callable[[int, FrameType | None], None] | signal.Handler
         signal.signal(number, handler)
 
 
-def _told(number: int) -> str:
+def _described(number: int) -> str:
     return f"{StoppedError.SIGN} {signal.Signals(number).name}"

@@ -40,7 +40,7 @@ class Startup:
         times = list(self._ended.items())
         return {piece: round(end - began, 6) for (_, began), (piece, end) in pairwise(times)}
 
-    def told(self, world: World) -> dict[str, dict[str, float]]:
+    def gathered(self, world: World) -> dict[str, dict[str, float]]:
         """Rank 0's pieces, and the longest of all ranks of each. Every rank must call it, when no clock runs."""
         everyone = [json.loads(text) for text in world.from_all(json.dumps(self.seconds()))]
         slowest = {piece: max(seconds[piece] for seconds in everyone) for piece in everyone[0]}

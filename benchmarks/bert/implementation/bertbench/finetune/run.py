@@ -63,7 +63,7 @@ def finetune(
             trainer = SpanTrainer(system, world, model, schedule)
             torch.manual_seed(derive(seed, "dropout", world.rank))
             _log_settings(log, system, seed, inputs, schedule, len(training))
-            progress.say(
+            progress.message(
                 f"{len(inputs.train):,} questions, {len(training):,} features, {steps:,} steps; "
                 f"starts from {_start(inputs)}; optimizer: {trainer.arithmetic}"
             )
@@ -92,14 +92,14 @@ def finetune(
                     evaluated = dev.evaluate(model)
                     run.measured(evaluated.scores["f1"])
                 epochs.append(Epoch(step, samples, evaluated))
-                progress.say(
+                progress.message(
                     f"epoch {epoch + 1}/{options.epochs}: exact {evaluated.scores['exact']:.2f} %, "
                     f"F1 {evaluated.scores['f1']:.2f} %, validation loss {evaluated.loss:.4f}"
                 )
             run.success()
         trainer.close()
     if files:
-        files.write_predictions(evaluated.predictions, _told(inputs, epochs))
+        files.write_predictions(evaluated.predictions, _scores(inputs, epochs))
         files.write_model(model, inputs)
     return epochs
 
@@ -146,7 +146,7 @@ def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, sch
     log.point("eval_metric", "SQuAD F1, percent")
 
 
-def _told(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
+def _scores(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
     """What scores.json says."""
     return {
         "inputs": inputs.description(),

@@ -250,11 +250,11 @@ class Clock:
                 if self._not_a_result:
                     run.aborted(f"--{self._not_a_result} takes a few steps: no result")
             except BaseException as error:
-                self._world.words.begin()
+                self._world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
                 run.aborted(self._world.account_for_failure(error))
                 raise
             finally:
                 stop()
         if not self._resumed:
-            self._log.point(STARTUP, None, self._startup.told(self._world))
+            self._log.point(STARTUP, None, self._startup.gathered(self._world))

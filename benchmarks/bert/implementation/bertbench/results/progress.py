@@ -37,5 +37,5 @@ class RunProgress(Progress):
     def evaluated(self, samples: int, accuracy: float) -> None:
         """After an evaluation."""
         self._accuracy = f"{accuracy:.4f}"
-        self.say(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._system.evaluation.target})")
+        self.message(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._system.evaluation.target})")
         self._began = None

@@ -57,7 +57,7 @@ class Row:
     """Of the timed steps, without evaluations."""
     samples_per_s: float
     validation_loss: float
-    """Mean cross-entropy of the held-out set's masked tokens, after the timed steps."""
+    """Mean cross-entropy of the evaluation set's masked tokens, after the timed steps."""
     accuracy: float
     utilisation: list[float]
     """Of each rank: share of the time in which an operator of torch runs that isn't communication."""
@@ -111,7 +111,7 @@ def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[
     rows = []
     for seed in range(1, seeds + 1):
         for layout, system in systems.items():
-            progress.say(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
+            progress.message(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
             at_most = most * min(system.world_size, available_cores())
             rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps, at_most))
     return rows

@@ -66,7 +66,7 @@ Watch = Callable[[int, float], bool]
 RunTrial = Callable[[Trial, Watch], Outcome]
 
 
-class _Told(RunProgress):
+class _Reporter(RunProgress):
     """Tells evaluations to the study instead of to a person; ends the rank if the study is gone."""
 
     def __init__(self, system: System, receiver: Connection | None) -> None:
@@ -103,8 +103,8 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     sender.close()
     samples, accuracy, stopped = 0, 0.0, False
     try:
-        while not stopped and (told := _next(evaluations)):
-            samples, accuracy = told
+        while not stopped and (evaluation := _next(evaluations)):
+            samples, accuracy = evaluation
             stopped = watch(samples, accuracy)
         if not stopped:
             for process in ranks:
@@ -160,7 +160,7 @@ def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connectio
             files = trial.files if world.leads else None
             if files:
                 files.describe(trial.system, trial.seed)
-            train(trial.system, world, trial.seed, files, _Told(trial.system, sender))
+            train(trial.system, world, trial.seed, files, _Reporter(trial.system, sender))
     except (BertbenchError, RuntimeError) as error:
         if not isinstance(error, BertbenchError) and not lost_contact(error):
             raise

@@ -103,7 +103,7 @@ def make_trainer(system: System, world: World, seed: int, sampler: Sampler, star
 
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
-    """The held-out samples that this rank scores."""
+    """The evaluation samples that this rank scores."""
     if isinstance(trainer, LayoutTrainer):
         return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
     return Evaluator(evaluation, system.evaluation.batch_size, world, system.fills_batches)

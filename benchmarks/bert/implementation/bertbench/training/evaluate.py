@@ -1,4 +1,4 @@
-"""Masked-LM accuracy over the whole held-out set: every sample once, whatever the number of ranks."""
+"""Masked-LM accuracy over the whole evaluation set: every sample once, whatever the number of ranks."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ class Evaluator:
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
         correct, masked, samples = self.sums(model, precision, _counts, 3)
-        assert samples == len(self.dataset), "every held-out sample is evaluated once"
+        assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
     def sums(

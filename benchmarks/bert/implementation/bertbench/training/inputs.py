@@ -15,18 +15,18 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
     Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
     """
-    training, held_out = open_split(system, "train"), open_split(system, "eval")
-    if Manifest.read(training.folder).tokenizer != Manifest.read(held_out.folder).tokenizer:
+    training, evaluation = open_split(system, "train"), open_split(system, "eval")
+    if Manifest.read(training.folder).tokenizer != Manifest.read(evaluation.folder).tokenizer:
         raise DataError(
-            f"{training.folder} and {held_out.folder} use different vocabularies; prepare both with the same --vocab"
+            f"{training.folder} and {evaluation.folder} use different vocabularies; prepare both with the same --vocab"
         )
-    return training, held_out
+    return training, evaluation
 
 
 def open_split(system: System, name: SplitName) -> Dataset:
     """One split of the system's data; raises what `open_data` raises."""
-    held_out = name == "eval" and system.data.eval_path
-    folder = data_folder(held_out or system.data.path)
+    evaluation = name == "eval" and system.data.eval_path
+    folder = data_folder(evaluation or system.data.path)
     if not folder.exists():
         raise DataError(
             f"{folder}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"

@@ -18,7 +18,7 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
-from bertbench.model.arithmetic import in_words
+from bertbench.model.arithmetic import describe_compute
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.state import Scalar, local
 from bertbench.optim.traffic import Communication
@@ -26,7 +26,7 @@ from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
 from bertbench.parallel.optimizer import shard_optimizer
 from bertbench.parallel.pipeline import Pipeline
-from bertbench.parallel.process_groups import Grid
+from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
 from bertbench.parallel.tensor_parallel import split_layers
 from bertbench.results.metrics import StepReport
@@ -45,8 +45,8 @@ class LayoutTrainer:
         self._system = system
         self._world = world
         parallel, layout = system.parallel, system.layout
-        self.grid = Grid(layout, world, parallel.fully_shard)
-        place = self.grid.place
+        self.groups = ProcessGroups(layout, world, parallel.fully_shard)
+        place = self.groups.place
         whole = initial_model(system, seed)
         stages = [
             Stage(whole, number, layout.stages, system.precision.compute)
@@ -58,25 +58,25 @@ class LayoutTrainer:
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:
-                split_layers(stage, self.grid.mesh("tensor", self.grid.tensor))
+                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor))
             if parallel.fully_shard:
-                shard(stage, self.grid.mesh("data", self.grid.data))
+                shard(stage, self.groups.mesh("data", self.groups.data))
         self.model = nn.ModuleList(stages)
-        self._model_arithmetic = in_words(world.device, system.precision.compute, system.model.shape())
+        self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape())
         # kept, since FSDP2 puts other tensors in their place while it computes
         self._named = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
-        self.gradients = Gradients(self.parameters, words, self.grid, parallel.fully_shard)
+        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard)
         self.optimizer = shard_optimizer(
-            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.grid.shards
+            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.groups.shards
         )
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
-                stages, self.grid, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
+                stages, self.groups, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
                 system.precision.compute,
             )
             if layout.pipeline > 1
@@ -115,7 +115,7 @@ class LayoutTrainer:
         for parameter in self.parameters:
             parameter.grad = None
         # of the ranks that compute the same, one tells
-        return StepReport(loss if self.grid.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
+        return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
         self._stage.microbatches = parts

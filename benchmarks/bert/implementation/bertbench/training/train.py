@@ -56,7 +56,7 @@ def train(
             trainer, evaluator, snapshots, loader = build(system, world, seed, files, options.on_bad_sample, startup)
             if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
-            progress.say(trainer.communication().text())
+            progress.message(trainer.communication().text())
 
         with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world) as preemption:
             batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)

@@ -111,14 +111,14 @@ def _make_parts(
 ) -> None:
     missing = [text for text in texts if not text.finished(work).exists()]
     if len(missing) < len(texts):
-        progress.say(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
+        progress.message(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
     if min(workers, len(missing)) > 1:
         made = _in_workers(work, missing, vocab, recipe, min(workers, len(missing)))
     else:
         made = (_make_part(work, text, vocab, recipe) for text in missing)
     for count, samples in enumerate(made, start=1):
-        progress.say(f"file {count} of {len(missing)}: {samples:,} samples")
+        progress.message(f"file {count} of {len(missing)}: {samples:,} samples")
 
 
 def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:

@@ -78,17 +78,17 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
     if out.exists():
         return existing(out, request), True
     with unfinished(out) as folder:
-        progress.say("reading text")
+        progress.message("reading text")
         articles = list(source.articles())
-        progress.say(f"{len(articles):,} documents; making the vocabulary")
+        progress.message(f"{len(articles):,} documents; making the vocabulary")
         vocabulary = (
             Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
         )
-        progress.say(f"{len(vocabulary):,} entries; tokenizing")
+        progress.message(f"{len(vocabulary):,} entries; tokenizing")
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
         ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
-        progress.say("making samples and writing shards")
+        progress.message("making samples and writing shards")
         evaluation = Columns.joined(list(create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))))
         if len(evaluation) < recipe.held_out_samples:
             raise DataError(
