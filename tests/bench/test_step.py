@@ -97,7 +97,7 @@ def test_the_command_runs_where_only_torch_and_numpy_are() -> None:
     [
         (["--sizes", "huge"], "--sizes: unknown 'huge'; choose of small, medium, base, large"),
         (["--dtypes", "fp8"], "--dtypes fp8: not on a CPU"),
-        (["--rounds", "0"], "must be at least 1"),
+        (["--rounds", "0"], "--rounds 0: expected at least 1"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

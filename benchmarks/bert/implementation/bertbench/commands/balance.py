@@ -1,14 +1,13 @@
 """`bertbench balance`: how evenly every method loads the GPUs of a machine that isn't there."""
 
 import argparse
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 
@@ -36,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate, print a table."""
     gpus, batches = _numbers("--gpus", arguments.gpus), _numbers("--batch", arguments.batch)
     names = _names(arguments.methods)
-    if arguments.steps < 1 or arguments.gpus_per_node < 1:
-        raise ConfigError("--steps and --gpus-per-node must be at least 1")
+    check_at_least_one(arguments, "steps", "gpus_per_node")
     for number in gpus:
         if number > arguments.gpus_per_node and number % arguments.gpus_per_node:
             raise ConfigError(
@@ -54,10 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show)
     if arguments.html:
-        page = page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name)
-        arguments.html.write_text(page, encoding="utf-8")
-        progress.message(f"wrote {arguments.html}")
-    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if arguments.json else _table(outcomes))
+        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name))
+    emit(arguments.json, outcomes, _table(outcomes))
     return 0
 
 

@@ -1,9 +1,9 @@
 """`bertbench data export DIR`: a dataset's samples in a published layout."""
 
 import argparse
-import json
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.progress import Progress
 from bertbench.data.formats.export import export
 from bertbench.data.formats.hdf5_write import WRITERS
@@ -25,6 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
         progress.message(
             f"wrote {arguments.out}: {written.samples:,} samples in {written.rows:,} rows of {written.files:,} files"
         )
-    if arguments.json:
-        print(json.dumps({"path": str(arguments.out), "layout": arguments.layout, **written._asdict()}, indent=2))
+    emit(arguments.json, {"path": str(arguments.out), "layout": arguments.layout, **written._asdict()})
     return 0

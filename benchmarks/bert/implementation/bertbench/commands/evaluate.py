@@ -4,10 +4,9 @@ Called alone it is one process; called by torchrun or Slurm the ranks share the 
 """
 
 import argparse
-import json
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
@@ -27,11 +26,10 @@ _EXPECTATION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system, which has the data and the model's sizes, and the weights."""
     parser.epilog = _EXPECTATION
-    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="weights file (default: the system's model.checkpoint)"
     )
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,20 +48,20 @@ def run(arguments: argparse.Namespace) -> int:
         accuracy = evaluator.accuracy(model, precision)
         if not world.leads:
             return 0
-    if arguments.json:
-        answer = {
-            "checkpoint": str(path),
-            "source": weights.source,
-            "data": str(samples.folder),
-            "samples": len(samples),
-            "accuracy": accuracy,
-            "expectation": _EXPECTATION,
-        }
-        print(json.dumps(answer, indent=2))
-    else:
-        print(f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}")
-        print(f"weights {path}, from {weights.source}")
-        print(_EXPECTATION)
+    answer = {
+        "checkpoint": str(path),
+        "source": weights.source,
+        "data": str(samples.folder),
+        "samples": len(samples),
+        "accuracy": accuracy,
+        "expectation": _EXPECTATION,
+    }
+    emit(
+        arguments.json,
+        answer,
+        f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}\n"
+        f"weights {path}, from {weights.source}\n{_EXPECTATION}",
+    )
     return 0
 
 

@@ -1,10 +1,9 @@
 """`bertbench plan SYSTEM`: a dry run of any rank without its machine."""
 
 import argparse
-import json
 from typing import Any
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit
 from bertbench.config import load_system
 from bertbench.dry_run.dry_run import DryRun, dry_run, evaluation_share, evaluation_steps
 from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
@@ -16,24 +15,21 @@ _GRADIENT_BYTES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system and one of its ranks."""
-    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to run dry (default 0)")
     parser.add_argument(
         "--layouts", action="store_true", help="list every layout of the system's GPUs with memory and step time"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; 1 with --strict if there are any, else 0."""
     plan = dry_run(load_system(arguments.system, arguments.overrides), arguments.rank)
     found = outlooks(plan.system) if arguments.layouts else []
-    if arguments.json:
-        listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
-        print(json.dumps({**_as_json(plan), **listed}, indent=2))
-    else:
-        print("\n".join([*_lines(plan), *(lines(found) if found else [])]))
+    listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
+    text = "\n".join([*_lines(plan), *(lines(found) if found else [])])
+    emit(arguments.json, {**_as_json(plan), **listed}, text)
     return int(arguments.strict and bool(plan.problems))
 
 

@@ -4,7 +4,6 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 """
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import get_args
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
-from bertbench.commands import add_system_arguments
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import data_folder, runs_folder, weights_file
 from bertbench.config import System, load_system
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = 
     """A system, a seed, and where to write."""
     parser.add_argument(
         "system", nargs="?" if default_system else None, default=default_system, metavar="SYSTEM",
-        help="name of a system, or path of a system file",
+        help=SYSTEM_HELP,
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=int, help="repeat the run that logged this seed (default: from the system's entropy)"
@@ -90,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     files, code = train_once(system, arguments)
-    if arguments.json:
-        print(json.dumps(outcome(files), indent=2))
+    emit(arguments.json, outcome(files))
     return code
 
 
@@ -177,10 +175,9 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
         going_on.append("--allow-config-change")
     if arguments.on_bad_sample != "fail":
         going_on += ["--on-bad-sample", arguments.on_bad_sample]
-    overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
     short = _short(arguments)
-    return [*overrides, *seed, *going_on, *([f"--{short}"] if short else [])]
+    return [*override_options(arguments), *seed, *going_on, *([f"--{short}"] if short else [])]
 
 
 def _short(arguments: argparse.Namespace) -> Short | None:

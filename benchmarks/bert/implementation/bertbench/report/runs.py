@@ -43,9 +43,9 @@ def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [summarized(system, runs) for system, runs in systems(paths).items()]
 
 
-def table(paths: Sequence[Path]) -> str:
-    """What `report` prints: a table a system."""
-    return "\n\n".join(_table(summarized(system, runs)) for system, runs in systems(paths).items())
+def table(contents: Sequence[dict[str, Any]]) -> str:
+    """Return what `report` prints of a `summary`: a table a system."""
+    return "\n\n".join(map(_table, contents))
 
 
 def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
