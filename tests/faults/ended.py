@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.train import Options, train
 from compliance.log import Event, read_events
-from tests.ranks import CONTEXT, environments_of
+from tests.ranks import CONTEXT
 
 SEED = 5
 

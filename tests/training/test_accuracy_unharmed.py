@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.model import linear, loss

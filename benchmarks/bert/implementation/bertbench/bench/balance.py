@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.samples import wikipedia_like
 from bertbench.bench.shapes import SHAPES
 from bertbench.config import System
 from bertbench.data.store.index import pack
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.loader import LoadedPart

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart

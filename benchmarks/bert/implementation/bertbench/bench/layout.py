@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch.distributed.pipelining import PipelineStage
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart

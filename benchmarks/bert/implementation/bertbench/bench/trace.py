@@ -15,9 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bertbench.bench.overlap import MODES, Arm
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.shapes import SHAPES
 from bertbench.common.progress import Progress
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.model.arithmetic import set_arithmetic

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -95,9 +94,6 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ..
         options = ReduceOptions(hierarchical=options.hierarchical)
     tiny = synthetic(1, 8, system.model.vocab_size, torch.Generator().manual_seed(1))
     with mode:
-        parallel = DistributedDataParallel(
-            model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb, init_sync=False
-        )
         reducer = Reducer(
             system.clip.mode,
             system.clip.max_norm,
@@ -105,7 +101,7 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ..
             bucket_sum(options, system.launch.ranks_per_node),
             None,
         )
-        reducer.attach(parallel)
+        parallel = reducer.attach(model, system.communication.bucket_mb, init_sync=False)
         summed_loss(system, parallel, tiny).backward()
         reducer.finish()
     parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass

@@ -20,13 +20,13 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bertbench.bench.peak import MatrixProducts
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.trace import events_of, merged
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader

@@ -8,10 +8,9 @@ import json
 import math
 import multiprocessing
 import os
-import socket
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +21,7 @@ from bertbench.common.atomic import write_state
 from bertbench.common.errors import BertbenchError, RunError
 from bertbench.config import System
 from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import join, lost_contact
 from bertbench.launch.local import close_log
 from bertbench.results.files import ResultFiles
@@ -90,13 +90,10 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     """
     trial.files.log.parent.mkdir(parents=True, exist_ok=True)
     trial.files.discard()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     evaluations, sender = _CONTEXT.Pipe(duplex=False)
     ranks = [
-        _CONTEXT.Process(target=_rank, args=(rank, port, trial, neighbours, None if rank else sender), daemon=True)
-        for rank in range(trial.system.world_size)
+        _CONTEXT.Process(target=_rank, args=(given, trial, neighbours, None if rank else sender), daemon=True)
+        for rank, given in enumerate(environments_of(trial.system.world_size))
     ]
     for process in ranks:
         process.start()
@@ -150,12 +147,10 @@ def _outcome_file(files: ResultFiles) -> Path:
     return files.folder / "outcome.json"
 
 
-def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connection | None) -> None:
-    size, launch = str(trial.system.world_size), trial.system.launch
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def _rank(environment: Mapping[str, str], trial: Trial, neighbours: int, sender: Connection | None) -> None:
+    os.environ.update(environment)
     try:
-        with join(launch.device, launch.timeout_s) as world:
+        with join(trial.system.launch.device, trial.system.launch.timeout_s) as world:
             torch.set_num_threads(max(1, available_cores() // (world.size * neighbours)))
             files = trial.files if world.leads else None
             if files:
@@ -164,5 +159,5 @@ def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connectio
     except (BertbenchError, RuntimeError) as error:
         if not isinstance(error, BertbenchError) and not lost_contact(error):
             raise
-        print(f"{trial.name}, rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+        print(f"{trial.name}, rank {environment['RANK']}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
         os._exit(RunError.exit_code)  # without waiting for collectives that the other ranks will never enter

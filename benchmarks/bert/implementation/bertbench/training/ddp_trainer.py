@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
 from bertbench.common.seeding import derive
@@ -52,9 +51,6 @@ class DDPTrainer:
             recompute(self.model.layers)
         self._parameters = list(self.model.parameters())
         communication = system.communication
-        self._parallel = DistributedDataParallel(
-            self.model, gradient_as_bucket_view=True, bucket_cap_mb=communication.bucket_mb
-        )
         self._scaler = (
             LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None
         )
@@ -65,7 +61,7 @@ class DDPTrainer:
             bucket_sum(communication.options(), world.ranks.local_size),
             None if self._scaler is None else self._scaler.scale,
         )
-        self._reducer.attach(self._parallel)
+        self._parallel = self._reducer.attach(self.model, communication.bucket_mb)
         self.optimizer, self._arithmetic = build_optimizer(
             self.model,
             system.optimizer.options(),
