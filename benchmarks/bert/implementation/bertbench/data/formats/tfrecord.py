@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-import google_crc32c
 import numpy as np
 
 from bertbench.common.errors import DataError
+from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Padded, unpadded
@@ -61,12 +61,6 @@ def read_records(path: Path) -> Iterator[bytes]:
             f"{path}: cannot be read after {number:,} whole records ({error}); expected a whole TFRecord file, "
             "plain or gzip; get or make it again"
         ) from error
-
-
-def masked_crc32c(data: bytes) -> int:
-    """The checksum of the framing: CRC-32C, rotated right by 15 bits, plus a constant, modulo 2^32."""
-    crc = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _open(path: Path) -> BinaryIO:

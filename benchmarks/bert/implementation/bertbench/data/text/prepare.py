@@ -3,8 +3,6 @@
 Everything is written to a temporary folder beside the target, which is renamed when it is whole.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bertbench import __version__
+from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
@@ -115,22 +114,16 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
 def unfinished(out: Path) -> Iterator[Path]:
     """A temporary folder that becomes `out` if the body ends well, and vanishes if it doesn't.
 
-    Raises DataError if the folder can't be made.
+    Raises DataError if it can't be written.
     """
-    folder = out.with_name(f".{out.name}.unfinished-{os.getpid()}")
     try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise DataError(f"{out.parent}: cannot be written ({system_reason(error)}); choose another --out") from error
-    try:
-        yield folder
-        folder.replace(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(out) as folder:
+            yield folder
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room and run it again"
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room, or name another --out"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
