@@ -16,6 +16,7 @@ from bertbench.config import System
 from bertbench.config.parallel import Parallel, misfit
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
+from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
 
 _STEPS = 20  # of simulation
@@ -134,7 +135,7 @@ def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
 def load_of(system: System) -> Load:
     """Of a system's parts, simulated on Wikipedia's lengths, cut to what the model takes."""
     lengths = np.minimum(draw_lengths(system.global_batch_size, _SEED), system.model.max_positions)
-    flops = theory.training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
+    flops = training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
     parts = system.layout.data * system.parts
     return Load(*_dealt(system.global_batch_size, parts, system.model.max_positions), flops)
 

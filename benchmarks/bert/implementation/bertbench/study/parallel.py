@@ -30,8 +30,8 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.model.flops import training_flops
 from bertbench.model.loss import IGNORED, cross_entropy_sum
-from bertbench.parallel.theory import training_flops
 from bertbench.results.metrics import StepReport
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
