@@ -13,7 +13,8 @@ import numpy as np
 from bertbench.balance.deal import by_cost
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
-from bertbench.config.parallel import Parallel, misfit
+from bertbench.config.layout_checks import layout_fits
+from bertbench.config.parallel import Parallel
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
 from bertbench.model.flops import training_flops
@@ -115,7 +116,7 @@ def candidates(system: System) -> Iterator[System]:
                             "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
                         }
                     )
-                    if misfit(found) is None:
+                    if layout_fits(found):
                         yield found
 
 

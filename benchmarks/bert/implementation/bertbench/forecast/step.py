@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import ConfigError
-from bertbench.config.system import System, mlperf_evaluation_interval
+from bertbench.config.settings import mlperf_evaluation_interval
+from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method
 
