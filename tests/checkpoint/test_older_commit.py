@@ -7,6 +7,7 @@ commit, of the state that it loaded itself.
 import hashlib
 from pathlib import Path
 
+from bertbench.checkpoint.resumption import Resumption
 from bertbench.checkpoint.snapshot import verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import load_system
@@ -16,8 +17,20 @@ from bertbench.training.ddp_trainer import DDPTrainer
 from tests.ranks import run_ranks
 
 SNAPSHOT = Path(__file__).with_name("snapshot_379a59b") / "step_10"
-SMALL = ("model.hidden_size=16", "model.feed_forward_size=24", "model.layers=1", "schedule.max_steps=20")
+SMALL = (
+    "model.hidden_size=16", "model.feed_forward_size=24", "model.layers=1", "schedule.max_steps=20",
+    "evaluation.interval_samples=1280",
+)  # fmt: skip
 LOADED = "b1cbe430635e2064eafc32b91bc4768760a0f9570c063f72d93fc6e8b55d29f3"
+
+
+def test_a_setting_newer_than_the_snapshot_is_no_change() -> None:
+    meta = verified(SNAPSHOT)
+    del meta.config["clip"]["mode"], meta.config["loss"]
+    resumption = Resumption(Path("result_0.txt"), SNAPSHOT, meta)
+    assert resumption.changes(load_system("cpu_demo", SMALL)) == []
+    changed = load_system("cpu_demo", (*SMALL, "clip.mode=bucket"))
+    assert resumption.changes(changed) == ["clip.mode: was 'after', is 'bucket'"]
 
 
 def digest_of_loaded(world: World, folder: Path) -> str:

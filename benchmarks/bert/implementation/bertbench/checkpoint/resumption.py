@@ -11,6 +11,8 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.config import System
+from bertbench.config.partial import partial
+from bertbench.config.settings import Settings
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 from compliance.log import CannotJudge, Event, read_events
@@ -43,8 +45,9 @@ class Resumption:
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
-        """What of the configuration is not as it was, one line each."""
-        then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
+        """Return the changed configuration fields, one line each; a field newer than the snapshot had its default."""
+        then = partial(Settings, self.meta.config).model_dump(mode="json", by_alias=True)
+        now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
         return differences(_compared(then, batch), _compared(now, system.global_batch_size))
