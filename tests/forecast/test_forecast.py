@@ -23,7 +23,7 @@ from bertbench.forecast.step import HARDWARE, Calibration, Work, all_reduce_seco
 def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
     held = leave_one_out()
     assert len(held) == 21
-    assert {one.row.gpus for one in held} == {8, 64, 128, 1024}
+    assert {one.row.accelerators for one in held} == {8, 64, 128, 1024}
     errors = [abs(one.error) for one in held]
     assert median(errors) <= 0.10
     assert max(errors) <= 0.25

@@ -121,7 +121,7 @@ def _print_validation(as_json: bool) -> None:
         for one in rows:
             row = one.row
             lines.append(
-                f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.gpus:>5}"
+                f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.accelerators:>5}"
                 f"{one.predicted_s / 60:>9.2f} min, published{row.seconds / 60:>9.2f}{100 * one.error:>+8.1f} %"
             )
     lines.append(f"{len(held)} results: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
@@ -133,7 +133,7 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         "system": one.row.system,
         "submitter": one.row.submitter,
         "round": one.row.rounds.split(";")[0],
-        "gpus": one.row.gpus,
+        "gpus": one.row.accelerators,
         "predicted_min": round(one.predicted_s / 60, 4),
         "published_min": round(one.row.seconds / 60, 4),
     }
