@@ -14,8 +14,8 @@ from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import System
+from bertbench.data.store import dataset
 from bertbench.data.store import shuffle as shuffling
-from bertbench.data.store import stream
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.manifest import Manifest
@@ -151,7 +151,7 @@ def test_an_interrupted_shuffle_goes_on_where_it_stopped(
 ) -> None:
     shuffle(tiny_folder, tmp_path / "whole", 3, 4, QUIET)
     monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)
-    monkeypatch.setattr(stream, "BLOCK_SAMPLES", 17)
+    monkeypatch.setattr(dataset, "BLOCK_SAMPLES", 17)
     calls = 0
     append = shuffling._Buckets.append
 

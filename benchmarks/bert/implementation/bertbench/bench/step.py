@@ -35,7 +35,7 @@ from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.native import native_adam_step
+from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
 _LEARNING_RATE = 1e-4

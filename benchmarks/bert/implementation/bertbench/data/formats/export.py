@@ -9,8 +9,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS, WRITERS, Layout
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.stream import shard_blocks
+from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.text.prepare import unfinished
 
 
