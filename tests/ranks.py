@@ -2,12 +2,12 @@
 
 import multiprocessing
 import os
-import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -22,18 +22,6 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
     failures = [text for failed, text in answers if failed]
     assert not failures, "\n".join(failures)
     return [value for _, value in answers]
-
-
-def environments_of(count: int) -> list[dict[str, str]]:
-    """What a launcher tells each of so many ranks of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return [
-        {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
-         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        for rank in range(count)
-    ]  # fmt: skip
 
 
 def answers_of(

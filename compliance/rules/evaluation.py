@@ -206,8 +206,8 @@ RULES = (
         _FREQUENCY, "warning", "set the evaluation interval by the formula", _cadence,
     ),
     Rule(
-        "eval-samples", "A closed run is evaluated on all 10,000 held-out samples", _QUALITY, "error",
-        "evaluate on the whole held-out set", _eval_samples,
+        "eval-samples", "A closed run is evaluated on all 10,000 evaluation samples", _QUALITY, "error",
+        "evaluate on the whole evaluation set", _eval_samples,
     ),
     Rule(
         "train-samples", "train_samples is a positive number", "mlcommons/logging, rcp_checker", "warning",

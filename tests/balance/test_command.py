@@ -79,7 +79,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--gpus", "8,x"], "--gpus 8,x: expected positive whole numbers"),
         (["--batch", "0"], "--batch 0: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
-        (["--steps", "0"], "--steps and --gpus-per-node must be at least 1"),
+        (["--steps", "0"], "--steps 0: expected at least 1"),
         (["--lengths", "nowhere.json"], "nowhere.json: is no length histogram"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],

@@ -12,6 +12,7 @@ from bertbench.bench.shapes import SHAPES
 from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.loading.batch import batch_of
+from bertbench.model.flops import training_flops
 from bertbench.model.shape import BertShape
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
@@ -20,12 +21,12 @@ TINY = BertShape(30_522, 6, 1, 2, 7, 512)
 def test_useful_work_is_that_of_real_tokens_pairs_and_masked_tokens() -> None:
     # sequences of 3 and 5 tokens, 2 masked; weights of a layer 4 x 36 + 2 x 6 x 7 = 228, of the head 36 + 6 x 30522
     layer, attention, head = 2 * 228 * 8, 4 * 6 * (9 + 25), 2 * (36 + 6 * 30_522) * 2
-    assert bench.useful_flops(TINY, np.array([5, 3]), np.array([1, 1])) == 3 * (layer + attention + head)
+    assert training_flops(TINY, np.array([5, 3]), 2) == 3 * (layer + attention + head)
 
 
 def test_useful_work_of_bert_large_is_the_published_500_gflop_a_sample() -> None:
     batches = bench.wikipedia_batches(64, 3, seed=1)
-    work = [bench.useful_flops(SHAPES["large"], content.lengths, content.masked) / 64 for content in batches]
+    work = [training_flops(SHAPES["large"], content.lengths, content.masked.sum()) / 64 for content in batches]
     assert np.mean(work) == pytest.approx(500e9, rel=0.02)
 
 
@@ -97,7 +98,7 @@ def test_the_command_runs_where_only_torch_and_numpy_are() -> None:
     [
         (["--sizes", "huge"], "--sizes: unknown 'huge'; choose of small, medium, base, large"),
         (["--dtypes", "fp8"], "--dtypes fp8: not on a CPU"),
-        (["--rounds", "0"], "must be at least 1"),
+        (["--rounds", "0"], "--rounds 0: expected at least 1"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,13 @@ from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.train import make_exchange, make_sampler, open_data
-from bertbench.training.trainer import Trainer
+from bertbench.training.build import make_exchange, make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
 from tests.ranks import run_ranks
 
 STEPS, TAKEN = 7, 4
@@ -43,7 +44,7 @@ def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended,
 
 def trained(world: World, system: System, files: ResultFiles, goes_on: bool = False) -> Ended:
     training, _ = open_data(system)
-    trainer = Trainer(system, world, SEED)
+    trainer = DDPTrainer(system, world, SEED)
     snapshots = Snapshots(system, world, SEED, files if world.leads else None)
     taken = 0
     if goes_on:
@@ -55,7 +56,7 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
         snapshots.load(trainer, path, meta)
     sampler = make_sampler(system, training, SEED)
     exchange = make_exchange(system, sampler, world)
-    steps = load_steps(sampler, training.map_samples(), range(taken, STEPS), world.rank, world.device, exchange)
+    steps = Loader(sampler, world.rank, world.device, exchange).steps(range(taken, STEPS))
     losses = []
     with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
         for step, loaded in enumerate(steps, start=taken):

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from bertbench.checkpoint.resumption import Resumption, find, go_on, put_back
+from bertbench.checkpoint.resumption import Resumption, continue_run, find, restore_files
 from bertbench.checkpoint.snapshot import Meta, newest, partial_folder, publish, step_folder, verified
 from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
 from compliance.judge import judge
 from compliance.log import read_events
@@ -171,7 +171,7 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
     assert found.changes(tiny("data.global_batch_size=14")) == [
         "data.global_batch_size: was 12, is 14", "global batch size: was 12, is 14",
     ]  # fmt: skip
-    go_on(found, tiny())
+    continue_run(found, tiny())
     assert files.log.read_text().startswith(begun)
     (resumed,) = [event for event in read_events(files.log) if event.key == "resumed"]
     assert (resumed.value, resumed.metadata["step"], resumed.metadata["after"]) == (1, 0, "rank 1: stopped")
@@ -191,14 +191,14 @@ def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted
     files.log.write_text(before + lost)
     with files.metrics.open("a") as lines:
         lines.write('{"step": 5}\n{"ste')
-    assert put_back(files, meta) == {"count": 2, "after": "rank 1: stopped"}
+    assert restore_files(files, meta) == {"count": 2, "after": "rank 1: stopped"}
     assert files.log.read_text() == before + resumed
     assert files.lost.read_text() == lost
     assert [json.loads(line)["step"] for line in files.metrics.read_text().splitlines()] == [1, 2, 3, 4]
     assert [path.name for path in files.snapshots.iterdir()] == ["step_4"]
     files.log.write_text("cut")
     with pytest.raises(CheckpointError, match="put back the log"):
-        put_back(files, meta)
+        restore_files(files, meta)
 
 
 def test_a_changed_configuration_is_refused_with_the_difference(

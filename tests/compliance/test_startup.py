@@ -27,7 +27,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     assert row["startup"]["slowest_s"]["first batch"] == 1.5
     # until the first step could begin: the step itself is training
     assert (row["startup_s"], row["steps_s"], row["initialisation_s"]) == (1.0, 99.0, 0.5)
-    lines = table([log]).splitlines()
+    lines = table(summary([log])).splitlines()
     assert lines[-1] == (
         "launch to run_start 5.8 s in the mean; 1.000 s on the clock before the first step, 1.0% of the run; "
         "initialisation took 0.0 min at most"
@@ -46,7 +46,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
 def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
     assert summary([log])[0]["runs"][0]["startup"] is None
-    assert "start-up: seconds" not in table([log])
+    assert "start-up: seconds" not in table(summary([log]))
     assert "Off the clock" not in html([log], "5.0.0")
 
 
@@ -56,6 +56,6 @@ def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> N
     (system,) = summary([tmp_path])
     assert [(row["counted"], row["not_a_result"]) for row in system["runs"]] == [(True, None), (False, "profile")]
     assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
-    shown = table([tmp_path])
+    shown = table(summary([tmp_path]))
     assert "1 of 1 runs reached the target" in shown
     assert shown.splitlines()[3].endswith("no result")

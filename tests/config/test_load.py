@@ -1,13 +1,18 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import SYSTEMS
-from bertbench.config import load_system, system_names
+from bertbench.config import System, load_system, system_names
+from bertbench.config.checks import RULES
 from bertbench.config.load import schema
-from bertbench.config.system import mlperf_evaluation_interval
+from bertbench.config.partial import section_of
+from bertbench.config.sections import Section
+from bertbench.config.settings import Settings, mlperf_evaluation_interval
 from tests.tiny import TINY_SYSTEM
 
 
@@ -71,6 +76,87 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_system(str(path))
     assert len(str(caught.value).splitlines()) == 2
+
+
+FIVE_MISTAKES = {
+    "model.layers": ("two", "model.layers: found 'two'"),
+    "loss.normalise": ("rank", "loss.normalise: unknown key; did you mean normalize?"),
+    "data.global_batch_size": (13, "global batch 13 is not a multiple of 2 ranks"),
+    "model.attention_heads": (3, "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
+    "optimizer.impl": ("apex", "optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch"),
+}
+
+
+def test_five_mistakes_of_different_kinds_in_options_are_five_messages_that_name_them(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path), [f"{name}={value}" for name, (value, _) in FIVE_MISTAKES.items()])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    for name, (value, expected) in FIVE_MISTAKES.items():
+        assert [line for line in lines if line.startswith(f"--set '{name}={value}': {expected}")]
+
+
+def test_five_mistakes_of_different_kinds_in_a_file_are_five_messages_that_name_it(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {}
+    for name, (value, _) in FIVE_MISTAKES.items():
+        section, key = name.split(".")
+        sections.setdefault(section, {})[key] = value
+    (tmp_path / "base.json").write_text(json.dumps(TINY_SYSTEM))
+    path = tmp_path / "child.json"
+    path.write_text(json.dumps({"extends": "base", **sections}))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    for _, expected in FIVE_MISTAKES.values():
+        assert [line for line in lines if line.startswith(f"{path}: {expected}")]
+
+
+def test_a_wrong_value_is_reported_where_it_stands_in_the_base_file(tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text(json.dumps({**TINY_SYSTEM, "clip": {"max_norm": 0}}))
+    (tmp_path / "child.json").write_text(json.dumps({"extends": "base", "clip": {"mode": "none"}}))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(tmp_path / "child.json"))
+    assert str(caught.value).startswith(f"{tmp_path / 'base.json'}: clip.max_norm: found 0")
+
+
+def test_a_rule_says_nothing_of_a_value_that_has_its_own_message(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path), ["data.global_batch_size=-13", "launch.ranks_per_node=0.5", "parallel.tensor=3"])
+    assert len(str(caught.value).splitlines()) == 2  # whether 3 divides the ranks can't be known
+
+
+def test_a_wrong_option_does_not_hide_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    with pytest.raises(ConfigError) as caught:
+        load_system(str(path), ["schedule.max_steps", "model.layers=0", "schedule.max_steps.x=1"])
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))
+    content = load_system(str(path)).model_dump(by_alias=True)
+    content["data"]["global_batch_size"] = 13
+    content["optimizer"]["impl"] = "apex"
+    with pytest.raises(ValidationError) as caught:
+        System.model_validate(content)
+    assert "global batch 13 is not a multiple of 2 ranks" in str(caught.value)
+    assert "optimizer.impl apex needs launch.device cuda" in str(caught.value)
+
+
+def test_the_settings_that_rules_tie_together_exist() -> None:
+    for rule in RULES:
+        for name in rule.settings:
+            section: type[Section] | None = Settings
+            for part in name.split("."):
+                assert section is not None, name
+                section = section_of(section.model_fields[part])
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from mlperf_logging.system_desc_checker.system_desc_checker import check_system_
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.scaling import scaled
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.forecast.convergence import reference_points
 from bertbench.report.published import TABLE
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run, log_submission
-from bertbench.results.startup import Startup
 from compliance.judge import judge
 from tests.ranks import run_ranks
 

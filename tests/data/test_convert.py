@@ -15,11 +15,10 @@ from bertbench.data.formats.export import export
 from bertbench.data.formats.files import Format, input_files
 from bertbench.data.formats.hdf5_write import Layout
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import write_split
-from bertbench.data.store.stream import shard_blocks
-from bertbench.training.train import open_data
+from bertbench.training.inputs import open_data
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE
 from tests.tiny import Sample, columns_of

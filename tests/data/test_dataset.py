@@ -129,7 +129,7 @@ def test_an_interrupted_prepare_leaves_nothing(tmp_path: Path, text: Path, tiny_
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
 
     class Interrupting(Progress):
-        def say(self, text: str) -> None:
+        def message(self, text: str) -> None:
             if "writing shards" in text:
                 raise KeyboardInterrupt
 

@@ -6,13 +6,14 @@ import h5py
 import numpy as np
 import pytest
 
+from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats import hdf5_read, tfrecord
 from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
 from bertbench.data.formats.hdf5_read import read_hdf5
 from bertbench.data.formats.hdf5_write import WRITERS, Layout
 from bertbench.data.formats.packing import pack
 from bertbench.data.formats.rows import Block
-from bertbench.data.formats.tfrecord import masked_crc32c, read_tfrecord
+from bertbench.data.formats.tfrecord import read_tfrecord
 from tests.data import published
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of

@@ -14,8 +14,8 @@ from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import System
+from bertbench.data.store import dataset
 from bertbench.data.store import shuffle as shuffling
-from bertbench.data.store import stream
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.manifest import Manifest
@@ -24,7 +24,7 @@ from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.training.train import open_data
+from bertbench.training.inputs import open_data
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of, tiny_text
 
@@ -151,7 +151,7 @@ def test_an_interrupted_shuffle_goes_on_where_it_stopped(
 ) -> None:
     shuffle(tiny_folder, tmp_path / "whole", 3, 4, QUIET)
     monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)
-    monkeypatch.setattr(stream, "BLOCK_SAMPLES", 17)
+    monkeypatch.setattr(dataset, "BLOCK_SAMPLES", 17)
     calls = 0
     append = shuffling._Buckets.append
 
@@ -225,8 +225,8 @@ def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_voca
     prepare_mlperf(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1), 1, QUIET)
     prepare_mlperf(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
     paths = [f"data.path={tmp_path / 'train'}", f"data.eval_path={tmp_path / 'eval'}", "model.max_positions=512"]
-    training, held_out = open_data(tiny(*paths))
-    assert (training.name, held_out.name, len(held_out)) == ("train", "eval", 3)
+    training, evaluation = open_data(tiny(*paths))
+    assert (training.name, evaluation.name, len(evaluation)) == ("train", "eval", 3)
     with pytest.raises(DataError, match="holds no eval samples"):
         open_data(tiny(paths[0], paths[2]))
     vocab.write_text(vocab.read_text() + "more\n")

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.errors import DataError
-from bertbench.data.text.corpus import python_documentation, text_articles, wiki_articles
-from bertbench.data.text.sentences import split_sentences
+from bertbench.data.text.corpus import python_documentation, split_sentences, text_articles, wiki_articles
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 

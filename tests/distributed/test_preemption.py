@@ -13,17 +13,17 @@ from tests.ranks import run_ranks
 
 def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
     """The step after which this rank ends, with what error, and what rank 0 would log; rank 1 is told in step 3."""
-    preemption = Preemption(world)
-    for step in range(1, 9):
-        if (world.rank, step) == (1, 3):
-            os.kill(os.getpid(), signal.SIGUSR1)
-        if preemption.stops_after(step):
-            error, word = preemption.error(step), world.words.told()
-            os.kill(os.getpid(), signal.SIGTERM)  # noted
-            preemption.over()
-            os.kill(os.getpid(), signal.SIGTERM)  # ignored
-            return step, str(error), word
-    return 9, "", None
+    ended: tuple[int, str, str | None] = 9, "", None
+    with Preemption(world) as preemption:
+        for step in range(1, 9):
+            if (world.rank, step) == (1, 3):
+                os.kill(os.getpid(), signal.SIGUSR1)
+            if preemption.stops_after(step):
+                ended = step, str(preemption.error(step)), world.failure.reported()
+                os.kill(os.getpid(), signal.SIGTERM)  # noted
+                break
+    os.kill(os.getpid(), signal.SIGTERM)  # ignored
+    return ended
 
 
 def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told() -> None:
@@ -35,9 +35,9 @@ def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told
 
 def stopped_at_once(world: World) -> str:
     stop_at_once()
-    with pytest.raises(StoppedError) as told:
+    with pytest.raises(StoppedError) as reported:
         os.kill(os.getpid(), signal.SIGUSR1)
-    return f"{told.value}, {told.value.exit_code}"
+    return f"{reported.value}, {reported.value.exit_code}"
 
 
 def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:

@@ -11,11 +11,12 @@ from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.config.layout import Layout
 from bertbench.dry_run.activations import layer_keeps
-from bertbench.dry_run.fake import kept_by, made_up_batch
+from bertbench.dry_run.fake import kept_by, synthetic_batch
 from bertbench.dry_run.layouts import memory_gb, outlooks
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
 from bertbench.model.bert import Bert
+from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
 
 
@@ -33,8 +34,8 @@ def test_flops_of_bert_large_are_the_published_ones() -> None:
     shape = load_system("dgxa100_n1").model.shape()
     # 6 x 302 M weights a token and 12 x 24 x 1024 a pair of tokens; 76 masked of 512 in the head
     encoder = 512 * 6 * 301_989_888 + 512**2 * 294_912
-    head = 6 * (76 * (1024**2 + 1024 * 30_528) + 1024**2)
-    assert theory.training_flops(shape, torch.tensor([512]).numpy(), 76) == pytest.approx(encoder + head)
+    head = 6 * 76 * (1024**2 + 1024 * 30_528)
+    assert training_flops(shape, torch.tensor([512]).numpy(), 76) == pytest.approx(encoder + head)
 
 
 def test_bubbles_are_those_of_the_paper() -> None:
@@ -48,7 +49,7 @@ def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
     layer = layer_keeps(system, 1)
     shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
     lengths = torch.tensor([300, 77]).numpy()
-    one, two = (kept_by(each, each.model.shape(), made_up_batch(lengths)) for each in shapes)
+    one, two = (kept_by(each, each.model.shape(), synthetic_batch(lengths)) for each in shapes)
     assert layer.bytes(377, 300**2 + 77**2) == pytest.approx(two - one, rel=0.02)
     halved = layer_keeps(system, 2)
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities

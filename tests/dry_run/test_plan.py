@@ -12,17 +12,17 @@ from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.dry_run import fake
-from bertbench.dry_run.fake import rehearse
+from bertbench.dry_run.fake import count_rank
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
-from bertbench.training.trainer import Trainer
+from bertbench.training.ddp_trainer import DDPTrainer
 from tests.ranks import run_ranks
 
 LENGTHS = np.array([29, 13, 7])
 
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
-    trainer = Trainer(system, world, seed=1)
+    trainer = DDPTrainer(system, world, seed=1)
     optimizer = getattr(trainer.optimizer, "local", trainer.optimizer)
     groups = (optimizer._matrices, optimizer._vectors)
     moments = sum(moment.nbytes for group in groups for moment in (*group.firsts, *group.seconds))
@@ -34,24 +34,24 @@ def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], 
 @pytest.mark.parametrize(
     "clip", ["bucket", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("after", "before"))]
 )
-def test_a_rehearsed_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
+def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     tiny: Callable[..., System], clip: str
 ) -> None:
     system = tiny("communication.bucket_mb=0.003", f"clip.mode={clip}", "optimizer.sharded=true")
     real = run_ranks(2, buckets_and_moments, system)
     for rank in (0, 1):
-        rehearsed = rehearse(system, rank, LENGTHS)
-        assert len(rehearsed.bucket_elements) > 3
-        assert (rehearsed.bucket_elements, rehearsed.optimizer_bytes) == real[rank]
+        counted = count_rank(system, rank, LENGTHS)
+        assert len(counted.bucket_elements) > 3
+        assert (counted.bucket_elements, counted.optimizer_bytes) == real[rank]
     assert real[0][1] != real[1][1]
 
 
 @pytest.mark.parametrize("communication", ["hierarchical=true", "compression=powersgd", "compression=bf16"])
-def test_any_way_that_gradients_travel_can_be_rehearsed(tiny: Callable[..., System], communication: str) -> None:
+def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Callable[..., System], communication: str) -> None:
     system = tiny("hardware.number_of_nodes=3", f"communication.{communication}")
-    rehearsed = rehearse(system, 5, LENGTHS)
-    assert sum(rehearsed.bucket_elements) == rehearsed.parameters
-    assert rehearsed.bytes_per_step == 4 * rehearsed.parameters or communication.startswith("compression")
+    counted = count_rank(system, 5, LENGTHS)
+    assert sum(counted.bucket_elements) == counted.parameters
+    assert counted.bytes_per_step == 4 * counted.parameters or communication.startswith("compression")
 
 
 def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(tiny: Callable[..., System]) -> None:
@@ -67,7 +67,7 @@ def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(ti
         fake.summed_loss(system, model, batch)
     for parameter in model.parameters():
         kept.pop(parameter.untyped_storage().data_ptr(), None)
-    assert rehearse(system, 0, LENGTHS).warm_up_bytes == sum(storage.nbytes() for storage in kept.values())
+    assert count_rank(system, 0, LENGTHS).warm_up_bytes == sum(storage.nbytes() for storage in kept.values())
 
 
 def kept_more_by_cuda(heads: int) -> int:
@@ -77,7 +77,7 @@ def kept_more_by_cuda(heads: int) -> int:
                                  "hardware.accelerators_per_node=2", f"model.attention_heads={heads}"])
         for device in ("cpu", "cuda")
     )  # fmt: skip
-    return rehearse(cuda, 0, np.array([32])).activation_bytes - rehearse(cpu, 0, np.array([32])).activation_bytes
+    return count_rank(cuda, 0, np.array([32])).activation_bytes - count_rank(cpu, 0, np.array([32])).activation_bytes
 
 
 def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:

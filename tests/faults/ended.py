@@ -8,15 +8,16 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
 from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.results.files import ResultFiles
-from bertbench.training.train import train
+from bertbench.results.progress import RunProgress
+from bertbench.training.train import Options, train
 from compliance.log import Event, read_events
-from tests.ranks import CONTEXT, environments_of
+from tests.ranks import CONTEXT
 
 SEED = 5
 
@@ -82,4 +83,4 @@ def as_launched(
             files.folder.mkdir(exist_ok=True)
         world.barrier()
         damage(world)
-        train(system, world, SEED, files, RunProgress(system, enabled=False), **options)
+        train(system, world, SEED, files, RunProgress(system, enabled=False), Options(**options))

@@ -17,10 +17,11 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
-from bertbench.training.train import make_sampler, open_data
-from bertbench.training.trainer import Trainer
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
 from compliance.judge import judge
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
@@ -36,12 +37,12 @@ SAMPLES = [
 
 
 @pytest.fixture
-def soundness(tmp_path: Path) -> Callable[[str], Soundness]:
-    def of(on_bad: str) -> Soundness:
+def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
+    def of(on_bad: str) -> SampleCheck:
         shutil.rmtree(tmp_path / "train", ignore_errors=True)
         split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
         entries = np.load(tmp_path / "train" / "index.npy")
-        return Soundness(Dataset(tmp_path, "train", split, entries), 9, on_bad)  # type: ignore[arg-type]
+        return SampleCheck(Dataset(tmp_path, "train", split, entries), 9, on_bad)  # type: ignore[arg-type]
 
     return of
 
@@ -55,27 +56,27 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("field", "value", "told"), DAMAGE)
 def test_a_damaged_sample_is_named_with_its_shard(
-    soundness: Callable[[str], Soundness], field: str, value: int, told: str
+    check: Callable[[str], SampleCheck], field: str, value: int, told: str
 ) -> None:
     value = 9 if field == "input_ids" and value > 0 else value
     damaged = columns_of(SAMPLES)
     places = {"input_ids": 4 + 1, "segment_ids": 4 + 1, "masked_lm_positions": 1, "masked_lm_ids": 1}
     getattr(damaged, field)[places[field]] = value
     with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {told}"):
-        soundness("fail").ensured(np.arange(3), damaged)
+        check("fail").ensured(np.arange(3), damaged)
 
 
-def test_a_sample_of_another_size_than_the_index_promises_is_found(soundness: Callable[[str], Soundness]) -> None:
+def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callable[[str], SampleCheck]) -> None:
     with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found 4 tokens, 1 masked, where .* promises 5, 1"):
-        soundness("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
+        check("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
 
 
 def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
-    soundness: Callable[[str], Soundness], capsys: pytest.CaptureFixture[str]
+    check: Callable[[str], SampleCheck], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged = columns_of(SAMPLES)
     damaged.input_ids[4 + 1] = 99
-    lenient = soundness("skip")
+    lenient = check("skip")
     left: Columns = lenient.ensured(np.arange(3), damaged)
     assert left.lengths.tolist() == [4, 3, 5]
     assert left.masked.tolist() == [1, 2, 1]
@@ -138,28 +139,28 @@ def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
 def poison_weights(step: int, world: World) -> None:
     """On rank 1, one weight is no number from a step on."""
     if world.rank == 1:
-        taken = Trainer.step
+        taken = DDPTrainer.step
 
-        def poisoned(self: Trainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+        def poisoned(self: DDPTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
             if number == step:
                 with torch.no_grad():
                     self.model.pooler.weight[0, 0] = math.nan
             return taken(self, number, parts)
 
-        Trainer.step = poisoned  # type: ignore[method-assign,assignment]
+        DDPTrainer.step = poisoned  # type: ignore[method-assign,assignment]
 
 
 def poison_gradient(step: int, world: World) -> None:
     """On rank 1, one gradient is no number in a step; the loss of that step is one."""
     if world.rank == 1:
-        taken = Trainer.step
+        taken = DDPTrainer.step
 
-        def poisoned(self: Trainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+        def poisoned(self: DDPTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
             if number == step:
                 self.model.pooler.weight.register_hook(lambda gradient: gradient * math.nan)
             return taken(self, number, parts)
 
-        Trainer.step = poisoned  # type: ignore[method-assign,assignment]
+        DDPTrainer.step = poisoned  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.faults

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.checkpoint.resumption import find, put_back
+from bertbench.checkpoint.resumption import find, restore_files
 from bertbench.checkpoint.snapshot import newest
 from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
@@ -87,6 +87,6 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     assert found is not None
     assert kept is not None
     assert found.meta.step == kept[1].step
-    put_back(files, found.meta)  # log and metrics are whole up to there
+    restore_files(files, found.meta)  # log and metrics are whole up to there
     assert [row["step"] for row in metrics(log)] == list(range(1, found.meta.step + 1))
     assert read_events(log)

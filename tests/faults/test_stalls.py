@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.world import World
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 from compliance.log import read_events
 from tests.faults.ended import Ended, trained
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
@@ -67,14 +67,14 @@ def test_a_run_that_is_stopped_as_a_whole_goes_on_afterwards(tiny_file: str, tmp
 def samples_never_come(world: World) -> None:
     """On rank 1, from step 4 on."""
     if world.rank == 1:
-        ensured, calls = Soundness.ensured, itertools.count(1)
+        ensured, calls = SampleCheck.ensured, itertools.count(1)
 
-        def slowly(self: Soundness, ids: NDArray[np.int64], content: Columns) -> Columns:
+        def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> Columns:
             if next(calls) == 4:
                 time.sleep(3600)
             return ensured(self, ids, content)
 
-        Soundness.ensured = slowly  # type: ignore[method-assign]
+        SampleCheck.ensured = slowly  # type: ignore[method-assign]
 
 
 def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[..., System], tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[.
 def a_slow_disk(world: World) -> None:
     """Rank 1 takes 1.5 s to read what a step needs."""
     if world.rank == 1:
-        ensured = Soundness.ensured
+        ensured = SampleCheck.ensured
 
-        def slowly(self: Soundness, ids: NDArray[np.int64], content: Columns) -> Columns:
+        def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> Columns:
             time.sleep(1.5)
             return ensured(self, ids, content)
 
-        Soundness.ensured = slowly  # type: ignore[method-assign]
+        SampleCheck.ensured = slowly  # type: ignore[method-assign]
 
 
 def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(

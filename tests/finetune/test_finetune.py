@@ -11,6 +11,7 @@ import torch
 from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.config import System
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
@@ -19,7 +20,7 @@ from bertbench.model.bert import Bert
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
 from tests.finetune.conftest import QUESTIONS
-from tests.ranks import answers_of, environments_of, run_ranks
+from tests.ranks import answers_of, run_ranks
 
 
 def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple[float, float]]:

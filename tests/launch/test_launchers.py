@@ -21,11 +21,6 @@ from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
 from tests.tiny import TINY_SYSTEM
 
-SCRIPTS = [
-    path
-    for path in (REPOSITORY / "run_and_time.sh", REPOSITORY / ".ci" / "run", *REPOSITORY.rglob("*.sh"), slurm.SCRIPT)
-    if ".venv" not in path.parts
-]
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
 
 
@@ -48,13 +43,6 @@ def launch(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return Said(code, *capfd.readouterr())
 
     return call
-
-
-def test_every_script_is_clean_under_shellcheck() -> None:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("shellcheck"), *SCRIPTS], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def test_the_sbatch_line_says_what_the_system_file_says() -> None:

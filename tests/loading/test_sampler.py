@@ -10,9 +10,9 @@ from bertbench.common.errors import DataError
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.permutation import Permutation
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
-from bertbench.training.train import make_sampler
+from bertbench.training.build import make_sampler
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 13, 64, 1_000])
@@ -57,8 +57,7 @@ def test_a_rank_with_fewer_samples_than_parts_has_fewer_parts(sampler: Callable[
 
 def test_the_loader_brings_every_step_in_order(sampler: Callable[..., Sampler]) -> None:
     sampling = sampler()
-    samples = sampling.dataset.map_samples()
-    steps = list(load_steps(sampling, samples, range(3, 8), 1, torch.device("cpu")))
+    steps = list(Loader(sampling, 1, torch.device("cpu")).steps(range(3, 8)))
     plans = [sampling.planner.plan(step) for step in range(3, 8)]
     assert [step.parts[0].part.ids.tolist() for step in steps] == [plan.dealt.of(1).tolist() for plan in plans]
     assert [len(step.parts[0].batch.tokens_T) for step in steps] == [
@@ -77,9 +76,4 @@ def test_an_error_of_the_loader_reaches_the_loop(sampler: Callable[..., Sampler]
 
     broken = Broken.__new__(Broken)
     with pytest.raises(DataError, match="a shard is gone"):
-        next(
-            load_steps(
-                Sampler(sampling.dataset, broken, 1, "global"), sampling.dataset.map_samples(), range(3), 0,
-                torch.device("cpu"),
-            )
-        )  # fmt: skip
+        next(Loader(Sampler(sampling.dataset, broken, 1, "global"), 0, torch.device("cpu")).steps(range(3)))

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from bertbench.model import cpu_attention as in_place
 from bertbench.model.attention import plain_attention
-from bertbench.model.dropout import drop, kept, kept_share, random_bits
+from bertbench.model.dropout import apply_dropout, keep_mask, keep_share, random_bits
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.model.sequences import Sequences
 
@@ -50,7 +50,7 @@ def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() 
         probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
         width = in_place._rows(probabilities, 0.0).shape[-1]
         bits = random_bits(torch.Size((*probabilities.shape[:2], width)))[..., : probabilities.shape[1]]
-        answer = (probabilities * kept(bits, 0.3, torch.float64) / kept_share(0.3)) @ value
+        answer = (probabilities * keep_mask(bits, 0.3, torch.float64) / keep_share(0.3)) @ value
         parts.append(answer.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1))
     expected_context = torch.cat(parts)
     (expected,) = torch.autograd.grad(expected_context, qkv, gradient)
@@ -60,10 +60,10 @@ def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() 
 
 def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(3)
-    stays = kept(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
+    stays = keep_mask(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
     dropped = (stays == 0).double().mean()
     assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / stays.numel()) ** 0.5
-    assert kept_share(0.1) == pytest.approx(0.9, abs=1e-5)
+    assert keep_share(0.1) == pytest.approx(0.9, abs=1e-5)
     assert stays.unique().tolist() == [0, 1]
     # neighbours share a 64-bit draw: their drops must still be independent
     pair = torch.stack(((stays[:, 0:996:4] == 0).flatten(), (stays[:, 1:996:4] == 0).flatten())).double()
@@ -72,11 +72,11 @@ def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
 
 def test_dropout_and_its_gradient_use_one_mask() -> None:
     hidden, residual = torch.ones(61, 13, requires_grad=True), torch.zeros(61, 13, requires_grad=True)
-    for rate, result in ((0.5, drop(hidden, 0.5)), (0.25, drop(hidden, 0.25, residual))):
+    for rate, result in ((0.5, apply_dropout(hidden, 0.5)), (0.25, apply_dropout(hidden, 0.25, residual))):
         (gradient,) = torch.autograd.grad(result.sum(), hidden)
         assert torch.equal(gradient, result)
         assert 0 < (result == 0).double().mean() < 2 * rate
-    assert torch.equal(drop(hidden, 0.0), hidden)
+    assert torch.equal(apply_dropout(hidden, 0.0), hidden)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

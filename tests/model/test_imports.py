@@ -14,9 +14,9 @@ for package in ("model", "optim"):
     path = importlib.import_module("bertbench." + package).__path__
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"bertbench.{package}.{module.name}")
-for name in ("cost", "optim", "overlap", "ranks", "shapes"):
+for name in ("cost", "optim", "overlap", "shapes"):
     importlib.import_module("bertbench.bench." + name)
-import bertbench.bench.gpu_check, bertbench.bench.trace, bertbench.commands.bench_overlap
+import bertbench.bench.gpu_check, bertbench.bench.trace, bertbench.commands.bench_overlap, bertbench.distributed.spawn
 import tests.gpu.test_gpu
 """
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
@@ -36,10 +35,9 @@ def reduced(
 ) -> tuple[list[float], tuple[int, ...], float | None]:
     """The flat gradient, last layer first, of a step in DDP after two of warm-up, so that buckets are the real ones."""
     model = small_model()
-    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=BUCKET_MB)
     factor = None if scale is None else torch.tensor(scale)
     reducer = Reducer(mode, max_norm, world.size, bucket_sum(options, world.ranks.local_size), factor)
-    reducer.attach(parallel)
+    parallel = reducer.attach(model, BUCKET_MB)
     for _ in range(3):
         parallel.zero_grad(set_to_none=False)
         for part in range(PARTS):
@@ -112,9 +110,8 @@ def finite_after_overflow(world: World) -> list[bool]:
     found = []
     for mode in ("before", "bucket"):
         module = nn.Linear(5, 3)
-        parallel = DistributedDataParallel(module, gradient_as_bucket_view=True)
         reducer = Reducer(mode, 1.0, world.size, bucket_sum(ReduceOptions(), 2), None)
-        reducer.attach(parallel)
+        parallel = reducer.attach(module)
         loss = parallel(torch.ones(2, 5)).sum()
         if world.rank == 1:
             loss = loss + module.bias[0] * torch.inf
@@ -152,9 +149,8 @@ def operations_of_a_step(world: World) -> list[list[str]]:
         ("before", ReduceOptions()), ("bucket", ReduceOptions()), ("bucket", ReduceOptions("bf16")),
         ("bucket", ReduceOptions("fp16")), ("bucket", ReduceOptions(hierarchical=True)),
     ):  # fmt: skip
-        parallel = DistributedDataParallel(small_model(), gradient_as_bucket_view=True, bucket_cap_mb=BUCKET_MB)
         reducer = Reducer(mode, 1.0, world.size, bucket_sum(options, 2), torch.tensor(8.0))
-        reducer.attach(parallel)
+        parallel = reducer.attach(small_model(), BUCKET_MB)
         loss = loss_of(parallel, world.rank, 0)
         with Operations() as operations:
             loss.backward()

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
@@ -47,10 +46,9 @@ def sums(world: World) -> dict[str, tuple[float, bool, int]]:
     found = {}
     for name, options in WAYS.items():
         model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
-        parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=1000 / 2**20)
         way = bucket_sum(options, local_size=2)
         reducer = Reducer("none", 1.0, world.size, way, None)
-        reducer.attach(parallel)
+        parallel = reducer.attach(model, 1000 / 2**20)
         generator = torch.Generator().manual_seed(world.rank)
         for _ in range(3):  # PowerSGD begins with the third
             parallel.zero_grad(set_to_none=False)

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.foreach import foreach_step
+from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.native import native_adam_step
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import Step
 

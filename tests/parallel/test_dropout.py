@@ -7,12 +7,13 @@ import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.model.attention import attention
-from bertbench.model.dropout import drop
+from bertbench.model.dropout import apply_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
-from bertbench.training.train import make_sampler, make_trainer, open_data
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
 from tests.parallel.test_equality import whole
 from tests.ranks import run_ranks
 
@@ -32,19 +33,19 @@ def losses_and_seeds(world: World, *systems: System) -> list[tuple[list[float], 
             seeds.append(torch.initial_seed())
             return attention(qkv, sequences, rate)
 
-        def spy_drop(
+        def spy_dropout(
             hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None, seeds: list[int] = of_hidden
         ) -> torch.Tensor:
             seeds.append(torch.initial_seed())
-            return drop(hidden, rate, residual)
+            return apply_dropout(hidden, rate, residual)
 
-        steps = load_steps(sampler, training.map_samples(), range(2), 0, world.device)
+        steps = Loader(sampler, 0, world.device).steps(range(2))
         losses = []
         for number, step in enumerate(steps):
             if number == 1:
                 for layer in trainer.model.modules():
                     if isinstance(layer, EncoderLayer):
-                        layer.attention, layer.drop = spy_attention, spy_drop
+                        layer.attention, layer.apply_dropout = spy_attention, spy_dropout
             losses.append(world.sum(trainer.step(number, step.parts).loss).item())
         whole(trainer.state())  # what both ranks hold is still the same, to the bit
         answers.append((losses, of_attention, of_hidden))

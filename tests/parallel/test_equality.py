@@ -1,6 +1,6 @@
 """Strict semantics: in every layout on 4 gloo ranks, and one on 2, a step is the step of one rank, but for rounding.
 
-Compared are losses, norms and gradients of two steps, then weights and moments, and the held-out accuracy; with
+Compared are losses, norms and gradients of two steps, then weights and moments, and the eval accuracy; with
 dropout 0, since random streams belong to ranks. What each rank sends is what the formulas say, to the byte.
 """
 
@@ -16,12 +16,14 @@ from torch.distributed.tensor import DTensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import LoadedStep, load_steps
+from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
 from bertbench.parallel.counting import Traffic, expected
-from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
-from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
+from bertbench.training.build import make_evaluator, make_sampler, make_trainer
+from bertbench.training.inputs import open_data
+from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
 
 STEPS = 2
@@ -74,7 +76,7 @@ def told_of(world: World, *systems: System) -> list[Told]:
 
 
 def _told(world: World, system: System) -> Told:
-    training, held_out = open_data(system)
+    training, evaluation = open_data(system)
     sampler = make_sampler(system, training, 11)
     trainer = make_trainer(system, world, 11, sampler)
     gradients: dict[str, Values] = {}
@@ -87,11 +89,11 @@ def _told(world: World, system: System) -> Told:
 
     trainer.optimizer.step = spy  # type: ignore[method-assign]
     rank = system.layout.coordinate(world.rank).data
-    steps = load_steps(sampler, training.map_samples(), range(STEPS), rank, world.device)
+    steps = Loader(sampler, rank, world.device).steps(range(STEPS))
     reports, sent, by_formula = [], {}, {}
     for number, loaded in enumerate(steps):
         if isinstance(trainer, LayoutTrainer) and number == 1:
-            with Traffic(trainer.grid) as traffic:
+            with Traffic(trainer.groups) as traffic:
                 reports.append(trainer.step(number, loaded.parts))
             sent, by_formula = traffic.sent, expected_bytes(system, trainer, loaded)
         else:
@@ -101,7 +103,7 @@ def _told(world: World, system: System) -> Told:
         [report.norm.item() for report in reports],
         gradients,
         whole(trainer.state()),
-        make_evaluator(system, held_out, trainer, world).accuracy(trainer.model, "fp32"),
+        make_evaluator(system, evaluation, trainer, world).accuracy(trainer.model, "fp32"),
         sent,
         by_formula,
     )
@@ -115,11 +117,11 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
-        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.grid.place.pipeline)
-    return expected(system, trainer.grid.place, tokens)
+        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place.pipeline)
+    return expected(system, trainer.groups.place, tokens)
 
 
-def _gradients(trainer: AnyTrainer) -> dict[str, torch.Tensor]:
+def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:
     if isinstance(trainer, LayoutTrainer):
         return {name: parameter.grad for name, parameter in trainer._named.items() if parameter.grad is not None}
     fused = trainer.model.fused_parameters()

@@ -11,7 +11,8 @@ from bertbench.config import System
 from bertbench.loading.batch import gather, synthetic
 from bertbench.model.bert import Bert
 from bertbench.parallel.microbatches import TokenSampler, filled
-from bertbench.training.train import make_sampler, open_data
+from bertbench.training.build import make_sampler
+from bertbench.training.inputs import open_data
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
 

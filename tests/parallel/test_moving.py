@@ -11,10 +11,11 @@ from bertbench.checkpoint.snapshot import step_folder, verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
-from bertbench.training.train import make_sampler, make_trainer, open_data
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
 from tests.parallel.test_equality import LAYOUTS, LOSS, SHAPE, whole
 from tests.ranks import run_ranks
 
@@ -38,7 +39,7 @@ def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[fl
             snapshots.load(trainer, before, verified(before))
         loaded = whole(trainer.state())
         place = system.layout.coordinate(world.rank).data
-        (step,) = load_steps(sampler, training.map_samples(), range(taken, taken + 1), place, world.device)
+        (step,) = Loader(sampler, place, world.device).steps(range(taken, taken + 1))
         loss = world.sum(trainer.step(taken, step.parts).loss).item()
         with Metrics(files.metrics if world.leads else None, world) as metrics:
             snapshots.save_if_due(trainer, taken + 1, [], metrics)

@@ -12,11 +12,12 @@ import pytest
 from bertbench.cli import main
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.study.noise import PartGradients, Squares, noise_scale, statistical_efficiency
 from bertbench.study.parallel import Row, busy_share, medians
 from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
-from bertbench.training.train import make_sampler, make_trainer, open_data
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
 from tests.ranks import run_ranks
 
 ROW = Row("data 1", 1, 1, 2.0, 50.0, 5.25, 0.125, [0.75], 30.0, 0.5, 25.0, 0.4, [(0, 6.0), (100, 5.25)])
@@ -62,7 +63,7 @@ def _squares(world: World, dealt: System, system: System) -> Squares:
     """Of one step of `system` with the parts that `dealt` has."""
     training, _ = open_data(dealt)
     sampler = make_sampler(dealt, training, 7)
-    ((parts, *_),) = load_steps(sampler, training.map_samples(), range(1), 0, world.device)
+    ((parts, *_),) = Loader(sampler, 0, world.device).steps(range(1))
     trainer = make_trainer(system, world, 7, sampler)
     gradients = PartGradients(system, world, trainer)
     squares = gradients.squares(parts, trainer.step(0, parts).norm)

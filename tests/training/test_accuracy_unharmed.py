@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
-from bertbench.model import linear
+from bertbench.loading.loader import Loader
+from bertbench.model import linear, loss
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.training import trainer as trainer_module
-from bertbench.training.train import make_sampler, open_data
-from bertbench.training.trainer import Trainer
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
 from tests.model.padded import padded
 from tests.ranks import run_ranks
 
@@ -64,9 +64,9 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     """Losses of the first steps, with everything or with nothing."""
     training, _ = open_data(system)
     sampler = make_sampler(system, training, 11)
-    loaded = load_steps(sampler, training.map_samples(), range(steps), world.rank, world.device, fill=optimised)
+    loaded = Loader(sampler, world.rank, world.device, fill=optimised).steps(range(steps))
     with pytest.MonkeyPatch.context() as patch:
-        trainer = Trainer(system, world, 11)
+        trainer = DDPTrainer(system, world, 11)
         if optimised:
             patch.setattr(linear, "LEAST_WIDTH", 64)  # the demo's layers are too narrow for oneDNN to pay
         else:
@@ -76,9 +76,9 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     return answer
 
 
-def slow_down(trainer: Trainer, patch: pytest.MonkeyPatch) -> None:
+def slow_down(trainer: DDPTrainer, patch: pytest.MonkeyPatch) -> None:
     """Undo what model, loss and optimizer save."""
-    patch.setattr(trainer_module, "cross_entropy_sum", plain_cross_entropy_sum)
+    patch.setattr(loss, "cross_entropy_sum", plain_cross_entropy_sum)
     assert isinstance(trainer.optimizer, MultiTensorAdam)
     trainer.optimizer._matrix_step = foreach_step
     for layer in trainer.model.layers:

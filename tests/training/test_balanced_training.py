@@ -9,10 +9,11 @@ from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
-from bertbench.loading.loader import LoadedPart, load_steps
+from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Part
-from bertbench.training.train import make_exchange, make_sampler, open_data
-from bertbench.training.trainer import Trainer
+from bertbench.training.build import make_exchange, make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
 from tests.ranks import run_ranks
 
 STEPS = 3
@@ -26,10 +27,10 @@ def on_four_ranks(world: World, systems: list[System]) -> list[list[float]]:
 
 def losses(world: World, system: System) -> list[float]:
     training, _ = open_data(system)
-    trainer = Trainer(system, world, 11)
+    trainer = DDPTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
     exchange = make_exchange(system, sampler, world)
-    steps = load_steps(sampler, training.map_samples(), range(STEPS), world.rank, world.device, exchange)
+    steps = Loader(sampler, world.rank, world.device, exchange).steps(range(STEPS))
     answer = []
     for number, step in enumerate(steps):
         own = np.concatenate([part.ids for part, _ in step.parts])
@@ -44,7 +45,7 @@ def alone(world: World, systems: list[System]) -> list[list[float]]:
     answers = []
     for system in systems:
         training, _ = open_data(system)
-        trainer = Trainer(system, world, 11)
+        trainer = DDPTrainer(system, world, 11)
         sampler = make_sampler(system, training, 11)
         answers.append([])
         for step in range(STEPS):

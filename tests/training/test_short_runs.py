@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.report.report_page import html
 from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
 from bertbench.training.profiling import PROFILED_STEPS, Profiler, where
 from bertbench.training.short_run import shortened
-from bertbench.training.train import train
+from bertbench.training.train import Options, train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
 from tests.ranks import run_ranks
@@ -88,7 +88,7 @@ def profiled(world: World, system: System, log: Path) -> str:
     world.barrier()
     profiler = Profiler(world, on=True)
     short = shortened(system, "profile")
-    train(short, world, 5, files, RunProgress(short, enabled=False), profiler=profiler, not_a_result="profile")
+    train(short, world, 5, files, RunProgress(short, enabled=False), Options(profiler=profiler, not_a_result="profile"))
     return profiler.write(files.folder, steps_between_evaluations=100, evaluation_s=0.5) if files else ""
 
 

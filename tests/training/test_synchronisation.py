@@ -13,11 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import load_steps
+from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.train import make_sampler, open_data
-from bertbench.training.trainer import Trainer
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
 from tests.ranks import run_ranks
 
 _OPERATORS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
@@ -78,9 +79,9 @@ def check_all(world: World, *systems: System) -> None:
 
 def check_steps(world: World, system: System) -> None:
     training, _ = open_data(system)
-    trainer = Trainer(system, world, 11)
+    trainer = DDPTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
-    steps = list(load_steps(sampler, training.map_samples(), range(3), world.rank, world.device))
+    steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with MlperfLog(None) as log, Metrics(None, elsewhere, log) as metrics:
 

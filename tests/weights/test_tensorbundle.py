@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from bertbench.common.errors import CheckpointError
+from bertbench.common.protobuf import masked
 from bertbench.weights.tensorflow.snappy import decompress
-from bertbench.weights.tensorflow.sstable import masked
 from bertbench.weights.tensorflow.tensorbundle import Bundle
 from tests.weights.bundles import MAGIC, PLAIN, SNAPPY, masked_crc, table, tensorflow_1, write_bundle
 
@@ -52,7 +52,7 @@ def test_snappy_copies_overlap_and_reach_back() -> None:
         (bytes([4, 1, 1]), "reaches 1 bytes back where there are 0"),
         (bytes([9, 2 << 2]) + b"abc", "has 3 bytes where it promises 9"),
         (bytes([9, 2 << 2]) + b"abc" + bytes([2]), "copy runs over the end"),
-        (b"\xff" * 12, "a number runs over the end"),
+        (b"\xff" * 12, "a number of more than 10 bytes"),
     ],
 )
 def test_damaged_snappy_is_told(block: bytes, expected: str) -> None:

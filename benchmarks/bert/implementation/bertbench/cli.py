@@ -37,7 +37,7 @@ COMMANDS = (
     Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
     Command("train", "train a system to its target", "train"),
     Command("evaluate", "score a checkpoint", "evaluate"),
-    Command("plan", "rehearse a run without its machine", "plan"),
+    Command("plan", "a dry run of any rank without its machine", "plan"),
     Command("preflight", "check an allocation before a run", "preflight"),
     Command("predict", "forecast the time to train", "predict"),
     Command("launch", "start runs of a system", "launch"),

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.store.index import MAX_LENGTH
+from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 
-_MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 a sample)
+MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 a sample)
 _ATTENTION_SLOWDOWN = 2.0  # attention reaches about half the rate of dense matrix products
 
 
@@ -22,17 +23,9 @@ class CostModel:
 
     @classmethod
     def of_shape(cls, shape: BertShape) -> "CostModel":
-        """Floating-point operations of a training step (forward once, backward twice), attention counted double.
-
-        A layer has 4 H^2 + 2 H F weights a token and 4 H n operations a token in attention; the head has
-        H^2 + H V weights a masked token.
-        """
-        hidden, head = shape.hidden_size, shape.hidden_size**2 + shape.hidden_size * shape.vocab_size
-        layer = 4 * hidden**2 + 2 * hidden * shape.feed_forward_size
-        return cls(
-            linear=6.0 * (shape.layers * layer + _MASKED_SHARE * head),
-            quadratic=12.0 * hidden * shape.layers * _ATTENTION_SLOWDOWN,
-        )
+        """Return the floating-point operations of a training step (model/flops.py), attention counted double."""
+        terms = FlopTerms.of(shape)
+        return cls(terms.token + MASKED_SHARE * terms.masked, _ATTENTION_SLOWDOWN * terms.pair)
 
     @cached_property
     def of_length(self) -> NDArray[np.float64]:

@@ -110,12 +110,12 @@ def simulate_all(
     gpus_per_node: int,
     steps: int,
     seed: int,
-    tell: Callable[[int, int, Outcome], None],
+    show: Callable[[int, int, Outcome], None],
 ) -> list[Outcome]:
     """Every variant on every world; `tell` hears of each outcome, its number and how many there will be."""
     worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
     outcomes = []
     for name, gpu, batch in worlds:
         outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed))
-        tell(len(outcomes), len(worlds), outcomes[-1])
+        show(len(outcomes), len(worlds), outcomes[-1])
     return outcomes

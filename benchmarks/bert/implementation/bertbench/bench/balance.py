@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.samples import wikipedia_like
 from bertbench.bench.shapes import SHAPES
 from bertbench.config import System
 from bertbench.data.store.index import pack
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.trainer import Trainer
+from bertbench.training.ddp_trainer import DDPTrainer
 
 METHODS: tuple[Method, Method] = ("none", "planned")
 
@@ -51,7 +51,7 @@ def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Meas
         Planner(entries, Balance(method, system.balance.cost), system.global_batch_size, seed, 1, world.size)
         for method in METHODS
     ]
-    trainer = Trainer(system, world, seed)
+    trainer = DDPTrainer(system, world, seed)
     times: dict[Method, list[float]] = {method: [] for method in METHODS}
     ratios = []
     for step in range(steps + 1):

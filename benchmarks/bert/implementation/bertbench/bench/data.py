@@ -26,7 +26,7 @@ from bertbench.data.store.dataset import Dataset, MappedSamples
 from bertbench.data.store.permutation import Permutation
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import gather
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 
 _BATCH = 48
 _SHARDS = 8
@@ -53,10 +53,10 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
-    mapped, soundness = dataset.map_samples(), Soundness(dataset, VOCABULARY)
+    mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
 
     def ours(ids: NDArray[np.int64]) -> object:
-        return gather(mapped, ids, dataset.lengths(ids), soundness)
+        return gather(mapped, ids, dataset.lengths(ids), check)
 
     planned = Permutation(samples, seed)(np.arange(samples))
     in_order = np.arange(samples)
@@ -66,16 +66,16 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
         ("h5py rows", "planned", _h5py_rows(folder / "varlength.hdf5", content), planned),
     ]
     if importlib.util.find_spec("datasets"):
-        progress.say("writing Arrow for Hugging Face datasets")
+        progress.message("writing Arrow for Hugging Face datasets")
         arrow = _arrow(content)
         readers += [("datasets", "planned", arrow, planned), ("datasets", "file", arrow, in_order)]
     else:
-        progress.say("Hugging Face datasets is not installed (it comes with `make setup`): left out")
+        progress.message("Hugging Face datasets is not installed (it comes with `make setup`): left out")
     rounds: dict[tuple[str, str], list[float]] = {}
     for number in range(_ROUNDS):
         for name, order, reader, ids in readers:
             rounds.setdefault((name, order), []).append(_rate(reader, ids, _ROUND_S))
-            progress.say(f"round {number + 1}: {name}, {order} order: {rounds[name, order][-1]:,.0f} samples/s")
+            progress.message(f"round {number + 1}: {name}, {order} order: {rounds[name, order][-1]:,.0f} samples/s")
     rates = [Rate(name, order, "warm", statistics.median(values)) for (name, order), values in rounds.items()]
     for path in (folder / "train").glob("*.h5"):
         _forget(path)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.trainer import Trainer
+from bertbench.training.ddp_trainer import DDPTrainer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def measure(sum_only: System, bucket_clip: System, steps: int) -> HookCost:
 
 
 def _on_rank(world: World, sum_only: System, bucket_clip: System, steps: int) -> HookCost:
-    trainers = [Trainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
+    trainers = [DDPTrainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
     generator = torch.Generator().manual_seed(world.rank)
     size_of_batch, model = sum_only.local_batch, sum_only.model
     batch = synthetic(size_of_batch, model.max_positions, model.vocab_size, generator)

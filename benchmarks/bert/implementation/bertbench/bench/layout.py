@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch.distributed.pipelining import PipelineStage
 
-from bertbench.bench.ranks import on_ranks
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
-from bertbench.distributed.world import World, available_cores
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -134,7 +135,9 @@ def _bubbles(world: World, pipeline: int, steps: int) -> list[Bubble]:
                     f"parallel.microbatches={microbatches}",
                 ],
             )  # fmt: skip
-            progress.say(f"{schedule}: {pipeline} ranks, {virtual_stages} stages on each, {microbatches} microbatches")
+            progress.message(
+                f"{schedule}: {pipeline} ranks, {virtual_stages} stages on each, {microbatches} microbatches"
+            )
             trainer = LayoutTrainer(system, world, 1, _TOKENS)
             assert trainer.pipeline is not None
             replayed, clock = _idle(world, trainer.pipeline, _parts(system), steps)
@@ -194,12 +197,12 @@ def _bytes(world: World) -> list[Sent]:
     progress = Progress(enabled=world.leads)
     rows: list[Sent] = []
     for name, settings in _LAYOUTS.items():
-        progress.say(f"counting what {name} sends")
+        progress.message(f"counting what {name} sends")
         system = load_system(_SYSTEM, [*_SHAPE, *settings])
         trainer = LayoutTrainer(system, world, 1, _TOKENS)
-        with Traffic(trainer.grid) as traffic:
+        with Traffic(trainer.groups) as traffic:
             trainer.step(0, _parts(system))
-        formula = expected(system, trainer.grid.place, _TOKENS * system.parts)
+        formula = expected(system, trainer.groups.place, _TOKENS * system.parts)
         mine = [
             Sent(name, world.rank, dimension, traffic.sent.get(dimension, 0), formula[dimension])
             for dimension in formula

@@ -10,19 +10,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from torch import multiprocessing
 
-from bertbench.distributed.world import join
+from bertbench.distributed.spawn import on_ranks
 
-_TIMEOUT_S = 300
 _CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
-_DEVICE = "bench0"
+DEVICE = "bench0"
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _PORT = 29500  # free: nothing else is in the namespace
-_TRIAL = f"ip link add {_DEVICE} type veth && tc qdisc add dev {_DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
+_TRIAL = f"ip link add {DEVICE} type veth && tc qdisc add dev {DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
 
 
 def obstacle() -> str | None:
@@ -41,30 +41,14 @@ def obstacle() -> str | None:
 def on_two_hosts(function: Callable[..., Any], *arguments: Any) -> Any:
     """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own."""
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when the ranks load torch, or it warns of hosts without names
-    context = multiprocessing.get_context("spawn")
-    ends, answers = context.Pipe(), context.SimpleQueue()
-    multiprocessing.spawn(_host, (ends, answers, function, arguments), nprocs=2)
-    return answers.get()
+    ends = multiprocessing.get_context("spawn").Pipe()
+    return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=ends))
 
 
 def limit_bandwidth(mbit: float) -> None:
     """From now on this host sends at most so many megabits a second."""
     burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # what passes at once: a packet of 64 KiB, and a millisecond's worth
-    _run(f"tc qdisc replace dev {_DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
-
-
-def _host(
-    rank: int,
-    ends: tuple[Connection, Connection],
-    answers: Any,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-) -> None:
-    become_host(rank, ends)
-    with join("cpu", _TIMEOUT_S) as world:
-        answer = function(world, *arguments)
-        if world.leads:
-            answers.put(answer)
+    _run(f"tc qdisc replace dev {DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
 
 
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
@@ -76,23 +60,18 @@ def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
         own.send(os.getpid())
         own.recv()
     else:
-        _run(f"ip link add {_DEVICE} type veth peer name {_DEVICE} netns {own.recv()}")
+        _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {own.recv()}")
         own.send(None)
     for command in (
         "ip link set lo up",
-        f"ip addr add {_ADDRESSES[rank]}/24 dev {_DEVICE}",
-        f"ip link set {_DEVICE} up",
+        f"ip addr add {_ADDRESSES[rank]}/24 dev {DEVICE}",
+        f"ip link set {DEVICE} up",
     ):
         _run(command)
     os.environ.update(
         RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
-        MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=_DEVICE,
+        MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=DEVICE,
     )  # fmt: skip
-
-
-def cut_cable(host: int) -> None:
-    """Pull the cable out of the host that is the process of this id; what is sent to it stays unanswered."""
-    _run(f"nsenter --net=/proc/{host}/ns/net ip link set {_DEVICE} down")
 
 
 def _run(command: str) -> None:

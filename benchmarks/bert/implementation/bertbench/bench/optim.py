@@ -78,11 +78,11 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
 
 
 def _lamb_step(device: torch.device, progress: Progress) -> tuple[Step, str]:
-    progress.say("compiling LAMB's passes")
+    progress.message("compiling LAMB's passes")
     try:
         return FusedStep(device), "passes fused by torch.compile"
     except CompilerMissing as error:
-        progress.say(f"LAMB falls back to torch's multi-tensor operations: {error}")
+        progress.message(f"LAMB falls back to torch's multi-tensor operations: {error}")
         return foreach_step, f"torch's multi-tensor operations ({error})"
 
 

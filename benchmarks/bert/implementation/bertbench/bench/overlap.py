@@ -15,7 +15,6 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import GradBucket
 from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.bench.network import limit_bandwidth, on_two_hosts
 from bertbench.common.progress import Progress
@@ -102,9 +101,8 @@ class Arm:
         self.parameters = list(self.model.parameters())
         self.sum, self._mode = _Sum(), mode
         self._computing = partial(computing, precision, device)
-        self._parallel = DistributedDataParallel(self.model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb)
         self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
-        self.reducer.attach(self._parallel)
+        self._parallel = self.reducer.attach(self.model, bucket_mb)
         self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch", False)
 
     def step(self, batch: Batch) -> tuple[float, float]:
@@ -154,7 +152,7 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
         limit_bandwidth(bandwidth)
         all_reduce_ms[bandwidth] = _all_reduce_ms(world, buckets)
-        progress.say(
+        progress.message(
             f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms[bandwidth]:,.0f} ms, "
             f"the backward pass {backward_ms:,.0f} ms; {rounds} steps of each mode"
         )

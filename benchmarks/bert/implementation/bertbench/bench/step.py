@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from bertbench.balance.lengths import length_shares
@@ -30,12 +29,13 @@ from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
+from bertbench.model.flops import training_flops
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.native import native_adam_step
+from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
 _LEARNING_RATE = 1e-4
@@ -117,19 +117,6 @@ def measure(
     return results, products
 
 
-def useful_flops(shape: BertShape, lengths_S: NDArray[np.integer], masked_S: NDArray[np.integer]) -> float:
-    """Floating-point operations of a training step that the task needs; the backward pass needs twice the forward's.
-
-    Per token 2 operations for each of a layer's 4 D^2 + 2 D F weights; per pair of a sequence's tokens 4 D in each
-    layer; per masked token 2 for each of the head's D^2 + D V. Pooler and pair head are too small to count.
-    """
-    width, tokens = shape.hidden_size, float(lengths_S.sum())
-    layer = 2.0 * (4 * width**2 + 2 * width * shape.feed_forward_size) * tokens
-    attention = 4.0 * width * float((lengths_S.astype(np.float64) ** 2).sum())
-    head = 2.0 * (width**2 + width * shape.vocab_size) * float(masked_S.sum())
-    return 3 * (shape.layers * (layer + attention) + head)
-
-
 def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
     """`count` batches; sequence i of each is drawn from the i-th of `batch` equal parts of Wikipedia's lengths."""
     cumulative, random = np.cumsum(length_shares()), np.random.default_rng(seed)
@@ -163,7 +150,7 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> 
     shape = SHAPES[size]
     work = np.array(
         [
-            (content.lengths.sum(), len(content.lengths), useful_flops(shape, content.lengths, content.masked))
+            (content.lengths.sum(), len(content.lengths), training_flops(shape, content.lengths, content.masked.sum()))
             for content in arm.batches
         ]
     )

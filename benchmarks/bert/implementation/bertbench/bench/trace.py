@@ -15,9 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bertbench.bench.overlap import MODES, Arm
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.shapes import SHAPES
 from bertbench.common.progress import Progress
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.model.arithmetic import set_arithmetic
@@ -89,7 +89,7 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
     batch = synthetic(size, shape.max_positions, shape.vocab_size, generator).to(world.device)
     rows = []
     for mode in MODES:
-        progress.say(f"clip {mode}: {steps} steps of BERT-Large on {world.size} GPUs")
+        progress.message(f"clip {mode}: {steps} steps of BERT-Large on {world.size} GPUs")
         arm = Arm(mode, world.size, shape, world.device, precision="bf16", bucket_mb=None)
         set_arithmetic(arm.model, world.device, "bf16", None)
         for _ in range(_WARM_UP):

@@ -11,6 +11,8 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.config import System
+from bertbench.config.partial import partial
+from bertbench.config.settings import Settings
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 from compliance.log import CannotJudge, Event, read_events
@@ -43,8 +45,9 @@ class Resumption:
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
-        """What of the configuration is not as it was, one line each."""
-        then, now = self.meta.config, system.model_dump(mode="json", by_alias=True)
+        """Return the changed configuration fields, one line each; a field newer than the snapshot had its default."""
+        then = partial(Settings, self.meta.config).model_dump(mode="json", by_alias=True)
+        now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
         return differences(_compared(then, batch), _compared(now, system.global_batch_size))
@@ -147,12 +150,12 @@ def ended(log: Path) -> str | None:
     )
 
 
-def go_on(resumption: Resumption, system: System) -> None:
+def continue_run(resumption: Resumption, system: System) -> None:
     """Put the files back to the snapshot, and tell in the log that the run goes on from there.
 
     Raises CheckpointError as `put_back` does.
     """
-    told = put_back(resumption.files, resumption.meta)
+    told = restore_files(resumption.files, resumption.meta)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
@@ -167,12 +170,12 @@ def go_on(resumption: Resumption, system: System) -> None:
         )
 
 
-def put_back_by_launcher() -> bool:
+def restored_by_launcher() -> bool:
     """Whether `bertbench launch` has called `go_on` for this rank: it tells of restarts that no rank lives to tell."""
     return PUT_BACK in os.environ
 
 
-def put_back(files: ResultFiles, meta: Meta) -> dict[str, Any]:
+def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
 
     Events that tell of former resumptions stay. Later snapshots, and what is half-written, are removed.

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch.distributed import ProcessGroup, checkpoint
@@ -23,7 +24,16 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
-from bertbench.training.layout_trainer import AnyTrainer
+
+
+class Checkpointable(Protocol):
+    """What a snapshot is taken of and put back into: a trainer."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the steps to come depend on, as it is in memory."""
+
+    def resume(self, steps: int) -> None:
+        """Continue as after `steps` steps, once their `state` was put back."""
 
 
 class Snapshots:
@@ -40,21 +50,23 @@ class Snapshots:
         self._step: int | None = None  # of the snapshot that was begun last
 
     def save_if_due(
-        self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
+        self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
     ) -> None:
         """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
         every = self._system.checkpoint.every_steps
         if every is not None and step % every == 0:
             self._save(trainer, step, evaluations, metrics)
 
-    def save_last(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def save_last(
+        self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
+    ) -> None:
         """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         self.wait()
         self._world.barrier()  # rank 0 gives it its name
 
-    def _save(self, trainer: AnyTrainer, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
+    def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         self._step = step
         metrics.flush()  # the lines up to here must be there before the snapshot is
         self.wait()
@@ -100,7 +112,7 @@ class Snapshots:
                     flush=True,
                 )
 
-    def load(self, trainer: AnyTrainer, path: Path, meta: Meta) -> None:
+    def load(self, trainer: Checkpointable, path: Path, meta: Meta) -> None:
         """Put the state of a snapshot into a new trainer, of any layout; random states only where that is the same.
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.

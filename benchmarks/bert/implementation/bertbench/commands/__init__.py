@@ -1,11 +1,53 @@
 """One module a command: its arguments, and a thin call into the code that does the work."""
 
 import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.common.errors import ConfigError, system_reason
+
+SYSTEM_HELP = "name of a system, or path of a system file"
 
 
-def add_system_arguments(parser: argparse.ArgumentParser) -> None:
-    """--set, for every command that reads a system file."""
+def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
+    """--set, for every command that reads a system file; SYSTEM too where it is `positional`."""
+    if positional:
+        parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
+
+
+def override_options(arguments: argparse.Namespace) -> list[str]:
+    """Return the --set options of `arguments` again, for another process."""
+    return [word for override in arguments.overrides for word in ("--set", override)]
+
+
+def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise ConfigError if one of these whole numbers is below 1; one that isn't given (None) passes."""
+    for name in names:
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {number}: expected at least 1")
+
+
+def emit(as_json: bool, content: object, text: str = "") -> None:
+    """Print `content` as JSON (dataclasses as objects) if `as_json`, else `text` unless that is empty."""
+    if as_json:
+        print(json.dumps(content, indent=2, default=asdict))
+    elif text:
+        print(text)
+
+
+def write_file(path: Path, text: str, option: str = "--html") -> None:
+    """Write a file that `option` asked for. Raises ConfigError, naming the option, where it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({system_reason(error)}); name another file with {option}"
+        ) from error
+    print(f"wrote {path}", file=sys.stderr)

@@ -1,14 +1,13 @@
 """`bertbench balance`: how evenly every method loads the GPUs of a machine that isn't there."""
 
 import argparse
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 
@@ -36,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate, print a table."""
     gpus, batches = _numbers("--gpus", arguments.gpus), _numbers("--batch", arguments.batch)
     names = _names(arguments.methods)
-    if arguments.steps < 1 or arguments.gpus_per_node < 1:
-        raise ConfigError("--steps and --gpus-per-node must be at least 1")
+    check_at_least_one(arguments, "steps", "gpus_per_node")
     for number in gpus:
         if number > arguments.gpus_per_node and number % arguments.gpus_per_node:
             raise ConfigError(
@@ -49,15 +47,13 @@ def run(arguments: argparse.Namespace) -> int:
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     with Progress() as progress:
 
-        def tell(done: int, total: int, last: Outcome) -> None:
+        def show(done: int, total: int, last: Outcome) -> None:
             progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
 
-        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, tell)
+        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show)
     if arguments.html:
-        page = page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name)
-        arguments.html.write_text(page, encoding="utf-8")
-        progress.say(f"wrote {arguments.html}")
-    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if arguments.json else _table(outcomes))
+        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name))
+    emit(arguments.json, outcomes, _table(outcomes))
     return 0
 
 
@@ -88,7 +84,7 @@ def _table(outcomes: list[Outcome]) -> str:
         lines.append(f"{f'{batch} samples a GPU; GPUs:':<28}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
             row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
-            told = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
-            lines.append(f"  {method:<26}{told}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
+            lines.append(f"  {method:<26}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
     return "\n".join([*lines, "efficiency = mean load / largest load of a step, mean over steps"])

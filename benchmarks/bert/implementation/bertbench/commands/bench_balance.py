@@ -1,12 +1,11 @@
 """`bertbench bench balance`: what dealing by cost is worth in real steps."""
 
 import argparse
-import json
 from dataclasses import asdict
 
 from bertbench.bench.balance import measure
 from bertbench.bench.shapes import SHAPES
-from bertbench.common.errors import ConfigError
+from bertbench.commands import check_at_least_one, emit
 from bertbench.machine.processor import processor
 
 
@@ -20,16 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print both ratios."""
-    if arguments.batch < 1 or arguments.steps < 1:
-        raise ConfigError("--batch and --steps must be at least 1")
+    check_at_least_one(arguments, "batch", "steps")
     measured = measure(arguments.size, arguments.batch, arguments.steps, arguments.seed)
-    if arguments.json:
-        print(json.dumps({"machine": processor(), "size": arguments.size, **asdict(measured)}, indent=2))
-        return 0
     times = ", ".join(f"{method} {taken:,.0f} ms" for method, taken in measured.step_ms.items())
-    print(
+    emit(
+        arguments.json,
+        {"machine": processor(), "size": arguments.size, **asdict(measured)},
         f"{arguments.size}, {measured.ranks} ranks x {measured.batch} samples on {processor()}: {times} a step\n"
         f"none takes {measured.ratio:.3f} times planned's time (median of {arguments.steps} pairs); "
-        f"the cost model says {measured.simulated_ratio:.3f}"
+        f"the cost model says {measured.simulated_ratio:.3f}",
     )
     return 0

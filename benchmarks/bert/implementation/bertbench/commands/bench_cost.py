@@ -9,7 +9,7 @@ import torch
 
 from bertbench.bench.cost import measure
 from bertbench.bench.shapes import SHAPES
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
@@ -39,18 +39,17 @@ def run(arguments: argparse.Namespace) -> int:
             f"{name}: the measured times fall with the number of tokens, so they say nothing of its cost; "
             "measure on a quiet machine, or a larger model (--size medium)"
         )
-    told = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    if arguments.json:
-        print(json.dumps({"machine": told, "model": name, **asdict(fit)}, indent=2))
-        return 0
+    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     attention = f"as much as all else at {fit.crossover_tokens:,.0f} tokens"
     if math.isinf(fit.crossover_tokens):
         attention = "too little to be seen at these lengths"
     cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
-    print(
-        f"{name} on {told}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
+    emit(
+        arguments.json,
+        {"machine": device_name, "model": name, **asdict(fit)},
+        f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
         f"+ {1e6 * fit.quadratic:.3f} ns a token squared (R2 {fit.r_squared:.3f})\n"
         f"attention costs {attention}; by the model's shape {fit.crossover_by_shape:,.0f}\n"
-        f"for the system file: {json.dumps({'data': {'cost': cost}})}"
+        f"for the system file: {json.dumps({'data': {'cost': cost}})}",
     )
     return 0

@@ -1,12 +1,11 @@
 """`bertbench bench data`: how fast samples become batches, beside other readers."""
 
 import argparse
-import json
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.bench.data import measure
+from bertbench.commands import emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -26,11 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
     with tempfile.TemporaryDirectory() as folder, Progress() as progress:
         rates = measure(Path(folder), arguments.samples, arguments.seed, progress)
-    if arguments.json:
-        machine = {"processor": processor(), "cores_used": 1}
-        print(json.dumps({"machine": machine, "results": [asdict(rate) for rate in rates]}, indent=2))
-        return 0
-    print(f"samples/s into unpadded batches of 48, one core of {processor()}")
-    for rate in rates:
-        print(f"{rate.name:<10} {rate.order:<8} {rate.cache:<5} {rate.samples_per_s:>10,.0f}")
+    lines = [f"samples/s into unpadded batches of 48, one core of {processor()}"]
+    lines += [f"{rate.name:<10} {rate.order:<8} {rate.cache:<5} {rate.samples_per_s:>10,.0f}" for rate in rates]
+    machine = {"processor": processor(), "cores_used": 1}
+    emit(arguments.json, {"machine": machine, "results": rates}, "\n".join(lines))
     return 0

@@ -1,12 +1,10 @@
 """`bertbench bench layout`: pipeline bubbles and bytes of each dimension, measured beside the formulas."""
 
 import argparse
-import json
-from dataclasses import asdict
 
 from bertbench.bench.layout import Bubble, Sent, measure_bubbles, measure_bytes
-from bertbench.common.errors import ConfigError
-from bertbench.distributed.world import available_cores
+from bertbench.commands import check_at_least_one, emit
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 
 
@@ -17,29 +15,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print two tables."""
-    if arguments.steps < 1:
-        raise ConfigError("--steps must be at least 1")
+    check_at_least_one(arguments, "steps")
     sent, bubbles = measure_bytes(), measure_bubbles(arguments.steps)
-    if arguments.json:
-        told = {"bytes": [asdict(row) for row in sent], "bubbles": [asdict(row) for row in bubbles]}
-        print(json.dumps({"machine": processor(), "cores": available_cores(), **told}, indent=2))
-        return 0
-    _print(sent, bubbles)
+    content = {"machine": processor(), "cores": available_cores(), "bytes": sent, "bubbles": bubbles}
+    emit(arguments.json, content, _tables(sent, bubbles))
     return 0
 
 
-def _print(sent: list[Sent], bubbles: list[Bubble]) -> None:
-    print(f"{'layout (d x t x p)':<26}{'rank':>5}  {'dimension':<12}{'bytes sent':>12}{'by formula':>12}")
+def _tables(sent: list[Sent], bubbles: list[Bubble]) -> str:
+    lines = [f"{'layout (d x t x p)':<26}{'rank':>5}  {'dimension':<12}{'bytes sent':>12}{'by formula':>12}"]
     for one in sent:
-        print(f"{one.layout:<26}{one.rank:>5}  {one.dimension:<12}{one.counted:>12,}{one.formula:>12,}")
-    print(
+        lines.append(f"{one.layout:<26}{one.rank:>5}  {one.dimension:<12}{one.counted:>12,}{one.formula:>12,}")
+    lines.append(
         f"\nidle over busy time on {processor()}, {available_cores()} cores: (p - 1) / (v m); replayed from processor\n"
         "times of every pass, as if each rank had a core; by the clock, where there are as many cores as ranks"
     )
-    print(f"{'schedule':<13}{'p':>3}{'v':>3}{'m':>4}{'formula':>10}{'replayed':>10}{'clock':>10}")
+    lines.append(f"{'schedule':<13}{'p':>3}{'v':>3}{'m':>4}{'formula':>10}{'replayed':>10}{'clock':>10}")
     for row in bubbles:
         clock = "" if row.clock is None else f"{row.clock:.3f}"
-        print(
+        lines.append(
             f"{row.schedule:<13}{row.pipeline:>3}{row.virtual_stages:>3}{row.microbatches:>4}{row.formula:>10.3f}"
             f"{row.replayed:>10.3f}{clock:>10}"
         )
+    return "\n".join(lines)

@@ -1,13 +1,13 @@
 """`bertbench bench optim`: LAMB beside torch's fused AdamW at BERT-Large's size, or what clipping in the hook costs."""
 
 import argparse
-import json
 from dataclasses import asdict
 
 import torch
 
 from bertbench.bench import hook
 from bertbench.bench.optim import measure
+from bertbench.commands import check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print a table."""
-    if arguments.rounds < 1:
-        raise ConfigError(f"--rounds {arguments.rounds}: expected at least 1")
+    check_at_least_one(arguments, "rounds", "hook")
     if arguments.hook is not None:
         return _hook_cost(arguments)
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -39,31 +38,26 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         times = measure(shape, torch.device(arguments.device), arguments.rounds, arguments.foreach, progress)
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{times.threads} cores of {processor()}"
-    if arguments.json:
-        print(json.dumps({**asdict(times), "machine": where}, indent=2))
-        return 0
-    print(f"{times.parameters:,} parameters on {where}; peak memory {times.peak_memory_gb:.2f} GB")
+    lines = [f"{times.parameters:,} parameters on {where}; peak memory {times.peak_memory_gb:.2f} GB"]
     rows = {"AdamW, torch's fused": times.adamw_fused_ms, f"LAMB, {times.lamb_arithmetic}": times.lamb_ms}
     if times.lamb_foreach_ms is not None:
         rows["LAMB, torch's multi-tensor operations"] = times.lamb_foreach_ms
     for name, value in rows.items():
-        print(f"{name:<40} {value:>10,.1f} ms  {value / times.adamw_fused_ms:>5.2f} x")
+        lines.append(f"{name:<40} {value:>10,.1f} ms  {value / times.adamw_fused_ms:>5.2f} x")
+    emit(arguments.json, {**asdict(times), "machine": where}, "\n".join(lines))
     return 0
 
 
 def _hook_cost(arguments: argparse.Namespace) -> int:
-    if arguments.hook < 1:
-        raise ConfigError(f"--hook {arguments.hook}: expected at least 1 step")
     name = arguments.system or "cpu_demo"
     sum_only, bucket_clip = (load_system(name, [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
     if sum_only.launch.device != "cpu" or sum_only.hardware.number_of_nodes != 1:
         raise ConfigError(f"--hook: {name} is no CPU system of one node; name one that is, for example cpu_demo")
     cost = hook.measure(sum_only, bucket_clip, arguments.hook)
-    if arguments.json:
-        print(json.dumps(asdict(cost), indent=2))
-    else:
-        print(
-            f"{name}: {cost.sum_only_ms:.1f} ms a step with a hook that only sums, {cost.bucket_clip_ms:.1f} ms with "
-            f"bucket-wise clipping; a step that clips takes {100 * cost.cost:+.2f} % of its neighbour's time more"
-        )
+    emit(
+        arguments.json,
+        cost,
+        f"{name}: {cost.sum_only_ms:.1f} ms a step with a hook that only sums, {cost.bucket_clip_ms:.1f} ms with "
+        f"bucket-wise clipping; a step that clips takes {100 * cost.cost:+.2f} % of its neighbour's time more",
+    )
     return 0

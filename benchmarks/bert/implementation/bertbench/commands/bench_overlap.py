@@ -4,16 +4,14 @@ On a machine of several GPUs from traces of their kernels, elsewhere between two
 """
 
 import argparse
-import json
 import sys
-from dataclasses import asdict
 
 import torch
 
 from bertbench.bench.network import obstacle
-from bertbench.bench.overlap import measure
+from bertbench.bench.overlap import Measured, measure
 from bertbench.bench.trace import Traced, measure_traces
-from bertbench.common.errors import ConfigError
+from bertbench.commands import check_at_least_one, emit
 from bertbench.machine.processor import processor
 
 
@@ -27,38 +25,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print a table; where two virtual hosts can't be had, say so and measure nothing."""
-    if arguments.rounds < 1 or arguments.batch < 1:
-        raise ConfigError("--rounds and --batch must be at least 1")
+    check_at_least_one(arguments, "rounds", "batch")
     if torch.cuda.device_count() > 1:
-        return _print_traces(measure_traces(arguments.rounds, arguments.batch), arguments.json)
-    if reason := obstacle():
+        traced = measure_traces(arguments.rounds, arguments.batch)
+        emit(arguments.json, traced, _traces(traced))
+    elif reason := obstacle():
         print(f"skipped: {reason}", file=sys.stderr)
-        if arguments.json:
-            print("[]")
-        return 0
-    measured = measure(arguments.rounds, arguments.batch)
-    if arguments.json:
-        print(json.dumps([asdict(row) for row in measured.rows], indent=2))
-        return 0
-    print(
+        emit(arguments.json, [])
+    else:
+        measured = measure(arguments.rounds, arguments.batch)
+        emit(arguments.json, measured.rows, _table(measured))
+    return 0
+
+
+def _table(measured: Measured) -> str:
+    lines = [
         f"{measured.parameters:,} gradients in {measured.buckets} buckets, two ranks on {processor()}, "
-        f"backward pass {measured.backward_ms:,.0f} ms"
-    )
-    print(f"{'Mbit/s':>8} {'all-reduce ms':>14}  {'clip':<8}{'step ms':>9}{'exposed ms':>12}{'hidden':>8}")
+        f"backward pass {measured.backward_ms:,.0f} ms",
+        f"{'Mbit/s':>8} {'all-reduce ms':>14}  {'clip':<8}{'step ms':>9}{'exposed ms':>12}{'hidden':>8}",
+    ]
     for row in measured.rows:
-        print(
+        lines.append(
             f"{row.bandwidth_mbit:>8,.0f} {measured.all_reduce_ms[row.bandwidth_mbit]:>14,.0f}  {row.mode:<8}"
             f"{row.step_ms:>9,.0f}{row.exposed_ms:>12,.0f}{row.hidden:>8.0%}"
         )
-    return 0
+    return "\n".join(lines)
 
 
-def _print_traces(rows: list[Traced], as_json: bool) -> int:
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
-        return 0
-    print(f"BERT-Large in bf16 on {rows[0].gpus} GPUs of kind {torch.cuda.get_device_name()}")
-    print(f"{'clip':<8}{'step ms':>9}{'communication ms':>18}{'exposed ms':>12}{'hidden':>8}")
+def _traces(rows: list[Traced]) -> str:
+    lines = [
+        f"BERT-Large in bf16 on {rows[0].gpus} GPUs of kind {torch.cuda.get_device_name()}",
+        f"{'clip':<8}{'step ms':>9}{'communication ms':>18}{'exposed ms':>12}{'hidden':>8}",
+    ]
     for row in rows:
-        print(f"{row.mode:<8}{row.step_ms:>9.1f}{row.communication_ms:>18.1f}{row.exposed_ms:>12.1f}{row.hidden:>8.0%}")
-    return 0
+        lines.append(
+            f"{row.mode:<8}{row.step_ms:>9.1f}{row.communication_ms:>18.1f}{row.exposed_ms:>12.1f}{row.hidden:>8.0%}"
+        )
+    return "\n".join(lines)

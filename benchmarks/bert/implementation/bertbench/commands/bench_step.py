@@ -1,9 +1,7 @@
 """`bertbench bench step`: the training step beside transformers' BERT."""
 
 import argparse
-import json
 import os
-from dataclasses import asdict
 from typing import TypeVar
 
 import torch
@@ -11,6 +9,7 @@ import torch
 from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
+from bertbench.commands import check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -48,15 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     dtypes = _words(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
     if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
         raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
+    check_at_least_one(arguments, "threads", "rounds", "batch")
     batch = arguments.batch or (48 if on_gpu else 8)
-    if min(arguments.threads, arguments.rounds, batch) < 1:
-        raise ConfigError("--threads, --rounds and --batch must be at least 1")
     torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
     compiled = on_gpu if arguments.compile is None else arguments.compile
     with Progress() as progress:
         if not stock.is_here():
-            progress.say("transformers is not installed, so ours is measured alone; `make setup` installs it")
+            progress.message("transformers is not installed, so ours is measured alone; `make setup` installs it")
         results, products = measure(
             sizes, dtypes, device, arguments.threads, batch, arguments.rounds, compiled, arguments.seed, progress
         )
@@ -70,30 +68,29 @@ def run(arguments: argparse.Namespace) -> int:
         "batch": batch,
         "gemm_gflops": rates,
     }
-    if arguments.json:
-        print(json.dumps({"machine": machine, "results": [asdict(result) for result in results]}, indent=2))
-        return 0
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in rates.items())
-    print(f"{machine['name']}, {machine['threads']} threads; matrix products at best: {best}; batches of {batch}")
+    lines = [f"{machine['name']}, {machine['threads']} threads; matrix products at best: {best}; batches of {batch}"]
     for size in sizes:
         for dtype in dtypes:
-            _print_table([result for result in results if (result.size, result.dtype) == (size, dtype)])
+            lines += _table([result for result in results if (result.size, result.dtype) == (size, dtype)])
+    emit(arguments.json, {"machine": machine, "results": results}, "\n".join(lines))
     return 0
 
 
-def _print_table(results: list[Measured]) -> None:
+def _table(results: list[Measured]) -> list[str]:
     best = max((result.real_tokens_per_s for result in results[1:] if not result.biased), default=None)
     first = results[0]
     heads = f"{'tokens/s':>10} {'samples/s':>10} {'GFLOP/s':>9} {'of gemm':>8} {'MB':>7}"
-    print(f"\n{f'{first.size}, {first.dtype}':<50} {heads}")
+    lines = [f"\n{f'{first.size}, {first.dtype}':<50} {heads}"]
     for result in results:
         mark = " (biased)" if result.biased else ""
-        print(
+        lines.append(
             f"{result.name + mark:<50} {result.real_tokens_per_s:>10,.0f} {result.samples_per_s:>10,.2f} "
             f"{result.useful_gflops:>9,.1f} {result.share_of_gemm:>8.1%} {result.peak_memory_mb:>7,.0f}"
         )
     if best:
-        print(f"bertbench is {first.real_tokens_per_s / best:.2f} times the best unbiased variant")
+        lines.append(f"bertbench is {first.real_tokens_per_s / best:.2f} times the best unbiased variant")
+    return lines
 
 
 def _words(text: str, option: str, known: tuple[_Word, ...]) -> list[_Word]:

@@ -1,10 +1,10 @@
 """`bertbench checkpoint export`: our weights file in, a Hugging Face model out."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.weights.file import Weights
 from bertbench.weights.hugging_face import export
 
@@ -25,7 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Export, without the vocabulary's padding."""
     weights = Weights.open(arguments.weights)
     export(weights, arguments.to_hf)
-    if arguments.json:
-        print(json.dumps({"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size}, indent=2))
+    emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
     print(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}", file=sys.stderr)
     return 0

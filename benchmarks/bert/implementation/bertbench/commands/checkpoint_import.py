@@ -1,10 +1,10 @@
 """`bertbench checkpoint import`: a TensorFlow or Hugging Face checkpoint in, our weights file out."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.errors import ConfigError
 from bertbench.weights.convert import convert, padded_vocabulary
 from bertbench.weights.hugging_face import open_hugging_face
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
-    print(json.dumps(_report(origin, arguments.out, rows), indent=2) if arguments.json else _listing(origin))
+    emit(arguments.json, _report(origin, arguments.out, rows), _listing(origin))
     for note in origin.notes:
         print(f"note: {note}", file=sys.stderr)
     convert(origin, arguments.out, arguments.vocab_size)

@@ -1,10 +1,10 @@
 """`bertbench data prepare --from-hdf5 | --from-tfrecord`: published samples in, a dataset folder out."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.commands import check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
@@ -60,9 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("found no --out, expected the folder to make; give --out DIR")
     if (arguments.vocab_size is None) == (arguments.vocab is None):
         raise ConfigError("expected one of --vocab-size N and --vocab FILE: ids are checked against it; give one")
-    shard_samples = _SHARD_SAMPLES if arguments.shard_samples is None else arguments.shard_samples
-    if shard_samples < 1:
-        raise ConfigError(f"--shard-samples {shard_samples}: expected at least 1")
+    check_at_least_one(arguments, "shard_samples")
     split: SplitName = arguments.split or "train"
     of: Format = "hdf5" if arguments.from_hdf5 else "tfrecord"
     vocabulary = Vocabulary.read(arguments.vocab) if arguments.vocab else None
@@ -71,13 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         files=input_files(arguments.from_hdf5 or arguments.from_tfrecord, of),
         split=split,
         vocab_size=len(vocabulary) if vocabulary else arguments.vocab_size,
-        shard_samples=shard_samples,
+        shard_samples=arguments.shard_samples or _SHARD_SAMPLES,
         vocabulary=vocabulary,
     )
     with Progress() as progress:
         manifest, existed = convert(arguments.out, conversion, progress)
         samples = manifest.splits()[split].samples
-        progress.say(f"{'reusing' if existed else 'wrote'} {arguments.out}: {samples:,} {split} samples")
-    if arguments.json:
-        print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
+        progress.message(f"{'reusing' if existed else 'wrote'} {arguments.out}: {samples:,} {split} samples")
+    emit(arguments.json, {"path": str(arguments.out), "reused": existed, **asdict(manifest)})
     return 0

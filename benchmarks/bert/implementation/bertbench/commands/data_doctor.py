@@ -1,15 +1,14 @@
 """`bertbench data doctor DIR`: is a download of MLCommons' BERT files whole and right, and what to do if not?"""
 
 import argparse
-import json
 import posixpath
 import shlex
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
@@ -48,20 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         diagnosis = examine(folder, state, progress)
     downloads = _downloads(folder, diagnosis.findings)
-    if arguments.json:
-        content = {
-            "path": printable(str(folder)),
-            "ok": diagnosis.ok,
-            "read": diagnosis.hashed,
-            "remembered": diagnosis.remembered,
-            "files": [asdict(finding) for finding in diagnosis.findings],
-            "downloads": downloads,
-        }
-        print(json.dumps(content, indent=2))
-    else:
-        encoding = sys.stdout.encoding or "ascii"  # of a terminal that may know fewer characters than the names have
-        report = "\n".join(_report(folder, diagnosis, downloads))
-        print(report.encode(encoding, "backslashreplace").decode(encoding))
+    content = {
+        "path": printable(str(folder)),
+        "ok": diagnosis.ok,
+        "read": diagnosis.hashed,
+        "remembered": diagnosis.remembered,
+        "files": diagnosis.findings,
+        "downloads": downloads,
+    }
+    encoding = sys.stdout.encoding or "ascii"  # of a terminal that may know fewer characters than the names have
+    report = "\n".join(_report(folder, diagnosis, downloads))
+    emit(arguments.json, content, report.encode(encoding, "backslashreplace").decode(encoding))
     return 0 if diagnosis.ok else 1
 
 

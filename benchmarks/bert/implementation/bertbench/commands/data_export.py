@@ -1,10 +1,10 @@
 """`bertbench data export DIR`: a dataset's samples in a published layout."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords, tfrecord_sizes
@@ -32,11 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--size-only: found --layout {arguments.layout}, expected tfrecord; give --out instead")
     with Progress() as progress:
         written = export(Dataset.open(arguments.folder, arguments.split), arguments.layout, arguments.out, progress)
-        progress.say(
+        progress.message(
             f"wrote {arguments.out}: {written.samples:,} samples in {written.rows:,} rows of {written.files:,} files"
         )
-    if arguments.json:
-        print(json.dumps({"path": str(arguments.out), "layout": arguments.layout, **written._asdict()}, indent=2))
+    emit(arguments.json, {"path": str(arguments.out), "layout": arguments.layout, **written._asdict()})
     return 0
 
 
@@ -47,20 +46,22 @@ def _tfrecords(arguments: argparse.Namespace) -> int:
             files = tfrecord_sizes(dataset, progress)
         else:
             files = export_tfrecords(dataset, arguments.out, progress)
-            progress.say(
+            progress.message(
                 f"wrote {arguments.out}: {sum(file.samples for file in files):,} samples in {len(files):,} files"
             )
     manifest = Manifest.read(arguments.folder)
     published = {file.name: published_bytes(manifest, file.name) for file in files}
     problems = differences(files, manifest)
     total = sum(file.bytes for file in files)
-    if arguments.json:
-        path = None if arguments.size_only else str(arguments.out)
-        listed = [{**file._asdict(), "published_bytes": published[file.name]} for file in files]
-        content = {"path": path, "layout": "tfrecord", "files": listed, "total_bytes": total, "ok": not problems}
-        print(json.dumps(content, indent=2))
-    else:
-        print("\n".join([*(_line(file, published[file.name]) for file in files), f"total  {total:,} bytes"]))
+    content = {
+        "path": None if arguments.size_only else str(arguments.out),
+        "layout": "tfrecord",
+        "files": [{**file._asdict(), "published_bytes": published[file.name]} for file in files],
+        "total_bytes": total,
+        "ok": not problems,
+    }
+    lines = [*(_line(file, published[file.name]) for file in files), f"total  {total:,} bytes"]
+    emit(arguments.json, content, "\n".join(lines))
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

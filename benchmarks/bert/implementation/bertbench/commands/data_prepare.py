@@ -1,11 +1,10 @@
 """`bertbench data prepare`: text in, a dataset folder out."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments, data_convert
+from bertbench.commands import add_system_arguments, check_at_least_one, data_convert, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
@@ -46,9 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         out, manifest, existed = make(arguments, progress)
         done = "reusing" if existed else "wrote"
         samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
-        progress.say(f"{done} {out}: {samples}")
-    if arguments.json:
-        print(json.dumps({"path": str(out), "reused": existed, **asdict(manifest)}, indent=2))
+        progress.message(f"{done} {out}: {samples}")
+    emit(arguments.json, {"path": str(out), "reused": existed, **asdict(manifest)})
     return 0
 
 
@@ -56,10 +54,7 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
     if not (arguments.text and arguments.vocab and arguments.out) or arguments.wiki:
         raise ConfigError("--recipe mlperf: give --text FILE..., --vocab vocab.txt and --out DIR, and no --wiki")
     given = {name: value for name in _MLPERF_ONLY if (value := getattr(arguments, name)) is not None}
-    below_one = [name for name, value in given.items() if name != "seed" and value < 1]
-    if below_one:
-        option = below_one[0].replace("_", "-")
-        raise ConfigError(f"--{option} {given[below_one[0]]}: expected at least 1")
+    check_at_least_one(arguments, *(name for name in _MLPERF_ONLY if name != "seed"))
     workers = given.pop("workers", 1)
     files = tuple(arguments.text)
     return arguments.out, *prepare_mlperf(

@@ -1,10 +1,9 @@
 """`bertbench data show DIR`: what a dataset holds."""
 
 import argparse
-import json
-from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.data.store.summary import drawn, summarize
 
 
@@ -16,5 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print numbers and a histogram of lengths."""
     summary = summarize(arguments.folder)
-    print(json.dumps(asdict(summary), indent=2) if arguments.json else drawn(summary))
+    emit(arguments.json, summary, drawn(summary))
     return 0

@@ -1,10 +1,10 @@
 """`bertbench data shuffle DIR`: the same samples in random order, over new shards."""
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.progress import Progress
 from bertbench.data.store.shuffle import shuffle
 
@@ -23,7 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
         manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
         done = "reusing" if existed else "wrote"
         samples = sum(split.samples for split in manifest.splits().values())
-        progress.say(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
-    if arguments.json:
-        print(json.dumps({"path": str(arguments.out), "reused": existed, **asdict(manifest)}, indent=2))
+        progress.message(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
+    emit(arguments.json, {"path": str(arguments.out), "reused": existed, **asdict(manifest)})
     return 0

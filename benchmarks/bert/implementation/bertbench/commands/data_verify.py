@@ -1,10 +1,10 @@
 """`bertbench data verify DIR`: is a dataset whole, sound, and, if asked, the same samples as another one?"""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.progress import Progress
 from bertbench.data.store.verify import differences, verify
 
@@ -25,13 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.against is not None:
             problems += differences(arguments.folder, found, arguments.against, verify(arguments.against, progress))
     splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in found.multisets.items()}
-    if arguments.json:
-        content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
-        print(json.dumps(content, indent=2))
+    content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
+    described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
+    same = f", the same as in {arguments.against}" if arguments.against else ""
+    text = f"{arguments.folder}: {described}, all sound, as the manifest says{same}"
+    emit(arguments.json, content, "" if problems else text)
     for problem in problems:
         print(problem, file=sys.stderr)
-    if not problems and not arguments.json:
-        described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
-        same = f", the same as in {arguments.against}" if arguments.against else ""
-        print(f"{arguments.folder}: {described}, all sound, as the manifest says{same}")
     return 1 if problems else 0

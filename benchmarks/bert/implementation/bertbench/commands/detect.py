@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.commands import emit, write_file
 from bertbench.machine.describe import describe
 
 
@@ -17,18 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found, and say what wasn't."""
     found = describe()
-    text = json.dumps(found, indent=2) + "\n"
     if arguments.out:
-        try:
-            arguments.out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{arguments.out}: cannot be written ({system_reason(error)}); choose another") from error
-    if arguments.json:
-        print(text, end="")
-    elif not arguments.out:
-        for name, value in found.items():
-            if value:
-                print(f"{name:<36} {value}")
+        write_file(arguments.out, json.dumps(found, indent=2) + "\n", "--out")
+    lines = [f"{name:<36} {value}" for name, value in found.items() if value]
+    emit(arguments.json, found, "" if arguments.out else "\n".join(lines))
     blank = [name for name, value in found.items() if not value]
     print(f"left blank, for you to fill in: {', '.join(blank)}", file=sys.stderr)
     return 0

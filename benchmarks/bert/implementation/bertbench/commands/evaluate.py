@@ -1,25 +1,24 @@
-"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the held-out set.
+"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the evaluation set.
 
 Called alone it is one process; called by torchrun or Slurm the ranks share the samples.
 """
 
 import argparse
-import json
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
 from bertbench.distributed.world import join
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.training.evaluate import HeldOut
-from bertbench.training.train import check_weights, open_split
+from bertbench.training.evaluate import Evaluator
+from bertbench.training.inputs import check_weights, open_split
 from bertbench.weights.file import load_weights
 
 _EXPECTATION = (
-    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 held-out samples: "
+    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
     "another number there means that weights, data or model differ from MLPerf's"
 )
 
@@ -27,18 +26,17 @@ _EXPECTATION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system, which has the data and the model's sizes, and the weights."""
     parser.epilog = _EXPECTATION
-    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="weights file (default: the system's model.checkpoint)"
     )
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the accuracy; rank 0 does."""
     system = load_system(arguments.system, arguments.overrides)
     path = _path(system, arguments.checkpoint)
-    held_out = open_split(system, "eval")
+    samples = open_split(system, "eval")
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     load_weights(path, model)
@@ -46,24 +44,24 @@ def run(arguments: argparse.Namespace) -> int:
         model.to(world.device)
         precision = system.precision.compute
         set_arithmetic(model, world.device, precision, "none")  # compiling would take longer than one evaluation
-        held_out_batches = HeldOut(held_out, system.evaluation.batch_size, world, fill=precision == "fp8")
-        accuracy = held_out_batches.accuracy(model, precision)
+        evaluator = Evaluator(samples, system.evaluation.batch_size, world, fill=precision == "fp8")
+        accuracy = evaluator.accuracy(model, precision)
         if not world.leads:
             return 0
-    if arguments.json:
-        answer = {
-            "checkpoint": str(path),
-            "source": weights.source,
-            "data": str(held_out.folder),
-            "samples": len(held_out),
-            "accuracy": accuracy,
-            "expectation": _EXPECTATION,
-        }
-        print(json.dumps(answer, indent=2))
-    else:
-        print(f"accuracy {accuracy:.5f} on {len(held_out):,} held-out samples of {held_out.folder}")
-        print(f"weights {path}, from {weights.source}")
-        print(_EXPECTATION)
+    answer = {
+        "checkpoint": str(path),
+        "source": weights.source,
+        "data": str(samples.folder),
+        "samples": len(samples),
+        "accuracy": accuracy,
+        "expectation": _EXPECTATION,
+    }
+    emit(
+        arguments.json,
+        answer,
+        f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}\n"
+        f"weights {path}, from {weights.source}\n{_EXPECTATION}",
+    )
     return 0
 
 

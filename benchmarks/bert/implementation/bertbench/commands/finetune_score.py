@@ -1,10 +1,10 @@
 """`bertbench finetune score`: exact match and F1 of predictions for SQuAD questions."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.finetune.score import by_id, read_predictions, summary
 from bertbench.finetune.squad import read_squad
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known.keys()
     )
     found = summary(questions, predictions)
-    print(json.dumps(found, indent=2) if arguments.json else table(found))
+    emit(arguments.json, found, table(found))
     return 0
 
 

@@ -6,10 +6,9 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 import argparse
 import json
 import os
-import secrets
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -18,9 +17,7 @@ from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
 from bertbench.launch.local import check_startable, run_once
-from bertbench.launch.rank import as_rank
-
-_SEED_BITS = 32
+from bertbench.launch.rank import agreed_seed, as_rank
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
         "--set finetune.epochs=3. docs/finetuning.md tells what is written."
     )
-    parser.add_argument("--system", required=True, help="name of a system, or path of a system file")
+    parser.add_argument("--system", required=True, help=SYSTEM_HELP)
     parser.add_argument(
         "--train", type=Path, required=True, metavar="FILE", help="questions to train on, SQuAD 1.1 or 2.0"
     )
@@ -57,19 +54,19 @@ def run(arguments: argparse.Namespace) -> int:
     code = run_once(system, _words(arguments), files)
     if code == 0:
         content = json.loads(files.scores.read_text(encoding="utf-8"))
-        print(json.dumps(content, indent=2) if arguments.json else f"{table(content['scores'])}\nwrote {arguments.out}")
+        emit(arguments.json, content, f"{table(content['scores'])}\nwrote {arguments.out}")
     return code
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     with as_rank(system, ranks) as world:
         inputs = _inputs(system, arguments)
-        seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+        seed = agreed_seed(world, arguments.seed)
         files = reserve(arguments.out) if world.leads else None
         if files:
             files.describe(system, seed)
         with Progress(enabled=world.leads) as progress:
-            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             finetune(system, world, seed, inputs, files, progress)
     return 0
 
@@ -84,4 +81,4 @@ def _words(arguments: argparse.Namespace) -> list[str]:
     words = ["finetune", "squad", "--system", arguments.system]
     words += [word for name, path in paths.items() if path is not None for word in (f"--{name}", str(path))]
     words += [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return words + [word for override in arguments.overrides for word in ("--set", override)]
+    return words + override_options(arguments)

@@ -1,7 +1,6 @@
 """`bertbench launch SYSTEM`: runs of a system, one after the other, here or on a cluster."""
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from bertbench.commands import train
+from bertbench.commands import check_at_least_one, emit, train
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
 from bertbench.distributed.rendezvous import launched_ranks
@@ -44,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.close is not None:
         close_log(ResultFiles(arguments.close), arguments.reason)
         return 0
-    if arguments.runs < 1:
-        raise ConfigError(f"--runs {arguments.runs}: expected at least 1")
+    check_at_least_one(arguments, "runs")
     if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
         raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
     if arguments.runs > 1 and arguments.resume not in ("auto", "never"):
@@ -68,8 +66,7 @@ def _here(arguments: argparse.Namespace) -> int:
         codes.append(code)
         if code not in (0, TARGET_MISSED):
             break
-    if arguments.json:
-        print(json.dumps(outcomes, indent=2))
+    emit(arguments.json, outcomes)
     return max(codes)
 
 
@@ -92,21 +89,19 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
     else:
         commands = torchrun.commands(job)
     if arguments.dry_run:
-        _print(arguments.json, commands, text)
+        emit(arguments.json, {"commands": commands, "input": text}, _shown(commands, text))
         return 0
     return _started(commands[0], text)
 
 
-def _print(as_json: bool, commands: list[list[str]], text: str | None) -> None:
-    if as_json:
-        print(json.dumps({"commands": commands, "input": text}, indent=2))
-        return
+def _shown(commands: list[list[str]], text: str | None) -> str:
     if text:  # the command as a comment: what is printed is the manifest
-        print(f"# {shlex.join(commands[0])}\n{text}", end="")
-        return
-    for command in commands:
-        # $MASTER_ADDR is the reader's to set: everything else is quoted
-        print(" ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command))
+        return f"# {shlex.join(commands[0])}\n{text}".removesuffix("\n")
+    # $MASTER_ADDR is the reader's to set: everything else is quoted
+    return "\n".join(
+        " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
+        for command in commands
+    )
 
 
 def _started(command: list[str], text: str | None) -> int:

@@ -1,10 +1,10 @@
 """`bertbench package`: results and sources as a submission package that the judge passes."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from bertbench.commands import emit
 from bertbench.common.paths import REPOSITORY
 from bertbench.results.package import build, origins
 from compliance.official import DEFAULT_RULESET, rulesets
@@ -31,5 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
     measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
     judgement = build(arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset)
     print("\n".join(measured), file=sys.stderr)
-    print(json.dumps(judgement.as_json(), indent=2) if arguments.json else told(judgement))
+    emit(arguments.json, judgement.as_json(), told(judgement))
     return 0

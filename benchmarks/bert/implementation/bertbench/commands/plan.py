@@ -1,12 +1,11 @@
-"""`bertbench plan SYSTEM`: rehearse a run without its machine."""
+"""`bertbench plan SYSTEM`: a dry run of any rank without its machine."""
 
 import argparse
-import json
 from typing import Any
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit
 from bertbench.config import load_system
-from bertbench.dry_run.dry_run import Rehearsal, evaluation_share, evaluation_steps, rehearsal
+from bertbench.dry_run.dry_run import DryRun, dry_run, evaluation_share, evaluation_steps
 from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
 from bertbench.dry_run.steps import STEPS
 
@@ -16,29 +15,26 @@ _GRADIENT_BYTES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system and one of its ranks."""
-    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
-    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to rehearse (default 0)")
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to run dry (default 0)")
     parser.add_argument(
         "--layouts", action="store_true", help="list every layout of the system's GPUs with memory and step time"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; 1 with --strict if there are any, else 0."""
-    plan = rehearsal(load_system(arguments.system, arguments.overrides), arguments.rank)
+    plan = dry_run(load_system(arguments.system, arguments.overrides), arguments.rank)
     found = outlooks(plan.system) if arguments.layouts else []
-    if arguments.json:
-        listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
-        print(json.dumps({**_as_json(plan), **listed}, indent=2))
-    else:
-        print("\n".join([*_lines(plan), *(lines(found) if found else [])]))
+    listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
+    text = "\n".join([*_lines(plan), *(lines(found) if found else [])])
+    emit(arguments.json, {**_as_json(plan), **listed}, text)
     return int(arguments.strict and bool(plan.problems))
 
 
-def _as_json(plan: Rehearsal) -> dict[str, Any]:
-    system, rehearsed, steps = plan.system, plan.rehearsed, plan.steps
+def _as_json(plan: DryRun) -> dict[str, Any]:
+    system, counted, steps = plan.system, plan.counted, plan.steps
     return {
         "system": system.name,
         "gpus": system.world_size,
@@ -51,12 +47,12 @@ def _as_json(plan: Rehearsal) -> dict[str, Any]:
         "sent_bytes_per_step": plan.sent_bytes,
         "step_ms": None if plan.outlook is None else round(1e3 * plan.outlook.seconds.total, 3),
         "model_flop_utilisation": None if plan.outlook is None else round(plan.outlook.utilisation, 4),
-        "parameters": rehearsed.parameters,
+        "parameters": counted.parameters,
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
-        "training_activations_gb": round(rehearsed.activation_bytes / 1e9, 3),
-        "bucket_elements": list(rehearsed.bucket_elements),
-        "bytes_per_step": rehearsed.bytes_per_step,
+        "training_activations_gb": round(counted.activation_bytes / 1e9, 3),
+        "bucket_elements": list(counted.bucket_elements),
+        "bytes_per_step": counted.bytes_per_step,
         "link_bytes_per_step": plan.link_bytes_per_step,
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
@@ -75,40 +71,40 @@ def _as_json(plan: Rehearsal) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(plan: Rehearsal) -> list[str]:
-    system, rehearsed, steps = plan.system, plan.rehearsed, plan.steps
+def _lines(plan: DryRun) -> list[str]:
+    system, counted, steps = plan.system, plan.counted, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
     after, share = evaluation_steps(system), evaluation_share(plan.evaluation_samples, system.world_size)
-    told = [
+    lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
         f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}; in training activations "
-        f"{rehearsed.activation_bytes / 1e9:.2f}",
+        f"{counted.activation_bytes / 1e9:.2f}",
         f"plan        {steps.samples.min()} to {steps.samples.max()} samples, {steps.tokens.min():,} to "
         f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
         f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
-        f"gradients   {rehearsed.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
-        f"of a ring; {len(rehearsed.bucket_elements)} buckets:",
-        *_bucket_table(rehearsed.bucket_elements),
+        f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
+        f"of a ring; {len(counted.bucket_elements)} buckets:",
+        *_bucket_table(counted.bucket_elements),
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(after)}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
     if plan.outlook is not None:
-        told.append(
+        lines.append(
             f"step        {1e3 * plan.outlook.seconds.total:.0f} ms, model FLOP utilisation "
             f"{plan.outlook.utilisation:.1%}"
         )
     if plan.forecast is None:
-        told.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
+        lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
     else:
-        told.append(
+        lines.append(
             f"walltime    {plan.forecast.minutes:.2f} minutes, {plan.forecast.samples.number:,.0f} samples expected; "
             f"{system.launch.walltime_minutes} minutes granted"
         )
-    return [*told, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+    return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
 
 
-def _grid(plan: Rehearsal) -> list[str]:
+def _grid(plan: DryRun) -> list[str]:
     """The ranks of every stage, where ranks share the model, and what this one sends in each dimension."""
     if not plan.system.parallel.splits:
         return []

@@ -1,14 +1,12 @@
 """`bertbench predict`: how long a run will take, and how good such forecasts are."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_system_arguments
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.commands import add_system_arguments, emit, write_file
+from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
@@ -42,14 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
     if arguments.html:
-        _write(arguments.html, forecast_page(forecasts, leave_one_out(), other_a100s()))
+        write_file(arguments.html, forecast_page(forecasts, leave_one_out(), other_a100s()))
     if arguments.validate:
         _print_validation(arguments.json)
-    elif arguments.json:
-        rows = [_as_json(one) for one in forecasts]
-        print(json.dumps(rows[0] if arguments.system else rows, indent=2))
     else:
-        _print_table(forecasts)
+        rows = [_as_json(one) for one in forecasts]
+        emit(arguments.json, rows[0] if arguments.system else rows, _table(forecasts))
     return 0
 
 
@@ -61,11 +57,12 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
             "--layouts wants a SYSTEM, whose own GPUs count, and no other option; `bertbench systems` lists"
         )
     found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
-    if arguments.json:
-        told = {"layouts": [layouts.as_json(one) for one in found], "best": layouts.settings(found[0].system)}
-        print(json.dumps({"system": arguments.system, **told}, indent=2))
-    else:
-        print("\n".join(layouts.lines(found)))
+    content = {
+        "system": arguments.system,
+        "layouts": [layouts.as_json(one) for one in found],
+        "best": layouts.settings(found[0].system),
+    }
+    emit(arguments.json, content, "\n".join(layouts.lines(found)))
     return 0
 
 
@@ -94,41 +91,41 @@ def _as_json(one: Forecast) -> dict[str, Any]:
     }
 
 
-def _print_table(forecasts: list[Forecast]) -> None:
-    print(f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>9}  limited by")
+def _table(forecasts: list[Forecast]) -> str:
+    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>9}  limited by"]
     for one in forecasts:
         system = one.system
-        print(
+        lines.append(
             f"{system.name:<20}{system.world_size:>6} {one.gpu:<5}{system.global_batch_size:>7}"
             f"{one.samples.number:>11,.0f}{one.minutes:>9.2f}  {LIMITS[one.seconds.limit]}"
         )
     if len(forecasts) == 1:
         for part, value in vars(forecasts[0].seconds).items():
-            print(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
-        print(f"samples to converge: {forecasts[0].samples.source}")
+            lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
+        lines.append(f"samples to converge: {forecasts[0].samples.source}")
+    return "\n".join(lines)
 
 
 def _print_validation(as_json: bool) -> None:
     held, others = leave_one_out(), other_a100s()
     errors = [abs(one.error) for one in held]
-    if as_json:
-        result = {
-            "median_error": round(median(errors), 4),
-            "worst_error": round(max(errors), 4),
-            "systems": [_comparison(one) for one in held],
-            "others": [_comparison(one) for one in others],
-        }
-        print(json.dumps(result, indent=2))
-        return
+    result = {
+        "median_error": round(median(errors), 4),
+        "worst_error": round(max(errors), 4),
+        "systems": [_comparison(one) for one in held],
+        "others": [_comparison(one) for one in others],
+    }
+    lines = []
     for heading, rows in (("each forecast without its own row", held), ("other A100s, as if DGX A100", others)):
-        print(f"{heading}:")
+        lines.append(f"{heading}:")
         for one in rows:
             row = one.row
-            print(
-                f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.gpus:>5}"
+            lines.append(
+                f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.accelerators:>5}"
                 f"{one.predicted_s / 60:>9.2f} min, published{row.seconds / 60:>9.2f}{100 * one.error:>+8.1f} %"
             )
-    print(f"{len(held)} results: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
+    lines.append(f"{len(held)} results: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
+    emit(as_json, result, "\n".join(lines))
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
@@ -136,15 +133,7 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         "system": one.row.system,
         "submitter": one.row.submitter,
         "round": one.row.rounds.split(";")[0],
-        "gpus": one.row.gpus,
+        "gpus": one.row.accelerators,
         "predicted_min": round(one.predicted_s / 60, 4),
         "published_min": round(one.row.seconds / 60, 4),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({system_reason(error)}); choose another --html") from error
-    print(f"wrote {path}", file=sys.stderr)

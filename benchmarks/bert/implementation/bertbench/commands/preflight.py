@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import add_system_arguments, emit, override_options
 from bertbench.config import System, load_system
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
@@ -25,13 +25,12 @@ from bertbench.preflight.verdict import LEAST_GBIT, judged
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system, and what its network must reach."""
-    parser.add_argument("system", metavar="SYSTEM", help="name of a system, or path of a system file")
     parser.add_argument(
         "--min-gbit", type=float, metavar="G",
         help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
         f"(default: {LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
     )  # fmt: skip
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     with as_rank(system, ranks) as world:
         overall, nodes = checked(system, world, least)
         if world.leads:
-            print(_as_json(system, overall, nodes) if arguments.json else "\n".join(_lines(system, overall, nodes)))
+            emit(arguments.json, _as_json(system, overall, nodes), "\n".join(_lines(system, overall, nodes)))
             sys.stdout.flush()
     return int(any(node.problems for node in nodes))
 
@@ -74,11 +73,10 @@ def checked(system: System, world: World, least_gbit: float) -> tuple[float | No
 def _started(system: System, arguments: argparse.Namespace) -> int:
     """Start a rank for each of this machine; what they print is the answer."""
     check_startable(system)
-    overrides = [word for override in arguments.overrides for word in ("--set", override)]
     least = [] if arguments.min_gbit is None else ["--min-gbit", str(arguments.min_gbit)]
     try:
         agent_of(system)(
-            "-m", "bertbench", "preflight", arguments.system, *overrides, *least,
+            "-m", "bertbench", "preflight", arguments.system, *override_options(arguments), *least,
             *(["--json"] if arguments.json else []),
         )  # fmt: skip
     except ChildFailedError as failed:
@@ -86,15 +84,14 @@ def _started(system: System, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(system: System, overall: float | None, nodes: list[Node]) -> str:
-    found: dict[str, Any] = {
+def _as_json(system: System, overall: float | None, nodes: list[Node]) -> dict[str, Any]:
+    return {
         "system": system.name,
         "ranks": system.world_size,
         "all_reduce_gbit": overall,
         "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(nodes)],
         "problems": _problems(nodes),
     }
-    return json.dumps(found, indent=2)
 
 
 def _lines(system: System, overall: float | None, nodes: list[Node]) -> list[str]:

@@ -1,11 +1,10 @@
 """`bertbench report`: runs as a table or as a page, made by `compliance` from their logs alone."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.commands import emit, write_file
+from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder
 from bertbench.report.report_page import html
 from bertbench.report.runs import summary, table
@@ -30,16 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     paths = arguments.results or [runs_folder()]
     try:
         if arguments.html:
-            _write(arguments.html, html(paths, arguments.ruleset))
-        print(json.dumps(summary(paths), indent=2) if arguments.json else table(paths))
+            write_file(arguments.html, html(paths, arguments.ruleset))
+        found = summary(paths)
     except CannotJudge as problem:
         raise DataError(str(problem)) from problem
+    emit(arguments.json, found, table(found))
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({system_reason(error)}); name another file with --html") from error
-    print(f"wrote {path}", file=sys.stderr)

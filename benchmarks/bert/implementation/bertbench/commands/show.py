@@ -1,17 +1,16 @@
 """`bertbench show SYSTEM`: the configuration as a run sees it, and the numbers that follow from it."""
 
 import argparse
-import json
 import sys
 
-from bertbench.commands import add_system_arguments
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system, or the schema of all."""
-    parser.add_argument("system", nargs="?", help="name of a system, or path of a system file")
+    parser.add_argument("system", nargs="?", help=SYSTEM_HELP)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of system files instead")
     add_system_arguments(parser)
 
@@ -25,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("bertbench show: give a SYSTEM; `bertbench systems` lists them", file=sys.stderr)
         return 2
     system = load_system(arguments.system, arguments.overrides)
-    print(json.dumps({**system.model_dump(mode="json", by_alias=True), "derived": derived(system)}, indent=2))
+    emit(True, {**system.model_dump(mode="json", by_alias=True), "derived": derived(system)})
     return 0
 
 

@@ -2,20 +2,19 @@
 
 import argparse
 import importlib.util
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.commands import check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import STUDIES, runs_folder
 from bertbench.common.progress import Progress
-from bertbench.distributed.world import available_cores
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.study.compare import Difference, Summary, differences, run_study, summarize
 from bertbench.study.definition import read_definition
 from bertbench.study.page import page_of
-from bertbench.training.train import open_data
+from bertbench.training.inputs import open_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what isn't there yet, print a table."""
-    if arguments.seeds < 1 or arguments.parallel < 1:
-        raise ConfigError("--seeds and --parallel must be at least 1")
+    check_at_least_one(arguments, "seeds", "parallel")
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
     name = arguments.path.split()[1]
@@ -48,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         machine = f"{arguments.parallel} trials at a time on {available_cores()} cores of {processor()}"
         page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
         (folder / "study.html").write_text(page, encoding="utf-8")
-        progress.say(f"wrote {folder / 'study.html'}")
-    print(json.dumps([asdict(row) for row in rows], indent=2) if arguments.json else _table(summaries, found))
+        progress.message(f"wrote {folder / 'study.html'}")
+    emit(arguments.json, rows, _table(summaries, found))
     return 0
 
 

@@ -1,14 +1,12 @@
 """`bertbench study parallel`: the same training under data-parallel ranks and pipelines, by time and goodput."""
 
 import argparse
-import json
-from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.common.errors import ConfigError
+from bertbench.commands import check_at_least_one, emit
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from bertbench.distributed.world import available_cores
+from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.study.parallel import run_parallel
 from bertbench.study.parallel_page import concluded, not_concluded, page_of, table_rows
@@ -28,23 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, write the page, print a table and how far it carries."""
-    if arguments.steps < 1 or arguments.seeds < 1:
-        raise ConfigError("--steps and --seeds must be at least 1")
+    check_at_least_one(arguments, "steps", "seeds")
     folder, cores = arguments.out or runs_folder() / "study_parallel", available_cores()
     with Progress() as progress:
         rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
         folder.mkdir(parents=True, exist_ok=True)
-        told = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
-        (folder / "study.html").write_text(told, encoding="utf-8")
-        progress.say(f"wrote {folder / 'study.html'}")
-    if arguments.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
-        return 0
+        page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
+        (folder / "study.html").write_text(page, encoding="utf-8")
+        progress.message(f"wrote {folder / 'study.html'}")
     table = table_rows(rows)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
     for heading, points in (("may", concluded(rows, cores)), ("may not", not_concluded(rows, cores))):
-        print(f"\nwhat {heading} be concluded:")
-        print("\n".join(f"- {point}" for point in points))
+        lines += [f"\nwhat {heading} be concluded:", *(f"- {point}" for point in points)]
+    emit(arguments.json, rows, "\n".join(lines))
     return 0

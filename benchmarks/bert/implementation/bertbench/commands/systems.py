@@ -1,8 +1,8 @@
 """`bertbench systems`: the systems that come with the project."""
 
 import argparse
-import json
 
+from bertbench.commands import emit
 from bertbench.config import load_system, system_names
 
 
@@ -13,16 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a line a system."""
     systems = [load_system(name) for name in system_names()]
-    if arguments.json:
-        rows = [
-            {"name": system.name, "description": system.description, "division": system.hardware.division,
-             "ranks": system.world_size, "global_batch_size": system.global_batch_size}
-            for system in systems
-        ]  # fmt: skip
-        print(json.dumps(rows, indent=2))
-    else:
-        for system in systems:
-            print(
-                f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
-            )
+    rows = [
+        {"name": system.name, "description": system.description, "division": system.hardware.division,
+         "ranks": system.world_size, "global_batch_size": system.global_batch_size}
+        for system in systems
+    ]  # fmt: skip
+    lines = [
+        f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
+        for system in systems
+    ]
+    emit(arguments.json, rows, "\n".join(lines))
     return 0

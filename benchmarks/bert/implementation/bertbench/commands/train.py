@@ -4,44 +4,42 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 """
 
 import argparse
-import json
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import get_args
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.resumption import Resumption, ended, find, go_on, put_back_by_launcher
-from bertbench.commands import add_system_arguments
+from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import data_folder, runs_folder, weights_file
-from bertbench.common.progress import RunProgress
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
+from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
-from bertbench.launch.rank import as_rank
+from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.loading.sample_check import OnBadSample
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
-from bertbench.results.startup import LAUNCHED, Startup, process_started
+from bertbench.results.progress import RunProgress
+from bertbench.training.build import make_sampler
+from bertbench.training.inputs import check_weights, open_data, open_split
 from bertbench.training.profiling import Profiler
 from bertbench.training.short_run import Short, shortened
-from bertbench.training.train import check_weights, make_sampler, open_data, open_split, train
+from bertbench.training.train import Options, train
 from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
-
-_SEED_BITS = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = None) -> None:
     """A system, a seed, and where to write."""
     parser.add_argument(
         "system", nargs="?" if default_system else None, default=default_system, metavar="SYSTEM",
-        help="name of a system, or path of a system file",
+        help=SYSTEM_HELP,
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=int, help="repeat the run that logged this seed (default: from the system's entropy)"
@@ -91,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     files, code = train_once(system, arguments)
-    if arguments.json:
-        print(json.dumps(outcome(files), indent=2))
+    emit(arguments.json, outcome(files))
     return code
 
 
@@ -178,10 +175,9 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
         going_on.append("--allow-config-change")
     if arguments.on_bad_sample != "fail":
         going_on += ["--on-bad-sample", arguments.on_bad_sample]
-    overrides = [word for override in arguments.overrides for word in ("--set", override)]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
     short = _short(arguments)
-    return [*overrides, *seed, *going_on, *([f"--{short}"] if short else [])]
+    return [*override_options(arguments), *seed, *going_on, *([f"--{short}"] if short else [])]
 
 
 def _short(arguments: argparse.Namespace) -> Short | None:
@@ -204,14 +200,14 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if (over := world.from_first(-1 if code is None else code)) >= 0:
             return over
         found = _resumption(system, arguments) if world.leads else None
-        if found and not put_back_by_launcher():
-            go_on(found, system)
+        if found and not restored_by_launcher():
+            continue_run(found, system)
         told = world.from_all(found.as_text() if found else "")[0]
         resumption = Resumption.from_text(told) if told else None
         if resumption:
             seed, files = resumption.meta.seed, resumption.files if world.leads else None
         else:
-            seed = world.from_first(secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed)
+            seed = agreed_seed(world, arguments.seed)
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 files.describe(system, seed)
@@ -221,17 +217,16 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)
         with RunProgress(system, enabled=world.leads) as progress:
-            progress.say(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
             if resumption:
-                progress.say(f"goes on after step {resumption.meta.step}, from {resumption.path}")
-            ended = train(
-                system, world, seed, files, progress, resumption, arguments.on_bad_sample, startup, profiler, short
-            )
-            progress.say(f"{ended.status}: {ended.reason or 'target reached'}")
-            progress.say(_against_guessing(system, ended.accuracy))
+                progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
+            options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
+            ended = train(system, world, seed, files, progress, options)
+            progress.message(f"{ended.status}: {ended.reason or 'target reached'}")
+            progress.message(_against_guessing(system, ended.accuracy))
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s
-                progress.say(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
+                progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
     return 0 if ended.reason is None or short else TARGET_MISSED
 
 

@@ -1,17 +1,11 @@
 """Progress for people, on standard error: a bar on a terminal, plain lines elsewhere. Never part of an MLPerf log."""
 
-from __future__ import annotations
-
-import math
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tqdm import tqdm
-
-if TYPE_CHECKING:  # benches tell their progress where pydantic isn't
-    from bertbench.config import System
 
 _LINE_EVERY_S = 10.0
 
@@ -25,7 +19,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._last_line = 0.0
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """One line, above the bar where there is one."""
         if not self._enabled:
             return
@@ -59,37 +53,3 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-class RunProgress(Progress):
-    """Progress of a timed run: steps, samples/s, loss, last accuracy, time to the next evaluation."""
-
-    def __init__(self, system: System, enabled: bool) -> None:
-        super().__init__(enabled)
-        self._system = system
-        self._began: float | None = None
-        self._accuracy = "not yet"
-        self._first_step = 0
-
-    def trained(self, step: int, next_evaluation: int, loss: float) -> None:
-        """After `step` steps; the next evaluation follows step `next_evaluation`."""
-        if not self._enabled:
-            return
-        if self._began is None:  # the first step's end: start-up is no step
-            self._began, self._first_step = time.monotonic(), step
-            return
-        told = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
-        per_step = (time.monotonic() - self._began) / (step - self._first_step)
-        self.update(
-            step,
-            self._system.max_steps,
-            f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
-            f"{told}accuracy {self._accuracy}  "
-            f"next evaluation in {per_step * (next_evaluation - step):.0f} s",
-        )
-
-    def evaluated(self, samples: int, accuracy: float) -> None:
-        """After an evaluation."""
-        self._accuracy = f"{accuracy:.4f}"
-        self.say(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._system.evaluation.target})")
-        self._began = None

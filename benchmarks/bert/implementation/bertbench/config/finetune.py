@@ -1,6 +1,12 @@
-"""How text becomes features and logits become answers: plain values, so that reading a system file stays cheap."""
+"""The section `finetune` of a system file, and the plain values that it hands to features and answers."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from bertbench.config.sections import Count, Fraction, Section
+from bertbench.optim.options import AdamOptions
 
 
 @dataclass(frozen=True)
@@ -26,3 +32,49 @@ class AnswerOptions:
     """Answers of a question that are kept."""
     null_score_threshold: float
     """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
+
+
+class Finetune(Section):
+    """Fine-tuning on SQuAD (docs/finetuning.md); model, precision and ranks are those of the other sections."""
+
+    epochs: Count = 2
+    """Times that every feature is trained on."""
+    global_batch_size: Count = 32
+    """Features of one optimizer step over all ranks."""
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-5
+    """Rate at the end of warm-up; it falls to 0 at the last step."""
+    warmup_fraction: Fraction = 0.1
+    """Share of the steps in which the rate rises from 0."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    """The reduced gradient is clipped to this norm."""
+    max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
+    """Tokens of a sequence; where it isn't given, 384, or model.max_positions if that is less."""
+    doc_stride: Count | None = None
+    """Tokens from the start of a window of the context to the start of the next; where it isn't given, 128, or a third
+    of max_seq_length if that is less."""
+    max_query_length: Count | None = None
+    """Tokens of a question, the rest is cut off; where it isn't given, 64, or half of max_seq_length if that is
+    less."""
+    max_answer_length: Count = 30
+    """Tokens of an answer."""
+    n_best: Count = 20
+    """Answers of a question that are kept."""
+    null_score_threshold: float = 0.0
+    """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
+    lower_case: bool = True
+    """Whether the vocabulary is of lower-case text; accents then go too."""
+
+    def windows(self, max_positions: int) -> WindowOptions:
+        """Return how questions and contexts become sequences for a model of so many positions."""
+        length = self.max_seq_length or min(384, max_positions)
+        query = self.max_query_length or min(64, length // 2)
+        return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)
+
+    def answers(self) -> AnswerOptions:
+        """How logits become answers."""
+        return AnswerOptions(self.max_answer_length, self.n_best, self.null_score_threshold)
+
+    def optimizer_options(self) -> AdamOptions:
+        """AdamW as BERT was published with, but for bias correction."""
+        return AdamOptions(weight_decay=self.weight_decay)

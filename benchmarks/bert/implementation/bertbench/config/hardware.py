@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bertbench.config.section import Section
+from bertbench.config.sections import Section
 
 Status = Literal["Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"]
 

@@ -2,19 +2,25 @@
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.paths import SYSTEMS
+from bertbench.config.checks import problems
+from bertbench.config.partial import partial, section_of
 from bertbench.config.scaling import scaled
+from bertbench.config.sections import Section
+from bertbench.config.settings import Settings
 from bertbench.config.system import System
 
 _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
+_BATCHES = ("data.global_batch_size", "data.local_batch")
+_OPTION = "--set "
 
 
 def system_names() -> list[str]:
@@ -28,14 +34,18 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
     path = _find(name_or_path)
-    content = _merged(path, ())
-    for override in overrides:
-        _override(content, override)
+    origins: dict[str, str] = {}
+    content = _merged(path, (), origins)
+    wrong = [problem for override in overrides for problem in _override(content, origins, override)]
     content["name"] = path.stem
     try:
-        return scaled(System.model_validate_json(json.dumps(content)))
+        system = System.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        raise ConfigError(_explain(path, error)) from error
+        wrong += _wrong_settings(path, error, origins)
+        wrong += _wrong_together(path, content, origins)
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return scaled(system)
 
 
 def schema() -> str:
@@ -68,8 +78,11 @@ def _find(name_or_path: str) -> Path:
     return path
 
 
-def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """The file's content over that of the files it extends; sections merge key by key."""
+def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
+    """Return the file's content over that of the files it extends; sections merge key by key.
+
+    `origins` gets the file that each setting comes from.
+    """
     if path.resolve() in seen:
         raise ConfigError(f"{path}: extends itself by way of {seen[-1].name}; remove one `extends`")
     try:
@@ -83,7 +96,8 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     bases = content.get("extends", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
-        merged = _over(merged, _merged(path.parent / f"{base}.json", (*seen, path.resolve())))
+        merged = _over(merged, _merged(path.parent / f"{base}.json", (*seen, path.resolve()), origins))
+    origins.update((name, str(path)) for name in _names(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
 
 
@@ -95,10 +109,22 @@ def _over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _override(content: dict[str, Any], override: str) -> None:
+def _names(value: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings in a section."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _names(below, f"{prefix}.{key}" if prefix else key)
+    else:
+        yield prefix
+
+
+def _override(content: dict[str, Any], origins: dict[str, str], override: str) -> Iterator[str]:
+    """Lay NAME=VALUE over the content, or yield what is wrong with it."""
+    option = f"{_OPTION}{override!r}"
     name, equals, text = override.partition("=")
     if not equals or not name:
-        raise ConfigError(f"--set {override!r}: expected NAME=VALUE, for example schedule.max_steps=100")
+        yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
+        return
     try:
         value = json.loads(text)
     except ValueError:
@@ -108,38 +134,61 @@ def _override(content: dict[str, Any], override: str) -> None:
     for section in sections:
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
-            raise ConfigError(
-                f"--set {override!r}: {section} is a value, not a section; `bertbench show` prints all names"
-            )
-    if name in ("data.global_batch_size", "data.local_batch") and value is not None:
-        place.pop("local_batch", None)  # either names the batch: the later one holds
-        place.pop("global_batch_size", None)
+            yield f"{option}: {section} is a value, not a section; `bertbench show` prints all names"
+            return
+    if name in _BATCHES and value is not None:
+        for batch in _BATCHES:  # either names the batch: the later one holds
+            place.pop(batch.removeprefix("data."), None)
+            origins.pop(batch, None)
     place[key] = value
+    origins.update((below, option) for below in (name, *_names(value, name)))
 
 
-def _explain(path: Path, error: ValidationError) -> str:
-    lines = []
+def _wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
+    """Yield what is wrong with single settings."""
     for problem in error.errors(include_url=False):
-        where = ".".join(str(part) for part in problem["loc"])
-        kind, message = problem["type"], problem["msg"]
-        if kind == "extra_forbidden":
-            lines.append(f"{where}: unknown key; {_known_keys(problem['loc'])}")
-        elif kind == "missing":
-            lines.append(f"{where}: missing; add it")
-        elif kind == "value_error":
-            lines.append(message.removeprefix("Value error, "))
+        location, message = problem["loc"], problem["msg"]
+        if not location:
+            continue  # the settings are right one by one, and don't go together
+        where = ".".join(map(str, location))
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key; {_known_keys(location)}"
+        elif problem["type"] == "missing":
+            text = "missing; add it"
         else:
-            lines.append(f"{where}: found {problem['input']!r}; {message[0].lower()}{message[1:]}")
-    return "\n".join(f"{path}: {line}" for line in lines)
+            text = f"found {problem['input']!r}; {message[0].lower()}{message[1:]}"
+        yield f"{_origin(location, origins) or path}: {where}: {text}"
+
+
+def _wrong_together(path: Path, content: dict[str, Any], origins: dict[str, str]) -> Iterator[str]:
+    """Yield which settings don't go together, as far as each of them is right."""
+    for problem in problems(partial(Settings, content)):
+        options = [
+            origin
+            for name, origin in origins.items()
+            if origin.startswith(_OPTION) and any(_overlap(name, setting) for setting in problem.settings)
+        ]
+        yield f"{', '.join(dict.fromkeys(options)) or path}: {problem.text}"
+
+
+def _origin(location: tuple[int | str, ...], origins: dict[str, str]) -> str | None:
+    """Return the file or option that a setting, or what is around it, comes from."""
+    names = (".".join(map(str, location[:end])) for end in range(len(location), 0, -1))
+    return next((origins[name] for name in names if name in origins), None)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether two names are the same setting, or one is the section of the other."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _known_keys(location: tuple[int | str, ...]) -> str:
-    """What could have been meant instead of an unknown key."""
-    section: type[BaseModel] = System
+    """Return what could have been meant instead of an unknown key."""
+    section: type[Section] | None = System
     for part in location[:-1]:
-        annotation = section.model_fields[str(part)].annotation
-        candidates = [annotation, *getattr(annotation, "__args__", ())]
-        section = next(kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel))
+        assert section is not None, "only sections have unknown keys"
+        section = section_of(section.model_fields[str(part)])
+    assert section is not None, "only sections have unknown keys"
     known = sorted(field.alias or name for name, field in section.model_fields.items())
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"

@@ -1,14 +1,11 @@
-"""The sections of a system file, but for the hardware description."""
+"""The sections of a system file, but for hardware, parallel and finetune; and what all sections share."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
-from bertbench.common.errors import ConfigError
-from bertbench.config.finetune import AnswerOptions, WindowOptions
-from bertbench.config.section import Section
 from bertbench.data.text.samples import SampleOptions
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.shape import BertShape
@@ -23,6 +20,34 @@ from bertbench.optim.options import (
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class UnsettledError(Exception):
+    """Someone read a setting that has no valid value."""
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, strictly typed, unknown keys refused.
+
+    The text under a field is its documentation, in code and in schema.json.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
+    )
+
+    if not TYPE_CHECKING:  # a type checker would then let every misspelt name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise UnsettledError for a field without a value, which only `config/partial.py` leaves so."""
+            if name in type(self).model_fields:
+                raise UnsettledError(name)
+            return super().__getattr__(name)
 
 
 class Launch(Section):
@@ -251,62 +276,3 @@ class Compute(Section):
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `reduce-overhead` also replays them as CUDA graphs, for tiny local batches (tried on no GPU yet); `none`: neither.
     Where it isn't given: `default` on cuda, `none` on cpu."""
-
-
-class Finetune(Section):
-    """Fine-tuning on SQuAD (docs/finetuning.md); model, precision and ranks are those of the other sections."""
-
-    epochs: Count = 2
-    """Times that every feature is trained on."""
-    global_batch_size: Count = 32
-    """Features of one optimizer step over all ranks."""
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-5
-    """Rate at the end of warm-up; it falls to 0 at the last step."""
-    warmup_fraction: Fraction = 0.1
-    """Share of the steps in which the rate rises from 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
-    """The reduced gradient is clipped to this norm."""
-    max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
-    """Tokens of a sequence; where it isn't given, 384, or model.max_positions if that is less."""
-    doc_stride: Count | None = None
-    """Tokens from the start of a window of the context to the start of the next; where it isn't given, 128, or a third
-    of max_seq_length if that is less."""
-    max_query_length: Count | None = None
-    """Tokens of a question, the rest is cut off; where it isn't given, 64, or half of max_seq_length if that is
-    less."""
-    max_answer_length: Count = 30
-    """Tokens of an answer."""
-    n_best: Count = 20
-    """Answers of a question that are kept."""
-    null_score_threshold: float = 0.0
-    """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
-    lower_case: bool = True
-    """Whether the vocabulary is of lower-case text; accents then go too."""
-
-    def windows(self, max_positions: int) -> WindowOptions:
-        """How questions and contexts become sequences for a model of so many positions.
-
-        Raises ConfigError if sequences are longer than that, or questions leave no room for a context.
-        """
-        length = self.max_seq_length or min(384, max_positions)
-        query = self.max_query_length or min(64, length // 2)
-        if length > max_positions:
-            raise ConfigError(
-                f"finetune.max_seq_length {length} is more than model.max_positions {max_positions}; "
-                f"set it to at most {max_positions}"
-            )
-        if query + 3 >= length:
-            raise ConfigError(
-                f"finetune.max_query_length {query} and three special tokens leave no room for a context in "
-                f"finetune.max_seq_length {length}; set it to at most {length - 4}"
-            )
-        return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)
-
-    def answers(self) -> AnswerOptions:
-        """How logits become answers."""
-        return AnswerOptions(self.max_answer_length, self.n_best, self.null_score_threshold)
-
-    def optimizer_options(self) -> AdamOptions:
-        """AdamW as BERT was published with, but for bias correction."""
-        return AdamOptions(weight_decay=self.weight_decay)

@@ -15,6 +15,11 @@ import torch
 _PCI = Path("/sys/bus/pci/devices")
 
 
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def nearby_cores(device: torch.device) -> list[int]:
     """Cores that this process may use, of those on the device's NUMA node where the system tells it."""
     allowed = sorted(os.sched_getaffinity(0))

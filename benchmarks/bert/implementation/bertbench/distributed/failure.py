@@ -26,7 +26,7 @@ READ_EVERY_S = 2.0
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
-class LastWords:
+class FailureReport:
     """What the ranks tell each other of the run's end; a store that is gone with its process is silent."""
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
@@ -40,7 +40,7 @@ class LastWords:
         """From here on this thread ends the process; waits, for the end, if another one does already."""
         self._ending.acquire()
 
-    def begins(self, within_s: float) -> bool:
+    def begin_within(self, within_s: float) -> bool:
         """As `begin`, but gives up after some seconds: whether it is this thread now."""
         return self._ending.acquire(timeout=within_s)
 
@@ -49,7 +49,7 @@ class LastWords:
         with suppress(RuntimeError, OSError):
             self._store.compare_set(FAILURE_KEY, "", text)
 
-    def tell(self, text: str) -> bool:
+    def report(self, text: str) -> bool:
         """As `claim`; whether this rank is the first that tells, and so the one to tell people."""
         self.claim(text)
         try:
@@ -57,7 +57,7 @@ class LastWords:
         except (RuntimeError, OSError):
             return True
 
-    def told(self) -> str | None:
+    def reported(self) -> str | None:
         """Why the run ends, if a rank could leave word."""
         try:
             return self._store.get(FAILURE_KEY).decode() or None if self._store.check([FAILURE_KEY]) else None
@@ -67,7 +67,7 @@ class LastWords:
     def only_stopped(self) -> bool:
         """Whether no rank has failed, but for those that were told to stop; no if the store is gone."""
         try:
-            return not (told := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in told
+            return not (reported := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in reported
         except (RuntimeError, OSError):
             return False
 
@@ -76,12 +76,12 @@ class LastWords:
         with suppress(RuntimeError, OSError):
             self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
-    def left_silently(self) -> list[int]:
+    def silent_ranks(self) -> list[int]:
         """Ranks that don't `leave` within some seconds; none as soon as one has said what went wrong with it."""
         end = time.monotonic() + _LAST_WORD_S
         while silent := self._here():
-            told = self.told()
-            if told and StoppedError.SIGN not in told:  # to be stopped is nobody's cause
+            reported = self.reported()
+            if reported and StoppedError.SIGN not in reported:  # to be stopped is nobody's cause
                 return []
             if time.monotonic() > end:
                 break
@@ -103,7 +103,7 @@ class LastWords:
             return []
 
 
-def tell_launcher(cause: str) -> None:
+def report_to_launcher(cause: str) -> None:
     """Leave the cause where torch's elastic agent looks for it, if that started this process; the first one stays."""
     if path := os.environ.get(_ERROR_FILE):
         with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # a full disk: the exit code must do

@@ -13,7 +13,7 @@ _LARGEST = 2**31 - 1
 
 def keep_freed_memory() -> None:
     """Do so, where the C library can be told (glibc); elsewhere nothing changes."""
-    tell = getattr(ctypes.CDLL(None), "mallopt", None)
-    if tell is not None:
-        tell(_M_MMAP_MAX, 0)
-        tell(_M_TRIM_THRESHOLD, _LARGEST)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, _LARGEST)

@@ -6,7 +6,8 @@ of one number, and is read one round later. By then a GPU has long had it, and i
 
 import signal
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Self
 
 import torch
 
@@ -22,20 +23,33 @@ def stop_at_once() -> None:
     """From now on a signal ends this rank where it is: nothing was trained that would be lost."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise StoppedError(_told(number))
+        raise StoppedError(_described(number))
 
     _on_signal(stop)
 
 
 class Preemption:
-    """From now on a signal is only noted: the ranks end together, at most two rounds of steps later."""
+    """While this is entered a signal is only noted: the ranks end together, at most two rounds of steps later.
+
+    After a body that ended well signals are ignored: a launcher that stops ranks still leaving must not change how
+    they end.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._told: str | None = None
+        self._signal: str | None = None
         self._sum: torch.Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
-        _on_signal(self._hear)
+
+    def __enter__(self) -> Self:
+        _on_signal(self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            _on_signal(signal.SIG_IGN)
 
     def stops_after(self, step: int) -> bool:
         """Whether all ranks end after this step; each of them must ask after every step."""
@@ -46,24 +60,20 @@ class Preemption:
                 self._copied.synchronize()
             if self._sum.item():
                 return True
-        if self._told:
-            self._world.words.claim(f"rank {self._world.rank}: {self._told}")  # for rank 0's log
-        told = torch.full((), float(self._told is not None), device=self._world.device)
-        self._sum = self._world.sum(told).to("cpu", non_blocking=True)
+        if self._signal:
+            self._world.failure.claim(f"rank {self._world.rank}: {self._signal}")  # for rank 0's log
+        flag = torch.full((), float(self._signal is not None), device=self._world.device)
+        self._sum = self._world.sum(flag).to("cpu", non_blocking=True)
         if self._copied:
             self._copied.record()
         return False
 
     def error(self, step: int) -> StoppedError:
         """With what a rank ends after this step."""
-        return StoppedError(f"{self._told or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
+        return StoppedError(f"{self._signal or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
 
-    def over(self) -> None:
-        """The run has ended: a launcher that stops those still leaving must not change how they end."""
-        _on_signal(signal.SIG_IGN)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._told = self._told or _told(number)
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._signal = self._signal or _described(number)
 
 
 def _on_signal(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
@@ -71,5 +81,5 @@ def _on_signal(handler: Callable[[int, FrameType | None], None] | signal.Handler
         signal.signal(number, handler)
 
 
-def _told(number: int) -> str:
+def _described(number: int) -> str:
     return f"{StoppedError.SIGN} {signal.Signals(number).name}"

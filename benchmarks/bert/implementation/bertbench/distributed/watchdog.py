@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import BertbenchError, RunError, StoppedError
-from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, LastWords, end_process, tell_launcher
+from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
 from bertbench.distributed.rendezvous import Ranks, named
 
 Batch = TypeVar("Batch")
@@ -55,17 +55,17 @@ class Place(NamedTuple):
 class Watchdog:
     """One rank's part in the watch, over a connection to the store that only it and the last words use."""
 
-    def __init__(self, store: Store, ranks: Ranks, words: LastWords, limits: Limits) -> None:
+    def __init__(self, store: Store, ranks: Ranks, failure: FailureReport, limits: Limits) -> None:
         self._store = store
         self._ranks = ranks
-        self._words = words
+        self._failure = failure
         self._limits = limits
         self._interval = min(READ_EVERY_S, limits.silent_s / _LEAST_ROUNDS)
         self._rounds = round(limits.silent_s / self._interval)
         self._place, self._since = Place(), time.monotonic()
         self._watched = range(ranks.size) if ranks.rank == 0 else range(1)
         self._answers = 0
-        self._told = ""
+        self._cause = ""
         self._beats: list[bytes] = []
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=task, daemon=True) for task in (self._beat, self._judge)]
@@ -118,8 +118,8 @@ class Watchdog:
         try:
             while not self._closed.wait(self._interval):
                 self._show()
-                told, *self._beats = self._store.multi_get(keys)
-                self._told = told.decode()
+                reported, *self._beats = self._store.multi_get(keys)
+                self._cause = reported.decode()
                 self._answers += 1
             self._show(ended=True)
         except (RuntimeError, OSError):  # the store is gone with the process that held it: no more answers
@@ -130,8 +130,8 @@ class Watchdog:
         seen: list[bytes] = [b""] * len(self._watched)
         silent = [0] * len(self._watched)
         while not self._closed.wait(self._interval):
-            if self._told and StoppedError.SIGN not in self._told:  # a rank that is told to stop does so itself
-                self._end(self._told)
+            if self._cause and StoppedError.SIGN not in self._cause:  # a rank that is told to stop does so itself
+                self._end(self._cause)
             if self._answers == heard:
                 unanswered += 1
                 if unanswered >= self._rounds:
@@ -170,17 +170,17 @@ class Watchdog:
         self._end(f"{where}, while {place}: {cause}", lost=len(ranks))
 
     def _end(self, cause: str, store_lives: bool = True, lost: int = 0) -> NoReturn:
-        mine = self._words.begins(_GRACE_S)
+        mine = self._failure.begin_within(_GRACE_S)
         first = self._ranks.local_rank == 0
         if store_lives:
-            first = self._words.tell(cause)
-            cause = self._words.told() or cause
+            first = self._failure.report(cause)
+            cause = self._failure.reported() or cause
         if mine:
             with suppress(BertbenchError):  # a full disk: the cause is told all the same
                 self._close_log(cause)
         if store_lives:
-            self._words.let_others_read(lost)
-        tell_launcher(cause)
+            self._failure.let_others_read(lost)
+        report_to_launcher(cause)
         end_process(cause if first else None, RunError.exit_code)
 
 

@@ -14,8 +14,8 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from bertbench.common.errors import RunError, StoppedError
-from bertbench.distributed.affinity import nearby_cores, own_cores
-from bertbench.distributed.failure import LastWords
+from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
+from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named
 from bertbench.distributed.watchdog import Limits, Watchdog
@@ -42,7 +42,7 @@ class World:
     store: Store
     timeout: timedelta
     """After which a collective gives up."""
-    words: LastWords
+    failure: FailureReport
     watchdog: Watchdog
 
     @property
@@ -98,11 +98,11 @@ class World:
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
         if not outside:
-            self.words.claim(f"rank {self.rank}: {cause}")
-        self.words.leave()
-        if silent := self.words.left_silently() if self.leads and outside else []:
+            self.failure.claim(f"rank {self.rank}: {cause}")
+        self.failure.leave()
+        if silent := self.failure.silent_ranks() if self.leads and outside else []:
             return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
-        return self.words.told() or f"rank {self.rank}: {cause}"
+        return self.failure.reported() or f"rank {self.rank}: {cause}"
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     )
     # a connection of its own: the main thread may be waiting in the other one
     own_store = store.clone()  # type: ignore[attr-defined]  # torch's stubs don't know it
-    words = LastWords(own_store, ranks)
-    world = World(ranks, device, store, timeout, words, Watchdog(own_store, ranks, words, limits))
+    failure = FailureReport(own_store, ranks)
+    world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits))
     world.barrier()
     world.watchdog.start()
     if bind_cores:
@@ -170,11 +170,6 @@ def _bind_cores(world: World) -> None:
     cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(len(cores))
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _limit_threads(local_size: int) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bertbench.config import System
-from bertbench.dry_run.fake import kept_bytes, kernels, made_up_batch, summed_loss
+from bertbench.dry_run.fake import kept_bytes, kernels, summed_loss, synthetic_batch
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
@@ -85,7 +85,7 @@ def _embeddings(system: System, lengths_S: np.ndarray) -> int:
 
 
 def _heads(system: System, lengths_S: np.ndarray) -> int:
-    batch = made_up_batch(lengths_S)
+    batch = synthetic_batch(lengths_S)
 
     def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
         model = Bert(replace(system.model.shape(), layers=1), *kernels(system))

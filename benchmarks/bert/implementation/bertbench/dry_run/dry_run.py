@@ -1,4 +1,4 @@
-"""A whole rehearsal: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
+"""A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
 import math
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.dry_run.fake import Rehearsed, rehearse
+from bertbench.dry_run.fake import CountedRank, count_rank
 from bertbench.dry_run.layouts import Outlook, capacity_gb, memory_gb, outlook
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
 from bertbench.parallel.counting import expected
 from bertbench.parallel.theory import stage_parameters
-from bertbench.training.train import check_weights, open_data
+from bertbench.training.inputs import check_weights, open_data
 
 _GB = 1e9
 _WEIGHT_BYTES = 4  # fp32, as gradients
-_MLPERF_HELD_OUT = 10_000
+_MLPERF_EVALUATION_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """What `bertbench plan` tells of one rank of a system."""
 
     system: System
     rank: int
-    rehearsed: Rehearsed
+    counted: CountedRank
     steps: Steps
     evaluation_samples: int
     forecast: Forecast | None
@@ -45,7 +45,7 @@ class Rehearsal:
     @property
     def memory_gb(self) -> dict[str, float]:
         """Bytes / 10^9 by what they hold; the largest moment is their sum."""
-        return _memory(self.system, self.rehearsed)
+        return _memory(self.system, self.counted)
 
     @property
     def memory_gb_per_gpu(self) -> float:
@@ -56,10 +56,10 @@ class Rehearsal:
     def link_bytes_per_step(self) -> int:
         """What a ring all-reduce sends over each link: 2 (R - 1) / R times what a rank hands over."""
         ranks = self.system.layout.data
-        return 2 * (ranks - 1) * self.rehearsed.bytes_per_step // ranks
+        return 2 * (ranks - 1) * self.counted.bytes_per_step // ranks
 
 
-def rehearsal(system: System, rank: int) -> Rehearsal:
+def dry_run(system: System, rank: int) -> DryRun:
     """Rehearse one rank.
 
     Raises ConfigError if there is no such rank, or if no step can be planned.
@@ -67,13 +67,13 @@ def rehearsal(system: System, rank: int) -> Rehearsal:
     if not 0 <= rank < system.world_size:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
     problems, data = _missing(system)
-    training, held_out = data or (None, None)
+    training, evaluation = data or (None, None)
     steps = first_steps(system, rank, training)
-    rehearsed = _of_part(system, rank) if _divided(system) else rehearse(system, rank, steps.longest_part)
-    evaluated = len(held_out) if held_out is not None else _MLPERF_HELD_OUT
+    counted = _of_part(system, rank) if _divided(system) else count_rank(system, rank, steps.longest_part)
+    evaluated = len(evaluation) if evaluation is not None else _MLPERF_EVALUATION_SAMPLES
     awaited = _forecast(system)
-    problems += steps.problems + _too_large(system, rehearsed) + _too_long(system, awaited)
-    return Rehearsal(system, rank, rehearsed, steps, evaluated, awaited, _outlook(system), problems)
+    problems += steps.problems + _too_large(system, counted) + _too_long(system, awaited)
+    return DryRun(system, rank, counted, steps, evaluated, awaited, _outlook(system), problems)
 
 
 def _divided(system: System) -> bool:
@@ -81,22 +81,22 @@ def _divided(system: System) -> bool:
     return system.parallel.splits or system.parallel.recompute
 
 
-def _of_part(system: System, rank: int) -> Rehearsed:
+def _of_part(system: System, rank: int) -> CountedRank:
     """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, which tells of the fullest."""
     held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
     held //= system.layout.data if system.parallel.fully_shard else 1
     kept = round(memory_gb(system)["activations"] * _GB)
-    return Rehearsed(held, (held,), 2 * _WEIGHT_BYTES * held, kept, kept, _WEIGHT_BYTES * held)
+    return CountedRank(held, (held,), 2 * _WEIGHT_BYTES * held, kept, kept, _WEIGHT_BYTES * held)
 
 
-def _memory(system: System, rehearsed: Rehearsed) -> dict[str, float]:
+def _memory(system: System, counted: CountedRank) -> dict[str, float]:
     if _divided(system):
         return memory_gb(system)
-    weights = _WEIGHT_BYTES * rehearsed.parameters / _GB
+    weights = _WEIGHT_BYTES * counted.parameters / _GB
     # warm-up keeps a copy of the weights that it puts back
-    warm_up, step = rehearsed.warm_up_bytes / _GB, rehearsed.activation_bytes / _GB
+    warm_up, step = counted.warm_up_bytes / _GB, counted.activation_bytes / _GB
     heaviest = {"warm_up_copy": weights, "activations": warm_up} if weights + warm_up > step else {"activations": step}
-    return {"weights": weights, "gradients": weights, "optimizer": rehearsed.optimizer_bytes / _GB, **heaviest}
+    return {"weights": weights, "gradients": weights, "optimizer": counted.optimizer_bytes / _GB, **heaviest}
 
 
 def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
@@ -128,8 +128,8 @@ def _outlook(system: System) -> Outlook | None:
         return None
 
 
-def _too_large(system: System, rehearsed: Rehearsed) -> list[str]:
-    memory = _memory(system, rehearsed)
+def _too_large(system: System, counted: CountedRank) -> list[str]:
+    memory = _memory(system, counted)
     needed = sum(memory.values())
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
     there = capacity_gb(system)

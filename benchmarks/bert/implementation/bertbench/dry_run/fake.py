@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -27,7 +26,7 @@ from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of, synthetic
 from bertbench.model.attention import Attention, attention, flash_attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Scores
-from bertbench.model.dropout import Drop, drop, plain_drop
+from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
@@ -40,7 +39,7 @@ from bertbench.optim.zero import deal
 _MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
 
 
-class Rehearsed(NamedTuple):
+class CountedRank(NamedTuple):
     """What one rank holds and sends."""
 
     parameters: int
@@ -55,7 +54,7 @@ class Rehearsed(NamedTuple):
     """What the rank hands over to sums of gradients."""
 
 
-def rehearse(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Rehearsed:
+def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> CountedRank:
     """Build rank `rank` of the system and take it through warm-up; then a part with sequences of these lengths.
 
     No process group may exist; there is none afterwards.
@@ -68,12 +67,12 @@ def rehearse(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Rehears
             model = Bert(system.model.shape())
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
         sizes = [math.prod(shape) for shape in shapes]
-        return Rehearsed(
+        return CountedRank(
             parameters=sum(sizes),
             bucket_elements=_buckets(system, model, mode),
             optimizer_bytes=_MOMENTS_BYTES * sum(_share(system, rank, sizes)),
             warm_up_bytes=_kept_bytes(system, warm_up),
-            activation_bytes=_kept_bytes(system, made_up_batch(lengths_S)),
+            activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
             bytes_per_step=bytes_per_step(shapes, system.communication.options()),
         )
 
@@ -95,9 +94,6 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ..
         options = ReduceOptions(hierarchical=options.hierarchical)
     tiny = synthetic(1, 8, system.model.vocab_size, torch.Generator().manual_seed(1))
     with mode:
-        parallel = DistributedDataParallel(
-            model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb, init_sync=False
-        )
         reducer = Reducer(
             system.clip.mode,
             system.clip.max_norm,
@@ -105,7 +101,7 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ..
             bucket_sum(options, system.launch.ranks_per_node),
             None,
         )
-        reducer.attach(parallel)
+        parallel = reducer.attach(model, system.communication.bucket_mb, init_sync=False)
         summed_loss(system, parallel, tiny).backward()
         reducer.finish()
     parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass
@@ -164,11 +160,11 @@ def kept_bytes(system: System, build: Callable[[], tuple[nn.Module, Callable[[],
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def kernels(system: System) -> tuple[Attention, Drop]:
+def kernels(system: System) -> tuple[Attention, DropoutFunction]:
     """How the model of such a system does attention and dropout."""
     if system.launch.device == "cpu":
-        return attention, drop
-    return flash_attention if _flashes(system) else plain_attention, plain_drop
+        return attention, apply_dropout
+    return flash_attention if _flashes(system) else plain_attention, plain_dropout
 
 
 def _flashes(system: System) -> bool:
@@ -208,7 +204,7 @@ class _AsCuda(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def made_up_batch(lengths_S: NDArray[np.int64]) -> Batch:
+def synthetic_batch(lengths_S: NDArray[np.int64]) -> Batch:
     """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
     lengths = np.sort(lengths_S)[::-1]
     masked = predictions(lengths)

@@ -64,8 +64,8 @@ def outlooks(system: System) -> list[Outlook]:
 
 def capacity_gb(system: System) -> float | None:
     """Memory of a GPU, as the system file tells."""
-    told = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
-    return float(told[1]) if told else None
+    match = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
+    return float(match[1]) if match else None
 
 
 def as_json(one: Outlook) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
+from bertbench.common.atomic import new_file
 from bertbench.common.errors import ConfigError, RunError, system_reason
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
 from bertbench.model.span import HEAD, SpanBert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import write_weights
-from bertbench.weights.output import new_file
+from bertbench.weights.output import writing
 
 
 @dataclass(frozen=True)
@@ -84,5 +85,5 @@ def reserve(out: Path) -> FinetuneFiles:
 
 
 def _write(path: Path, content: object) -> None:
-    with new_file(path) as unfinished:
+    with writing(path), new_file(path) as unfinished:
         unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.preemption import stop_at_once
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
 from bertbench.finetune.evaluate import DevQuestions, Evaluated
@@ -21,9 +22,8 @@ from bertbench.loading.loader import LoadedStep
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
 from bertbench.optim.schedule import Schedule
-from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import Clock, MlperfLog
-from bertbench.results.startup import Startup
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.results.opening import open_run
 from bertbench.weights.file import load_weights
 
 BENCHMARK = "squad_fine_tuning"
@@ -49,16 +49,8 @@ def finetune(
     """
     stop_at_once()
     options, epochs = system.finetune, []
-    with (
-        MlperfLog(files.log if files else None) as log,
-        Metrics(
-            files.metrics if files else None,
-            world,
-            log,
-            "lower finetune.learning_rate or raise finetune.warmup_fraction",
-        ) as metrics,
-    ):
-        clock = Clock(log, world, system.init_limit_minutes, Startup(time.time()))
+    remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
+    with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
             windows = options.windows(system.model.max_positions)
             training = make_features(inputs.train, inputs.vocabulary, windows)
@@ -71,7 +63,7 @@ def finetune(
             trainer = SpanTrainer(system, world, model, schedule)
             torch.manual_seed(derive(seed, "dropout", world.rank))
             _log_settings(log, system, seed, inputs, schedule, len(training))
-            progress.say(
+            progress.message(
                 f"{len(inputs.train):,} questions, {len(training):,} features, {steps:,} steps; "
                 f"starts from {_start(inputs)}; optimizer: {trainer.arithmetic}"
             )
@@ -100,14 +92,14 @@ def finetune(
                     evaluated = dev.evaluate(model)
                     run.measured(evaluated.scores["f1"])
                 epochs.append(Epoch(step, samples, evaluated))
-                progress.say(
+                progress.message(
                     f"epoch {epoch + 1}/{options.epochs}: exact {evaluated.scores['exact']:.2f} %, "
                     f"F1 {evaluated.scores['f1']:.2f} %, validation loss {evaluated.loss:.4f}"
                 )
             run.success()
         trainer.close()
     if files:
-        files.write_predictions(evaluated.predictions, _told(inputs, epochs))
+        files.write_predictions(evaluated.predictions, _scores(inputs, epochs))
         files.write_model(model, inputs)
     return epochs
 
@@ -154,7 +146,7 @@ def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, sch
     log.point("eval_metric", "SQuAD F1, percent")
 
 
-def _told(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
+def _scores(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
     """What scores.json says."""
     return {
         "inputs": inputs.description(),

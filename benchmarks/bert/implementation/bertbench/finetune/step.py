@@ -15,7 +15,7 @@ from bertbench.model.span import SpanBert, log_softmax
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.schedule import Schedule
-from bertbench.training.trainer import StepReport
+from bertbench.results.metrics import StepReport
 
 
 def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:

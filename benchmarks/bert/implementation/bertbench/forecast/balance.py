@@ -4,11 +4,14 @@ from functools import cache
 
 import numpy as np
 
+from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.index import Index
 from bertbench.forecast.published import Batching
+from bertbench.model.flops import FlopTerms
+from bertbench.model.shape import BertShape
 
 _STEPS = 40  # of simulation; the mean moves by less than 0.005 from 40 to 400
 _SIMULATED_SAMPLES = 1 << 20
@@ -20,11 +23,10 @@ _VARIANTS = {
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
-    """Training FLOPs of BERT-Large on unpadded sequences of these lengths.
-
-    Linear layers and heads on masked tokens 1,841 MFLOP a token; attention 0.295 MFLOP a pair of tokens.
-    """
-    return np.asarray(1.841e9 * lengths + 0.295e6 * lengths.astype(np.float64) ** 2)
+    """Training FLOPs of BERT-Large on unpadded sequences of these lengths with the mean share of masked tokens."""
+    terms = FlopTerms.of(BertShape())
+    per_token = terms.token + MASKED_SHARE * terms.masked
+    return np.asarray(per_token * lengths + terms.pair * lengths.astype(np.float64) ** 2)
 
 
 @cache

@@ -9,8 +9,9 @@ from statistics import median
 from scipy.optimize import least_squares
 
 from bertbench.forecast.convergence import samples_to_converge
-from bertbench.forecast.published import Published, published_results
+from bertbench.forecast.published import calibrates, method_of, published_results
 from bertbench.forecast.step import Calibration, Gpu, Work, run_seconds
+from bertbench.report.published import Published
 
 _START = (0.5, 0.5, 0.002)
 _LOW, _HIGH = (0.2, 0.1, 0.0), (0.9, 1.0, 0.02)
@@ -53,10 +54,10 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     That share is the median of its published results on one node of 8 SXM GPUs, most of which compute in fp8.
     """
     rows = published_results()
-    fitted = fit([row for row in rows if row.calibrates], rows)
+    fitted = fit([row for row in rows if calibrates(row)], rows)
     if gpu == "a100":
         return fitted
-    own = [row for row in rows if f"{gpu.upper()}-SXM" in row.accelerator and row.gpus == 8 and row.nodes == 1]
+    own = [row for row in rows if f"{gpu.upper()}-SXM" in row.accelerator and row.accelerators == 8 and row.nodes == 1]
     shares = []
     for row in own:
         work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
@@ -69,7 +70,7 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
 def leave_one_out() -> list[Comparison]:
     """The 21 rows, each forecast by a calibration that hasn't seen it, neither its time nor its convergence."""
     rows = published_results()
-    chosen = [row for row in rows if row.calibrates]
+    chosen = [row for row in rows if calibrates(row)]
     return [_compared(row, fit(_without(chosen, row), _without(rows, row)), _without(rows, row)) for row in chosen]
 
 
@@ -80,15 +81,15 @@ def other_a100s() -> list[Comparison]:
     return [
         _compared(row, fitted, _without(rows, row))
         for row in rows
-        if "A100" in row.accelerator and not row.calibrates and row.gpus is not None
+        if "A100" in row.accelerator and not calibrates(row) and row.accelerators is not None
     ]
 
 
 def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
     """What a published run did, its samples to converge forecast from `known`. The row must tell its GPUs."""
-    assert row.gpus is not None
+    assert row.accelerators is not None
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
-    return Work(gpu, row.gpus, row.nodes, row.global_batch_size, samples, row.method)
+    return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))
 
 
 def _compared(row: Published, fitted: Calibration, known: Sequence[Published]) -> Comparison:

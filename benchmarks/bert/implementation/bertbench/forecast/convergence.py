@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from mlperf_logging import rcp_checker
 
-from bertbench.forecast.published import Published
+from bertbench.report.published import Published
 
 _RULESET = "5.0.0"  # the newest with BERT
 _SAME_BATCH = 0.01  # 16,384 and 16,416 are one batch dealt to 1,024 and to 1,368 GPUs

@@ -13,9 +13,11 @@ import numpy as np
 from bertbench.balance.deal import by_cost
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
-from bertbench.config.parallel import Parallel, misfit
+from bertbench.config.layout_checks import layout_fits
+from bertbench.config.parallel import Parallel
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
+from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
 
 _STEPS = 20  # of simulation
@@ -114,7 +116,7 @@ def candidates(system: System) -> Iterator[System]:
                             "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
                         }
                     )
-                    if misfit(found) is None:
+                    if layout_fits(found):
                         yield found
 
 
@@ -134,7 +136,7 @@ def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
 def load_of(system: System) -> Load:
     """Of a system's parts, simulated on Wikipedia's lengths, cut to what the model takes."""
     lengths = np.minimum(draw_lengths(system.global_batch_size, _SEED), system.model.max_positions)
-    flops = theory.training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
+    flops = training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
     parts = system.layout.data * system.parts
     return Load(*_dealt(system.global_batch_size, parts, system.model.max_positions), flops)
 

@@ -14,7 +14,7 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
     drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
              for one in ("closed", "open")]  # fmt: skip
     published = [
-        Series(name, [_point(c.row.gpus or 1, c.row.seconds / 60) for c in group],
+        Series(name, [_point(c.row.accelerators or 1, c.row.seconds / 60) for c in group],
                [f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min" for c in group])
         for name, group in (("published, calibrating", held), ("published, other A100s", others))
     ]  # fmt: skip
@@ -62,6 +62,6 @@ def _point(gpus: int, minutes: float) -> tuple[float, float]:
 def _comparisons(rows: Sequence[Comparison]) -> str:
     return table(
         ["system", "submitter", "round", "GPUs", "forecast min", "published min", "error"],
-        [[c.row.system, c.row.submitter, c.row.rounds, f"{c.row.gpus:,}", f"{c.predicted_s / 60:.2f}",
+        [[c.row.system, c.row.submitter, c.row.rounds, f"{c.row.accelerators:,}", f"{c.predicted_s / 60:.2f}",
           f"{c.row.seconds / 60:.2f}", f"{100 * c.error:+.1f} %"] for c in rows],
     )  # fmt: skip

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import ConfigError
-from bertbench.config.system import System, mlperf_evaluation_interval
+from bertbench.config.settings import mlperf_evaluation_interval
+from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method
 
@@ -17,7 +18,6 @@ Gpu = Literal["a100", "h100", "h200"]
 
 _PARAMETERS = 336_232_258  # BERT-Large
 _GRADIENT_BYTES = 2 * _PARAMETERS
-_GPUS_PER_NODE = 8
 _BACKWARD_SHARE = 2 / 3  # of a step's FLOPs; communication can hide behind it
 _BUCKETS = 26  # DDP's 25 MB buckets of the gradient: the last one's reduction has nothing left to hide behind
 _EVALUATION_SAMPLES = 10_000

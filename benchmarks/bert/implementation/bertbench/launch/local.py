@@ -21,12 +21,12 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from bertbench.checkpoint.resumption import PUT_BACK, Resumption, ended, find, go_on
+from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
 from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
 from bertbench.distributed import loopback
+from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
-from bertbench.distributed.world import available_cores
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
@@ -42,7 +42,7 @@ class Ended(NamedTuple):
 
     code: int
     reason: str | None = None
-    told: bool = False
+    reported: bool = False
 
 
 def agent_of(system: System) -> elastic_launch:
@@ -100,7 +100,7 @@ def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
     finally:
         close_log(files, last.reason)
     if last.reason:
-        print("all ranks stopped" if last.told else f"{last.reason}; all ranks stopped", file=sys.stderr)
+        print("all ranks stopped" if last.reported else f"{last.reason}; all ranks stopped", file=sys.stderr)
     return last.code
 
 
@@ -109,7 +109,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
     for left in range(system.launch.max_restarts, -1, -1):
         agent = agent_of(system)
         if resumption:
-            go_on(resumption, system)
+            continue_run(resumption, system)
         attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
         if attempt.code != RunError.exit_code or ended(files.log) or not left:
             break
@@ -141,8 +141,8 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
             return Ended(RunError.exit_code, f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
         known = failure.exitcode == BertbenchError.exit_code
         code = failure.exitcode if known else RunError.exit_code
-        if _told(failure):
-            return Ended(code, failure.message, told=True)
+        if _reported(failure):
+            return Ended(code, failure.message, reported=True)
         return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
 
 
@@ -164,10 +164,10 @@ def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, 
     The others lost contact with it, and may have been noticed first; the agent ends the rest with SIGTERM.
     """
     failure = failed[1]
-    return not _told(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
+    return not _reported(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
 
 
-def _told(failure: ProcessFailure) -> bool:
+def _reported(failure: ProcessFailure) -> bool:
     """Whether the rank has left the cause, other than to have been stopped with the rest."""
     return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 

@@ -1,19 +1,21 @@
 """This process as one rank of a system: it meets the others, and a failure of its own doesn't leave them waiting."""
 
 import errno
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
-from bertbench.distributed.failure import end_process, tell_launcher
+from bertbench.distributed.failure import end_process, report_to_launcher
 from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
 
 # What the disk answers and no code of ours can mend.
 _ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_SEED_BITS = 32
 
 
 @contextmanager
@@ -32,7 +34,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
             yield world
     except StoppedError as error:
         # a launcher stops the rest when one rank has failed: then that rank's code counts
-        first = world is None or world.words.only_stopped()
+        first = world is None or world.failure.only_stopped()
         _leave(world, str(error), error.exit_code if first else RunError.exit_code)
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
@@ -43,22 +45,27 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
     except RuntimeError as error:
         if not lost_contact(error):
             raise
-        told = world.words.told() if world else None
+        told = world.failure.reported() if world else None
         if told:
-            tell_launcher(told)
+            report_to_launcher(told)
         gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
         end_process(None if told else gone, RunError.exit_code)
+
+
+def agreed_seed(world: World, seed: int | None) -> int:
+    """Return the seed on every rank: the one given, or one that rank 0 draws from the system's entropy."""
+    return world.from_first(secrets.randbits(_SEED_BITS) if seed is None else seed)
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:
     """End this process; the first rank to do so tells why, the others end by its word."""
     if world is None:
         end_process(message, code)
-    world.words.begin()
+    world.failure.begin()
     message = f"rank {world.rank}: {message}"
-    first = world.words.tell(message)
+    first = world.failure.report(message)
     if StoppedError.SIGN not in message:  # others who are stopped end by themselves
-        message = world.words.told() or message
-        world.words.let_others_read()
-    tell_launcher(message)
+        message = world.failure.reported() or message
+        world.failure.let_others_read()
+    report_to_launcher(message)
     end_process(message if first else None, code)

@@ -17,7 +17,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 if TYPE_CHECKING:  # benches make batches where h5py isn't
     from bertbench.data.store.dataset import MappedSamples
-    from bertbench.loading.sample_check import Soundness
+    from bertbench.loading.sample_check import SampleCheck
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Batch:
 
 
 def gather(
-    samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], soundness: Soundness | None = None
+    samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], check: SampleCheck | None = None
 ) -> Batch:
     """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
 
-    With `soundness` they are checked; raises DataError as that does.
+    With `check` they are checked; raises DataError as that does.
     """
     ordered = ids[np.argsort(-lengths, kind="stable")]
     content = read(samples, ordered)
-    return batch_of(soundness.ensured(ordered, content) if soundness else content)
+    return batch_of(check.ensured(ordered, content) if check else content)
 
 
 def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:

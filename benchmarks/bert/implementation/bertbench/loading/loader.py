@@ -3,20 +3,20 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from bertbench.balance.plan import efficiency
+from bertbench.balance.plan import StepPlan, efficiency
 from bertbench.common.ranges import DATA_WAIT, named
-from bertbench.data.store.dataset import MappedSamples
+from bertbench.distributed.startup import Startup
 from bertbench.loading.batch import Batch, batch_of, gather, read
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.filler import filled
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Part, Sampler
 
 _STEPS_AHEAD = 2
@@ -36,90 +36,110 @@ class LoadedStep(NamedTuple):
 
     parts: list[LoadedPart]
     load_efficiency: float
-    """Mean over largest load of all ranks, by the cost model: what share of the step the ranks don't wait."""
+    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits."""
     skipped: int = 0
     """Samples that were left out."""
     wait_ms: float = 0.0
-    """What the step has waited for them."""
+    """How long the step waited for its samples."""
 
 
-def load_steps(
-    sampler: Sampler,
-    samples: MappedSamples,
-    steps: range,
-    rank: int,
-    device: torch.device,
-    exchange: Exchange | None = None,
-    soundness: Soundness | None = None,
-    fill: bool = False,
-    mark: Callable[[str], None] = lambda _: None,
-) -> Iterator[LoadedStep]:
-    """Each of `steps` for one rank, in order; raises what reading raised, DataError for a sample that is not sound.
+class Loader:
+    """Reads one rank's batches ahead of its steps, in a thread.
 
-    Where the disk is too slow, a warning says which rank waited. `fill` rounds batches up to static sizes.
-
-    With an exchange all ranks of its group must iterate alike: a step that one has begun to load, all load.
-    `mark` is told when the first step is planned, when its shards are open, and when it is here.
+    `exchange` gathers the samples that a group of ranks has drawn: all its ranks must then iterate alike, since a step
+    that one begins to load, all load. `fill` rounds batches up to static sizes. `startup` gets the marks of the first
+    step: planned, its shards open, its batch here.
     """
-    copies = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def load(step: int) -> LoadedStep:
-        plan = sampler.planner.plan(step)
-        parts = sampler.share(plan, rank)
-        if step == steps.start:
-            mark("plan")
-            mine = plan.dealt if exchange is None else plan.drawn
-            for number in np.unique(samples.shards_of(mine.of(rank))).tolist():
-                samples.shard(number)
-            mark("shards")
-        skipped_before = soundness.skipped if soundness else 0
-        if exchange is None:
-            batches = [gather(samples, part.ids, sampler.dataset.lengths(part.ids), soundness) for part in parts]
-        else:
-            drawn = plan.drawn.of(rank)
-            content = read(samples, drawn)
-            ids, content = exchange.gathered(plan, soundness.ensured(drawn, content) if soundness else content)
-            by_id = np.argsort(ids)
-            rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
-            batches = [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
-        with torch.cuda.stream(copies):  # does nothing on a CPU
-            sent = [(filled(batch) if fill else batch).to(device) for batch in batches]
+    def __init__(
+        self,
+        sampler: Sampler,
+        rank: int,
+        device: torch.device,
+        exchange: Exchange | None = None,
+        check: SampleCheck | None = None,
+        fill: bool = False,
+        startup: Startup | None = None,
+    ) -> None:
+        self._sampler = sampler
+        self._samples = sampler.dataset.map_samples()
+        self._rank = rank
+        self._device = device
+        self._exchange = exchange
+        self._check = check
+        self._fill = fill
+        self._startup = startup or Startup()
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._waited_s = 0.0
+        self._next_warning = time.monotonic()
+
+    def steps(self, steps: range) -> Iterator[LoadedStep]:
+        """Yield each of `steps` in order; raises what reading raised, DataError for an invalid sample."""
+        with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
+            ahead: deque[tuple[Future[LoadedStep], int]] = deque()
+            for step in steps:
+                ahead.append((reader.submit(self._load, step, step == steps.start), step))
+                if len(ahead) > _STEPS_AHEAD:
+                    yield self._wait_for(*ahead.popleft())
+            while ahead:
+                yield self._wait_for(*ahead.popleft())
+
+    def _load(self, step: int, first: bool) -> LoadedStep:
+        """In the thread: plan a step, read this rank's samples, send them to the device."""
+        plan = self._sampler.planner.plan(step)
+        parts = self._sampler.share(plan, self._rank)
+        if first:
+            self._startup.mark("plan")
+            self._open_shards(plan)
+            self._startup.mark("shards")
+        skipped_before = self._check.skipped if self._check else 0
+        batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
+        with torch.cuda.stream(self._copies):  # does nothing on a CPU
+            sent = [(filled(batch) if self._fill else batch).to(self._device) for batch in batches]
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
-            efficiency(sampler.planner.loads(plan)),
-            soundness.skipped - skipped_before if soundness else 0,
+            efficiency(self._sampler.planner.loads(plan)),
+            self._check.skipped - skipped_before if self._check else 0,
         )
 
-    waited_s, next_warning = 0.0, time.monotonic()
+    def _open_shards(self, plan: StepPlan) -> None:
+        """Open the files that this rank's first samples lie in."""
+        mine = plan.dealt if self._exchange is None else plan.drawn
+        for number in np.unique(self._samples.shards_of(mine.of(self._rank))).tolist():
+            self._samples.shard(number)
 
-    def waited_for(loading: Future[LoadedStep], step: int) -> LoadedStep:
-        nonlocal waited_s, next_warning
+    def _read(self, parts: list[Part]) -> list[Batch]:
+        lengths = self._sampler.dataset.lengths
+        return [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
+
+    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: Exchange) -> list[Batch]:
+        """Read the samples that this rank has drawn, and gather from its group those that it was dealt."""
+        drawn = plan.drawn.of(self._rank)
+        content = read(self._samples, drawn)
+        ids, content = exchange.gathered(plan, self._check.ensured(drawn, content) if self._check else content)
+        by_id = np.argsort(ids)
+        rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
+        return [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
+
+    def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
+        """In the training thread: take a step when it is loaded, and warn of a disk that is too slow."""
         began = time.monotonic()
         with named(DATA_WAIT):
             loaded = loading.result()
         wait_s = time.monotonic() - began
-        mark("first batch")
-        waited_s += wait_s
-        if wait_s > _LONG_WAIT_S and time.monotonic() >= next_warning:
-            next_warning = time.monotonic() + _WARN_EVERY_S
+        self._startup.mark("first batch")
+        self._waited_s += wait_s
+        if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:
+            self._next_warning = time.monotonic() + _WARN_EVERY_S
             print(
-                f"warning: rank {rank}: step {step + 1} waited {wait_s:.1f} s for its samples, {waited_s:.0f} s since "
-                "the run began; its disk or its cores are too slow",
+                f"warning: rank {self._rank}: step {step + 1} waited {wait_s:.1f} s for its samples, "
+                f"{self._waited_s:.0f} s since the run began; its disk or its cores are too slow",
                 file=sys.stderr,
                 flush=True,
             )
-        if copies is not None:  # let what computes wait for the copies, and keep their memory until it is done
-            computing = torch.cuda.current_stream(device)
-            computing.wait_stream(copies)
+        if self._copies is not None:  # let what computes wait for the copies, and keep their memory until it is done
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_stream(self._copies)
             for _, batch in loaded.parts:
                 batch.record_stream(computing)
         return loaded._replace(wait_ms=1e3 * wait_s)
-
-    with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
-        ahead: deque[tuple[Future[LoadedStep], int]] = deque()
-        for step in steps:
-            ahead.append((reader.submit(load, step), step))
-            if len(ahead) > _STEPS_AHEAD:
-                yield waited_for(*ahead.popleft())
-        while ahead:
-            yield waited_for(*ahead.popleft())

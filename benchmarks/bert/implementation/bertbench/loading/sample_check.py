@@ -22,7 +22,7 @@ OnBadSample = Literal["fail", "skip"]
 _TOLD = 5
 
 
-class Soundness:
+class SampleCheck:
     """Checks what one rank reads of a dataset."""
 
     def __init__(self, dataset: Dataset, vocab_size: int, on_bad: OnBadSample = "fail", rank: int = 0) -> None:

@@ -32,10 +32,12 @@ def set_arithmetic(
     else:
         compile_pieces(model, mode)
         pieces = "fused by torch.compile" + (", replayed as CUDA graphs" if mode == "reduce-overhead" else "")
-    return in_words(device, precision, model.shape, pieces)
+    return describe_compute(device, precision, model.shape, pieces)
 
 
-def in_words(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "run as they are") -> str:
+def describe_compute(
+    device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "run as they are"
+) -> str:
     """How a model of this shape computes on the device, in a line; `pieces` is what becomes of those between."""
     width = shape.hidden_size // shape.attention_heads
     kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)

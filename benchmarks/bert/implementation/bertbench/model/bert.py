@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
-from bertbench.model.dropout import Drop, drop
+from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import linear
 from bertbench.model.sequences import Sequences
@@ -27,9 +27,9 @@ class Scores(NamedTuple):
 class Embeddings(nn.Module):
     """Word + position + segment embeddings, LayerNorm, dropout."""
 
-    def __init__(self, shape: BertShape, drop: Drop) -> None:
+    def __init__(self, shape: BertShape, apply_dropout: DropoutFunction) -> None:
         super().__init__()
-        self.drop = drop
+        self.apply_dropout = apply_dropout
         self.dropout = shape.hidden_dropout
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
@@ -39,7 +39,7 @@ class Embeddings(nn.Module):
     def forward(self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
         """Embed flat tokens: three [T] in, [T, D] out."""
         hidden_TD = self.word(tokens_T) + self.position(positions_T) + self.token_type(segments_T)
-        return self.drop(self.norm(hidden_TD), self.dropout if self.training else 0.0)
+        return self.apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
 
 
 class MaskedLmHead(nn.Module):
@@ -60,11 +60,13 @@ class MaskedLmHead(nn.Module):
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    def __init__(self, shape: BertShape, attention: Attention = attention, drop: Drop = drop) -> None:
+    def __init__(
+        self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
+    ) -> None:
         super().__init__()
         self.shape = shape
-        self.embeddings = Embeddings(shape, drop)
-        self.layers = nn.ModuleList(EncoderLayer(shape, attention, drop) for _ in range(shape.layers))
+        self.embeddings = Embeddings(shape, apply_dropout)
+        self.layers = nn.ModuleList(EncoderLayer(shape, attention, apply_dropout) for _ in range(shape.layers))
         self.masked_lm = MaskedLmHead(shape)
         self.pooler = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.next_sentence = nn.Linear(shape.hidden_size, 2)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from bertbench.model.dropout import kept, kept_share, random_bits
+from bertbench.model.dropout import keep_mask, keep_share, random_bits
 from bertbench.model.sequences import EqualLengths, Sequences
 
 # From here on a sequence is a product of its own, in place: copying its heads together costs more than a call saves.
@@ -53,8 +53,8 @@ class _InPlace(torch.autograd.Function):
             probabilities.append(scores_BNW)
             if dropout:
                 bits.append(random_bits(scores_BNW.shape))
-                read_BNW = kept(bits[-1], dropout, scores_BNW.dtype).mul_(scores_BNW)
-            _write(context_THK[tokens, heads], read_BNW[..., :length], value, sequences, 1 / kept_share(dropout))
+                read_BNW = keep_mask(bits[-1], dropout, scores_BNW.dtype).mul_(scores_BNW)
+            _write(context_THK[tokens, heads], read_BNW[..., :length], value, sequences, 1 / keep_share(dropout))
         ctx.shares, ctx.dropout, ctx.scale = shares, dropout, scale
         ctx.save_for_backward(qkv_T3HK, *probabilities, *bits)
         return context_THK
@@ -65,7 +65,7 @@ class _InPlace(torch.autograd.Function):
         qkv_T3HK, *saved = ctx.saved_tensors
         probabilities, bits = saved[: len(ctx.shares)], saved[len(ctx.shares) :]
         gradient_T3HK = torch.empty_like(qkv_T3HK, memory_format=torch.contiguous_format)
-        enlarged = 1 / kept_share(ctx.dropout)
+        enlarged = 1 / keep_share(ctx.dropout)
         for place, (tokens, heads, sequences) in enumerate(ctx.shares):
             query, key, value = (_heads(part, sequences) for part in qkv_T3HK[tokens, :, heads].unbind(1))
             to_query, to_key, to_value = gradient_T3HK[tokens, :, heads].unbind(1)
@@ -75,7 +75,7 @@ class _InPlace(torch.autograd.Function):
             by_scores_BNW = _rows(query, 0.0)
             _product(gradient_BNK, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
             if ctx.dropout:
-                kept_BNW = kept(bits[place], ctx.dropout, probabilities_BNW.dtype)
+                kept_BNW = keep_mask(bits[place], ctx.dropout, probabilities_BNW.dtype)
                 by_scores_BNW.mul_(kept_BNW)
                 read_BNW = kept_BNW.mul_(probabilities_BNW)
             _write(to_value, read_BNW[..., :length].transpose(1, 2), gradient_BNK, sequences, enlarged)

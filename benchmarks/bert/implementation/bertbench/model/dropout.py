@@ -13,7 +13,7 @@ from torch.nn import functional
 _VALUES = 1 << 16
 
 
-class Drop(Protocol):
+class DropoutFunction(Protocol):
     """What `drop` is to the model."""
 
     def __call__(self, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -26,30 +26,30 @@ def random_bits(shape: torch.Size) -> torch.Tensor:
     return draws.view(torch.int16)[: shape.numel()].view(shape)
 
 
-def kept(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
+def keep_mask(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
     """0 where an element is dropped, which a share `rate` of them is, and 1 where it stays."""
     stays = torch.empty(bits.shape, dtype=dtype)
-    return torch.ge(bits, _dropped(rate) - _VALUES // 2, out=stays)
+    return torch.ge(bits, _drop_count(rate) - _VALUES // 2, out=stays)
 
 
-def kept_share(rate: float) -> float:
+def keep_share(rate: float) -> float:
     """The share that stays, to the bit; what stays is divided by it."""
-    return 1 - _dropped(rate) / _VALUES
+    return 1 - _drop_count(rate) / _VALUES
 
 
-def _dropped(rate: float) -> int:
+def _drop_count(rate: float) -> int:
     return round(rate * _VALUES)
 
 
-def drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """Dropout of `hidden`, plus `residual` if there is one; `rate` is 0 outside training."""
     if rate == 0 or not _draws_bits(hidden):
-        return plain_drop(hidden, rate, residual)
-    stays, enlarged = kept(random_bits(hidden.shape), rate, hidden.dtype), 1 / kept_share(rate)
+        return plain_dropout(hidden, rate, residual)
+    stays, enlarged = keep_mask(random_bits(hidden.shape), rate, hidden.dtype), 1 / keep_share(rate)
     return hidden * stays.mul_(enlarged) if residual is None else torch.addcmul(residual, hidden, stays, value=enlarged)
 
 
-def plain_drop(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+def plain_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """The same in torch's operations."""
     dropped = functional.dropout(hidden, rate)
     return dropped if residual is None else residual + dropped

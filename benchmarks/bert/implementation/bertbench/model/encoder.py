@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
-from bertbench.model.dropout import Drop, drop
+from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
@@ -22,12 +22,14 @@ class EncoderLayer(nn.Module):
     compiler can have them, and they are compiled once for all layers and batches.
     """
 
-    def __init__(self, shape: BertShape, attention: Attention = attention, drop: Drop = drop) -> None:
+    def __init__(
+        self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
+    ) -> None:
         super().__init__()
         self.heads = shape.attention_heads
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
-        self.attention, self.drop = attention, drop
+        self.attention, self.apply_dropout = attention, apply_dropout
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -61,4 +63,4 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
-        return self.drop(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
+        return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)

@@ -9,6 +9,8 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from bertbench.model.bert import Scores
+
 _ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
 
 IGNORED = -100
@@ -30,6 +32,19 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.
 def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
     """The same in torch's operation."""
     return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum")
+
+
+def weighted_loss(
+    scores: Scores,
+    masked_labels_M: torch.Tensor,
+    next_sentence_S: torch.Tensor,
+    masked_lm_weight: float,
+    next_sentence_weight: float,
+) -> torch.Tensor:
+    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
+    masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M)
+    next_sentence = cross_entropy_sum(scores.next_sentence_S2, next_sentence_S)
+    return masked_lm * masked_lm_weight + next_sentence * next_sentence_weight
 
 
 class _InPlace(torch.autograd.Function):

@@ -9,9 +9,8 @@ from bertbench.model.bert import Bert
 from bertbench.model.span import SpanBert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
-from bertbench.optim.foreach import foreach_step
+from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.native import native_adam_step
 from bertbench.optim.options import AdamOptions, Implementation
 from bertbench.optim.state import Optimizer, Step
 from bertbench.optim.zero import ShardedOptimizer

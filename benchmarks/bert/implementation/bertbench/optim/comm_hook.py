@@ -6,6 +6,7 @@ back from the device.
 """
 
 import torch
+from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,7 +17,7 @@ from bertbench.optim.options import ClipMode
 
 
 class Reducer:
-    """Clips and sums the gradients of one DDP module, whose gradients must be views of its buckets.
+    """Clips and sums the gradients of one DDP module.
 
     DDP's first backward pass fills one bucket only, and the second sees the real ones: run two steps before any
     that counts, then `reset`.
@@ -36,9 +37,18 @@ class Reducer:
         self._held: list[GradBucket] = []
         self._active: list[torch.Tensor] = []
 
-    def attach(self, module: DistributedDataParallel) -> None:
-        """Reduce this module's gradients from now on."""
+    def attach(
+        self, model: nn.Module, bucket_mb: float | None = None, init_sync: bool = True
+    ) -> DistributedDataParallel:
+        """Return the model under DDP, whose gradients are views of its buckets and reduced here.
+
+        `bucket_mb`: size of a bucket in MiB, DDP's own 25 if None. `init_sync`: send rank 0's weights to all.
+        """
+        module = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb, init_sync=init_sync
+        )
         module.register_comm_hook(None, self._hook)
+        return module
 
     def reset(self) -> None:
         """Forget what former steps left behind, but not the buckets; after a warm-up."""

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bertbench.config import System
 from bertbench.config.layout import Coordinate
 from bertbench.parallel import theory
-from bertbench.parallel.process_groups import Grid
+from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.weights.names import pieces
 
 # By a part of the operation's name, on g ranks: factor on the bytes of the tensor that it takes in
@@ -39,11 +39,11 @@ class Traffic(TorchDispatchMode):
     The few numbers that norms and losses are made of are left out.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, groups: ProcessGroups) -> None:
         super().__init__()
-        self._names = {grid.data.group_name: "data"}
-        if grid.layout.pipeline > 1:
-            self._names[grid.tied.group_name] = "tied words"
+        self._names = {groups.data.group_name: "data"}
+        if groups.layout.pipeline > 1:
+            self._names[groups.tied.group_name] = "tied words"
         self._sent: dict[str, float] = defaultdict(float)
 
     @property

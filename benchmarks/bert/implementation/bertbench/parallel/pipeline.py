@@ -16,7 +16,7 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.parallel.microbatches import filled
-from bertbench.parallel.process_groups import Grid
+from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
 
 
@@ -26,7 +26,7 @@ class Pipeline:
     def __init__(
         self,
         stages: Sequence[Stage],
-        grid: Grid,
+        groups: ProcessGroups,
         schedule: PipelineSchedule,
         microbatches: int,
         tokens: int,
@@ -36,8 +36,8 @@ class Pipeline:
         self.stages = stages
         self.tokens = tokens
         """Of every microbatch."""
-        self._grid = grid
-        self._device = grid.world.device
+        self._groups = groups
+        self._device = groups.world.device
         self._places = torch.arange(microbatches)
         self._wire = (hidden_size, wire_format(precision))
         hidden = torch.empty(tokens, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
@@ -45,11 +45,11 @@ class Pipeline:
             PipelineStage(
                 stage,
                 number,
-                grid.layout.stages,
+                groups.layout.stages,
                 self._device,
                 input_args=(self._places[:1] if stage.is_first else hidden,),
                 output_args=(torch.empty(1, device="meta", requires_grad=True) if stage.is_last else hidden,),
-                group=grid.pipeline,
+                group=groups.pipeline,
             )
             for number, stage in zip(self._numbers(), stages, strict=True)
         ]
@@ -73,22 +73,22 @@ class Pipeline:
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
         """Masked-LM scores of a batch of any size, [M, V], where the last stage is; the model is in evaluation mode."""
-        layout, hidden = self._grid.layout, self._places
+        layout, hidden = self._groups.layout, self._places
         unweighted = LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
         for number, stage in zip(self._numbers(), self.stages, strict=True):
             stage.microbatches = (unweighted,)
             if not stage.is_first:
                 hidden_size, dtype = self._wire
                 hidden = torch.empty(len(batch.tokens_T), hidden_size, dtype=dtype, device=self._device)
-                distributed.recv(hidden, group=self._grid.pipeline, group_src=(number - 1) % layout.pipeline)
+                distributed.recv(hidden, group=self._groups.pipeline, group_src=(number - 1) % layout.pipeline)
             hidden = stage(hidden, self._places[:1])
             if stage.is_last:
                 return hidden
-            distributed.send(hidden, group=self._grid.pipeline, group_dst=(number + 1) % layout.pipeline)
+            distributed.send(hidden, group=self._groups.pipeline, group_dst=(number + 1) % layout.pipeline)
         return None
 
     def _numbers(self) -> range:
-        return range(self._grid.place.pipeline, self._grid.layout.stages, self._grid.layout.pipeline)
+        return range(self._groups.place.pipeline, self._groups.layout.stages, self._groups.layout.pipeline)
 
 
 def _sum(losses_1: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

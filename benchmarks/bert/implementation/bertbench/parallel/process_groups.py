@@ -9,7 +9,7 @@ from bertbench.config.layout import Coordinate, Layout
 from bertbench.distributed.world import World
 
 
-class Grid:
+class ProcessGroups:
     """This rank's place in a layout, and its groups. All ranks must make one at the same time."""
 
     def __init__(self, layout: Layout, world: World, fully_shard: bool) -> None:

@@ -12,9 +12,9 @@ from torch import nn
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert, Scores
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
-from bertbench.training.trainer import weighted_loss
 
 
 class Projection(nn.ModuleList):
@@ -66,8 +66,7 @@ class Stage(nn.Module):
         The first stage looks at `received` not at all. The last answers the loss, [1]; in evaluation mode the scores
         of the masked tokens, [M, V].
         """
-        loaded = self.microbatches[int(place)]
-        batch = loaded.batch
+        part, batch = self.microbatches[int(place)]
         with computing(self._precision, batch.tokens_T.device):
             hidden_TD = received
             if self.is_first:
@@ -84,7 +83,11 @@ class Stage(nn.Module):
             first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
             next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         # no view: FSDP2 and the pipeline mean to change what they are given
-        return torch.stack((weighted_loss(Scores(masked_lm_MV, next_sentence_S2), loaded),))
+        loss = weighted_loss(
+            Scores(masked_lm_MV, next_sentence_S2), batch.masked_labels_M, batch.next_sentence_S,
+            part.masked_lm_weight, part.next_sentence_weight,
+        )  # fmt: skip
+        return torch.stack((loss,))
 
 
 def wire_format(precision: str) -> torch.dtype:

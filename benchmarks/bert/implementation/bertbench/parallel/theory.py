@@ -6,9 +6,6 @@ padded but a pipeline's microbatches. All byte counts are what one rank sends in
 
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bertbench.config.layout import Coordinate, Layout
 from bertbench.model.shape import BertShape
 
@@ -105,16 +102,3 @@ def stage_parameters(shape: BertShape, layout: Layout, place: int) -> int:
         if layout.pipeline > 1:
             total += shape.vocab_size * shape.hidden_size
     return total
-
-
-def training_flops(shape: BertShape, lengths_S: NDArray[np.int64], masked: float) -> float:
-    """Of one step on sequences of these lengths, so many of whose tokens are predicted; each product and sum counts.
-
-    Model FLOPs as section 5.1 counts them, without padding: 6 for a weight and token, 12 n^2 h a layer for attention.
-    Recomputation is not in it: the share of the peak that this gives is model FLOP utilisation.
-    """
-    hidden, lengths = shape.hidden_size, lengths_S.astype(np.float64)
-    weights = 4 * hidden * hidden + 2 * hidden * shape.feed_forward_size
-    per_layer = 6 * weights * lengths.sum() + 12 * hidden * np.square(lengths).sum()
-    heads = 6 * (hidden * hidden + hidden * shape.vocab_size) * masked + 6 * hidden * hidden * len(lengths)
-    return float(shape.layers * per_layer + heads)

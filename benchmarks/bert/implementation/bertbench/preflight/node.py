@@ -11,7 +11,7 @@ from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
 from bertbench.machine.gpus import gpus
-from bertbench.results.files import provenance
+from bertbench.machine.provenance import provenance
 
 _CODE = ("benchmarks/bert/implementation/bertbench", "compliance")
 _GB = 1e9
@@ -64,22 +64,22 @@ def _code(system: System) -> str:
 
 
 def _data(system: System, problems: list[str]) -> str:
-    told = []
+    facts = []
     for folder in dict.fromkeys((system.data.path, system.data.eval_path or system.data.path)):
         path = data_folder(folder) / MANIFEST_NAME
         try:
-            told.append(hashlib.sha256(path.read_bytes()).hexdigest()[:10])
+            facts.append(hashlib.sha256(path.read_bytes()).hexdigest()[:10])
         except OSError as error:
-            told.append("none")
+            facts.append("none")
             problems.append(f"{path}: cannot be read ({system_reason(error)}); prepare the data, or set DATADIR")
     if system.model.checkpoint is not None:
         path = weights_file(system.model.checkpoint)
         try:
-            told.append(f"{path.stat().st_size} bytes")
+            facts.append(f"{path.stat().st_size} bytes")
         except OSError as error:
-            told.append("none")
+            facts.append("none")
             problems.append(f"{path}: cannot be read ({system_reason(error)}); import the checkpoint, or set DATADIR")
-    return " ".join(told)
+    return " ".join(facts)
 
 
 def _disk(problems: list[str]) -> int:

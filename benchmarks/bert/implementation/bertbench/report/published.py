@@ -16,11 +16,12 @@ from bertbench.report.charts import Axis, Bar, bars
 MLPERF_TARGET = 0.720  # masked-LM accuracy, since round 1.0
 _MOST_BARS = 15
 TABLE = Path(__file__).with_name("published_bert.csv")
+_HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmup_steps", "start_warmup_step")
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published result; `minutes` are scaled where the reference convergence points asked for it."""
+    """One published result: a system's mean. What its logs don't tell is None."""
 
     rounds: str
     submitter: str
@@ -28,32 +29,40 @@ class Published:
     division: str
     accelerator: str
     accelerators: int | None
-    nodes: str
+    nodes: int
+    seconds: float
+    """Time to train as it was measured."""
     minutes: float
+    """The same, scaled where the reference convergence points asked for it: the published score."""
     samples_to_converge: float
-    global_batch_size: str
+    global_batch_size: int
+    hyper_parameters: tuple[float, ...]
+    """Learning rate, both betas, training steps, warm-up steps, start of warm-up; empty where they weren't logged."""
 
 
 @cache
 def published() -> tuple[Published, ...]:
-    """All of them, the fastest first."""
+    """All of them, in the file's order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        rows = [
-            Published(
-                rounds=row["rounds"],
-                submitter=row["submitter"],
-                system=row["system"],
-                division=row["division"],
-                accelerator=row["accelerator"],
-                accelerators=int(row["accelerators"]) if row["accelerators"] else None,
-                nodes=row["nodes"],
-                minutes=float(row["rcp_scaled_min"] or row["time_to_train_min"]),
-                samples_to_converge=float(row["samples_to_converge"]),
-                global_batch_size=row["global_batch_size"],
-            )
-            for row in csv.DictReader(file)
-        ]
-    return tuple(sorted(rows, key=lambda result: result.minutes))
+        return tuple(map(_result, csv.DictReader(file)))
+
+
+def _result(row: dict[str, str]) -> Published:
+    logged = [row[name] for name in _HYPER_PARAMETERS]
+    return Published(
+        rounds=row["rounds"],
+        submitter=row["submitter"],
+        system=row["system"],
+        division=row["division"],
+        accelerator=row["accelerator"],
+        accelerators=int(row["accelerators"]) if row["accelerators"] else None,
+        nodes=int(float(row["nodes"])),
+        seconds=60 * float(row["time_to_train_min"]),
+        minutes=float(row["rcp_scaled_min"] or row["time_to_train_min"]),
+        samples_to_converge=float(row["samples_to_converge"]),
+        global_batch_size=int(row["global_batch_size"]),
+        hyper_parameters=tuple(map(float, logged)) if all(logged) else (),
+    )
 
 
 def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
@@ -63,7 +72,8 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
     """
     if accelerators is None:
         return page.paragraph("No system description tells the number of accelerators to compare with.", "soft")
-    same = [result for result in published() if result.accelerators == accelerators]
+    by_time = sorted(published(), key=lambda result: result.minutes)
+    same = [result for result in by_time if result.accelerators == accelerators]
     machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
     if not same:
         known = ", ".join(str(count) for count in sorted({r.accelerators for r in published() if r.accelerators}))
@@ -80,8 +90,8 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
     title = f"Published MLPerf results with {machines}: the fastest of each kind"
     header = ("submitter", "system", "rounds", "division", "accelerator", "nodes", "minutes", "samples", "batch size")
     cells = [
-        (r.submitter, r.system, r.rounds.replace(";", ", "), r.division, r.accelerator, r.nodes, f"{r.minutes:.2f}",
-         f"{r.samples_to_converge:,.0f}", r.global_batch_size)
+        (r.submitter, r.system, r.rounds.replace(";", ", "), r.division, r.accelerator, str(r.nodes),
+         f"{r.minutes:.2f}", f"{r.samples_to_converge:,.0f}", str(r.global_batch_size))
         for r in same
     ]  # fmt: skip
     source = "Source: result logs in mlcommons/training_results_v1.1 to v5.0"

@@ -10,17 +10,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertbench.report import curves, page, profile
+from bertbench.report import curves, page
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
-from compliance.run import RunFacts
+from compliance.run import RunFacts, number
 from compliance.startup import TIMED, UNTIMED
 
 _LONGEST_LINE = 2_000
 _MOST_FINDINGS = 100
+_MOST_PARTS = 30
 _RUN_KINDS = ("counts", "dropped", "did not reach the target")
 
 
@@ -81,7 +82,7 @@ def _section(group: _System) -> str:
             bars("Time to train: which runs count", _counted(group), Axis(unit)),
             bars("Where the time went", _where(group, seconds), Axis(unit)),
             *_training(group),
-            *(drawn for log, _ in group.runs if (drawn := profile.chart(log))),
+            *(drawn for log, _ in group.runs if (drawn := _profile_chart(log))),
         ),
         page.heading("Every run"),
         page.table(*text_rows(group.summary)),
@@ -249,3 +250,15 @@ def _line(log: Path, number: int) -> str:
     with log.open(encoding="utf-8", errors="replace", newline="\n") as file:
         line = next(islice(file, number - 1, number), "")
     return line.strip() if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE].strip()} ..."
+
+
+def _profile_chart(log: Path) -> str:
+    """Where a step's time went, by profile.json; nothing if the run wasn't profiled, or the file is not sound."""
+    try:
+        parts = json.loads((log.with_suffix("") / "profile.json").read_text(encoding="utf-8"))["parts_ms"]
+        found = {str(name): ms for name, value in parts.items() if (ms := number(value)) is not None}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+    step = sum(found.values()) or 1.0
+    rows = [Bar(name, {"time": ms}, f"{ms / step:.1%}") for name, ms in list(found.items())[:_MOST_PARTS]]
+    return bars(f"Where a step's time goes: {log.stem}", rows, Axis("ms, rank 0"))

@@ -43,9 +43,9 @@ def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return [summarized(system, runs) for system, runs in systems(paths).items()]
 
 
-def table(paths: Sequence[Path]) -> str:
-    """What `report` prints: a table a system."""
-    return "\n\n".join(_table(summarized(system, runs)) for system, runs in systems(paths).items())
+def table(contents: Sequence[dict[str, Any]]) -> str:
+    """Return what `report` prints of a `summary`: a table a system."""
+    return "\n\n".join(map(_table, contents))
 
 
 def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
@@ -137,9 +137,9 @@ def _table(content: dict[str, Any]) -> str:
 
 def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and two rows a run, the rank that logs and the slowest, of an object of `summary`; seconds a piece."""
-    told = [(Path(row["log"]).stem, row["startup"]) for row in content["runs"] if row["startup"]]
+    measured = [(Path(row["log"]).stem, row["startup"]) for row in content["runs"] if row["startup"]]
     rows = []
-    for name, startup in told:
+    for name, startup in measured:
         of_rank = startup["untimed_s"] | startup["timed_s"]
         for label, seconds in ((name, of_rank), ("slowest rank", startup["slowest_s"])):
             cells = [[f"{seconds[p]:.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
@@ -149,11 +149,11 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def startup_conclusion(content: dict[str, Any]) -> str:
     """What start-up costs in the runs of an object of `summary` that tell its pieces."""
-    told = [row for row in content["runs"] if row["startup"]]
-    untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in told)
-    shares = [row["startup_s"] / row["time_to_train_s"] for row in told if row["time_to_train_s"]]
-    initialised = [row["initialisation_s"] for row in told if row["initialisation_s"] is not None]
-    on_clock = f"{mean(row['startup_s'] for row in told):.3f} s on the clock before the first step"
+    measured = [row for row in content["runs"] if row["startup"]]
+    untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in measured)
+    shares = [row["startup_s"] / row["time_to_train_s"] for row in measured if row["time_to_train_s"]]
+    initialised = [row["initialisation_s"] for row in measured if row["initialisation_s"] is not None]
+    on_clock = f"{mean(row['startup_s'] for row in measured):.3f} s on the clock before the first step"
     share = f", {mean(shares):.1%} of the run" if shares else ""
     within = f"; initialisation took {max(initialised) / 60:.1f} min at most" if initialised else ""
     return f"launch to run_start {untimed:.1f} s in the mean; {on_clock}{share}{within}"

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
-import subprocess
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from bertbench.common.errors import RunError, system_reason
-from bertbench.common.paths import REPOSITORY
-from bertbench.distributed.world import available_cores
-from bertbench.machine.processor import processor
+from bertbench.machine.provenance import provenance
 from bertbench.optim.traffic import Communication
 
 if TYPE_CHECKING:  # benches name the processor where pydantic isn't
@@ -92,31 +84,6 @@ def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "res
             number += 1
         except OSError as error:
             raise _refused(folder, error) from error
-
-
-def provenance() -> dict[str, object]:
-    """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
-    return {
-        "commit": _git("rev-parse", "HEAD"),
-        "tree_dirty": bool(_git("status", "--porcelain")),
-        "processor": processor(),
-        "cores": available_cores(),
-        "operating_system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "mlperf_logging": version("mlperf-logging"),
-        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
-    }
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True, timeout=20
-        )
-    except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
-        return None
-    return answer.stdout.strip()
 
 
 def _write(path: Path, content: object) -> None:

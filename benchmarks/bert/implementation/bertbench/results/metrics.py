@@ -17,12 +17,27 @@ from bertbench.common.errors import RunError
 from bertbench.distributed.rendezvous import named
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
+from bertbench.optim.state import Scalar
 from bertbench.results.linefile import LineFile
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.trainer import StepReport
 
 SKIPPED = "samples_skipped"
 """Key of the log's event that counts the samples of a step that were left out."""
+
+
+class StepReport(NamedTuple):
+    """What a step says of itself; tensors are on the device."""
+
+    loss: torch.Tensor
+    """This rank's share: those of all ranks add up to the loss."""
+    norm: torch.Tensor
+    """Norm of the reduced gradient, before `clip.mode: after` clips it; not finite if the step was skipped."""
+    rate: Scalar
+    """The learning rate."""
+    clipped: torch.Tensor
+    """Share of this rank's clipping decisions, one or one a bucket, that made something smaller."""
+    loss_scale: torch.Tensor | None
+    """The factor on the loss in this step; None without loss scaling."""
 
 
 class _TakenStep(NamedTuple):
@@ -38,13 +53,7 @@ class _TakenStep(NamedTuple):
 class Metrics:
     """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
 
-    def __init__(
-        self,
-        path: Path | None,
-        world: World,
-        log: MlperfLog,
-        remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
-    ) -> None:
+    def __init__(self, path: Path | None, world: World, log: MlperfLog, remedy: str = "") -> None:
         self._world = world
         self._file = LineFile(path) if path else None
         self._log = log

@@ -19,9 +19,9 @@ from mlperf_logging.mllog.mllog import MLLogger
 from bertbench.common.errors import RunError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import System
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
-from bertbench.results.startup import Startup
 from compliance.startup import KEY as STARTUP
 
 INTERRUPTED = "interrupted"
@@ -250,11 +250,11 @@ class Clock:
                 if self._not_a_result:
                     run.aborted(f"--{self._not_a_result} takes a few steps: no result")
             except BaseException as error:
-                self._world.words.begin()
+                self._world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
                 run.aborted(self._world.account_for_failure(error))
                 raise
             finally:
                 stop()
         if not self._resumed:
-            self._log.point(STARTUP, None, self._startup.told(self._world))
+            self._log.point(STARTUP, None, self._startup.gathered(self._world))

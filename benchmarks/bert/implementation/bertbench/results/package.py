@@ -8,11 +8,11 @@ benchmarks/bert/implementations/bertbench/measured/     configuration and origin
 
 import json
 import shutil
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
 from bertbench.common.paths import REPOSITORY
 from compliance.judge import LOG_PATTERN
@@ -36,25 +36,21 @@ def build(out: Path, submitter: str, systems: Sequence[str], results: Path, rule
         raise PackageError(f"{out}: exists already and is no empty folder; remove it or name another with --out")
     found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
     descriptions = {system: _description(logs) | {"submitter": submitter} for system, logs in found.items()}
-    unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex}")
     try:
-        unfinished.mkdir()
-        _copy_sources(unfinished / _IMPLEMENTATION)
-        for system, logs in found.items():
-            _write(unfinished / "systems" / f"{system}.json", descriptions[system])
-            _copy_runs(logs, unfinished, system)
-        judgement = judge_package(unfinished, ruleset)
-        if judgement.verdict != "pass":
-            raise PackageError(
-                f"refused, and nothing was written: {told(judgement)}".replace(str(unfinished), str(out))
-            )
-        unfinished.replace(out)
+        with new_folder(out) as unfinished:
+            _copy_sources(unfinished / _IMPLEMENTATION)
+            for system, logs in found.items():
+                _write(unfinished / "systems" / f"{system}.json", descriptions[system])
+                _copy_runs(logs, unfinished, system)
+            judgement = judge_package(unfinished, ruleset)
+            if judgement.verdict != "pass":
+                raise PackageError(
+                    f"refused, and nothing was written: {told(judgement)}".replace(str(unfinished), str(out))
+                )
     except OSError as error:
         raise PackageError(
             f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); mend that, or name another --out"
         ) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return judge_package(out, ruleset)
 
 

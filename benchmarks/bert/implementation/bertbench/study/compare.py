@@ -85,17 +85,17 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
 
     def run(trial: Trial, watch: Watch) -> Outcome:
         """A trial that ends soon after `stop`."""
-        progress.say(f"{trial.name} starts")
+        progress.message(f"{trial.name} starts")
 
-        def told(samples: int, accuracy: float) -> bool:
+        def record(samples: int, accuracy: float) -> bool:
             if stop.is_set():
                 raise _Stopped
             return watch(samples, accuracy)
 
-        outcome = run_trial(trial, told, parallel)
+        outcome = run_trial(trial, record, parallel)
         how = "reached" if outcome.reached else "not reached"
         ended = len(list(folder.glob("**/outcome.json")))
-        progress.say(f"{trial.name}: target {how}, {outcome.samples:,} samples; {ended} of {total} trials")
+        progress.message(f"{trial.name}: target {how}, {outcome.samples:,} samples; {ended} of {total} trials")
         return outcome
 
     def arm_rows(arm: str) -> list[Row]:

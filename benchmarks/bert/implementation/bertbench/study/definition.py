@@ -8,8 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.config import System, load_system
-from bertbench.config.section import Section
-from bertbench.config.sections import Count
+from bertbench.config.sections import Count, Section
 
 
 class Range(Section):

@@ -18,7 +18,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.parallel.stage import Stage
-from bertbench.training.layout_trainer import AnyTrainer, LayoutTrainer
+from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
 
 
 class Squares(NamedTuple):
@@ -52,12 +53,12 @@ def statistical_efficiency(noise: float, batch: int, base: int) -> float:
 class PartGradients:
     """Sees the gradient of every part of a step before it is summed. All ranks must make one, and ask at each step."""
 
-    def __init__(self, system: System, world: World, trainer: AnyTrainer) -> None:
+    def __init__(self, system: System, world: World, trainer: Trainer) -> None:
         self._world, self._batch, self._pipeline = world, system.global_batch_size, system.layout.pipeline
         self._squares = 0.0
-        self._grid, words = None, None
+        self._groups, words = None, None
         if isinstance(trainer, LayoutTrainer):
-            self._grid = trainer.grid
+            self._groups = trainer.groups
             stages = [stage for stage in trainer.model if isinstance(stage, Stage)]
             words = next((stage.words for stage in stages if stage.words is not None), None)
         self._words: list[torch.Tensor] = []
@@ -67,10 +68,10 @@ class PartGradients:
 
     def squares(self, parts: Sequence[LoadedPart], norm: torch.Tensor) -> Squares:
         """Of the step that was taken with these parts of this rank; `norm` is that of its gradient."""
-        if self._grid is not None and self._words:
+        if self._groups is not None and self._words:
             words = torch.stack(self._words)
-            distributed.all_reduce(words, group=self._grid.tied)
-            if self._grid.place.pipeline == 0:
+            distributed.all_reduce(words, group=self._groups.tied)
+            if self._groups.place.pipeline == 0:
                 self._add(words)
         # every stage knows the same parts
         share = sum((len(part.ids) / self._batch) ** 2 for part, _ in parts) / self._pipeline

@@ -20,20 +20,22 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bertbench.bench.peak import MatrixProducts
-from bertbench.bench.ranks import on_ranks
 from bertbench.bench.trace import events_of, merged
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.data.store.dataset import Dataset
-from bertbench.distributed.world import World, available_cores
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
-from bertbench.loading.loader import LoadedPart, load_steps
+from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.model.flops import training_flops
 from bertbench.model.loss import IGNORED, cross_entropy_sum
-from bertbench.parallel.theory import training_flops
+from bertbench.results.metrics import StepReport
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
-from bertbench.training.train import make_evaluator, make_sampler, make_trainer, open_data
-from bertbench.training.trainer import StepReport
+from bertbench.training.build import make_evaluator, make_sampler, make_trainer
+from bertbench.training.inputs import open_data
 
 PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
@@ -55,7 +57,7 @@ class Row:
     """Of the timed steps, without evaluations."""
     samples_per_s: float
     validation_loss: float
-    """Mean cross-entropy of the held-out set's masked tokens, after the timed steps."""
+    """Mean cross-entropy of the evaluation set's masked tokens, after the timed steps."""
     accuracy: float
     utilisation: list[float]
     """Of each rank: share of the time in which an operator of torch runs that isn't communication."""
@@ -109,7 +111,7 @@ def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[
     rows = []
     for seed in range(1, seeds + 1):
         for layout, system in systems.items():
-            progress.say(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
+            progress.message(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
             at_most = most * min(system.world_size, available_cores())
             rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps, at_most))
     return rows
@@ -149,12 +151,12 @@ def _most_samples_per_core(system: System, training: Dataset) -> float:
 def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, most_samples_per_s: float) -> Row:
     torch.set_num_threads(1)  # a rank is a core everywhere, where there are as many
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
-    training, held_out = open_data(system)
+    training, evaluation = open_data(system)
     sampler = make_sampler(system, training, seed)
     trainer = make_trainer(system, world, seed, sampler)
-    evaluator = make_evaluator(system, held_out, trainer, world)
+    evaluator = make_evaluator(system, evaluation, trainer, world)
     place = system.layout.coordinate(world.rank).data
-    ahead = load_steps(sampler, training.map_samples(), range(system.max_steps), place, world.device)
+    ahead = Loader(sampler, place, world.device).steps(range(system.max_steps))
     loaded = enumerate(world.watchdog.around(ahead, 0))
     batch = system.global_batch_size
 

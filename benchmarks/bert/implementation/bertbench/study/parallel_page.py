@@ -41,7 +41,7 @@ def concluded(rows: Sequence[Row], cores: int) -> list[str]:
     efficiencies = [row.statistical_efficiency for row in rows]
     others = [row for row in medians(rows)[1:] if row.ranks <= cores]
     alike = "Layouts train alike" if apart < _ROUNDING else "Layouts do not train alike"
-    told = [
+    lines = [
         f"{alike}: validation losses after {samples:,} samples of one seed differ by {apart:.1g} at most.",
         "The global batch is the same, so statistical efficiency is one number, which every layout measures anew: "
         f"{100 * min(efficiencies):.0f} to {100 * max(efficiencies):.0f} %, which is how sure it is. Up to that, "
@@ -51,31 +51,31 @@ def concluded(rows: Sequence[Row], cores: int) -> list[str]:
         if len(seeds) > 1:  # a single speed may be that of whatever else the machine did
             pairs = [(own[0], one) for own in seeds for one in own if one.layout == row.layout]
             speeds = [one.samples_per_s / alone.samples_per_s for alone, one in pairs]
-            told.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
+            lines.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
         if row.layout.startswith("pipeline"):
             most = 1 / (1 + bubble(row.ranks, PARTS))
-            told.append(f"The bubble of {row.layout} lets its ranks be busy {100 * most:.0f} % of one alone at most.")
-    return told
+            lines.append(f"The bubble of {row.layout} lets its ranks be busy {100 * most:.0f} % of one alone at most.")
+    return lines
 
 
 def not_concluded(rows: Sequence[Row], cores: int) -> list[str]:
     """What may not, for want of cores, links and size."""
     crowded = [row.layout for row in medians(rows) if row.ranks > cores]
-    told = [
+    lines = [
         "What a layout costs on GPUs, or over a network: ranks send through this machine's main memory, and the cores "
         "that compute do the sending.",
         "Which layout a large model needs: pipelines are for models that don't fit, and this one fits anywhere.",
         "What a larger batch is worth: the noise scale is that of the beginning of training, and grows with it.",
     ]
     if crowded:
-        told.insert(
+        lines.insert(
             0,
             f"The speed of {' and '.join(crowded)} with a core for each rank: there are {cores} cores. Ranks wait for "
             "one another's, within operators too, so that even busy shares say too much.",
         )
     if len({row.seed for row in rows}) == 1:
-        told.append("Speeds: every layout ran once, and whatever else the machine did counts. --seeds repeats them.")
-    return told
+        lines.append("Speeds: every layout ran once, and whatever else the machine did counts. --seeds repeats them.")
+    return lines
 
 
 def page_of(rows: Sequence[Row], system: str, machine: str, cores: int) -> str:

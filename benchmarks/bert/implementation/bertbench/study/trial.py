@@ -8,10 +8,9 @@ import json
 import math
 import multiprocessing
 import os
-import socket
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,11 +19,13 @@ import torch
 
 from bertbench.common.atomic import write_state
 from bertbench.common.errors import BertbenchError, RunError
-from bertbench.common.progress import RunProgress
 from bertbench.config import System
-from bertbench.distributed.world import available_cores, join, lost_contact
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import environments_of
+from bertbench.distributed.world import join, lost_contact
 from bertbench.launch.local import close_log
 from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -65,7 +66,7 @@ Watch = Callable[[int, float], bool]
 RunTrial = Callable[[Trial, Watch], Outcome]
 
 
-class _Told(RunProgress):
+class _Reporter(RunProgress):
     """Tells evaluations to the study instead of to a person; ends the rank if the study is gone."""
 
     def __init__(self, system: System, receiver: Connection | None) -> None:
@@ -89,21 +90,18 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     """
     trial.files.log.parent.mkdir(parents=True, exist_ok=True)
     trial.files.discard()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     evaluations, sender = _CONTEXT.Pipe(duplex=False)
     ranks = [
-        _CONTEXT.Process(target=_rank, args=(rank, port, trial, neighbours, None if rank else sender), daemon=True)
-        for rank in range(trial.system.world_size)
+        _CONTEXT.Process(target=_rank, args=(given, trial, neighbours, None if rank else sender), daemon=True)
+        for rank, given in enumerate(environments_of(trial.system.world_size))
     ]
     for process in ranks:
         process.start()
     sender.close()
     samples, accuracy, stopped = 0, 0.0, False
     try:
-        while not stopped and (told := _next(evaluations)):
-            samples, accuracy = told
+        while not stopped and (evaluation := _next(evaluations)):
+            samples, accuracy = evaluation
             stopped = watch(samples, accuracy)
         if not stopped:
             for process in ranks:
@@ -149,19 +147,17 @@ def _outcome_file(files: ResultFiles) -> Path:
     return files.folder / "outcome.json"
 
 
-def _rank(rank: int, port: int, trial: Trial, neighbours: int, sender: Connection | None) -> None:
-    size, launch = str(trial.system.world_size), trial.system.launch
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=size, LOCAL_WORLD_SIZE=size)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def _rank(environment: Mapping[str, str], trial: Trial, neighbours: int, sender: Connection | None) -> None:
+    os.environ.update(environment)
     try:
-        with join(launch.device, launch.timeout_s) as world:
+        with join(trial.system.launch.device, trial.system.launch.timeout_s) as world:
             torch.set_num_threads(max(1, available_cores() // (world.size * neighbours)))
             files = trial.files if world.leads else None
             if files:
                 files.describe(trial.system, trial.seed)
-            train(trial.system, world, trial.seed, files, _Told(trial.system, sender))
+            train(trial.system, world, trial.seed, files, _Reporter(trial.system, sender))
     except (BertbenchError, RuntimeError) as error:
         if not isinstance(error, BertbenchError) and not lost_contact(error):
             raise
-        print(f"{trial.name}, rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+        print(f"{trial.name}, rank {environment['RANK']}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
         os._exit(RunError.exit_code)  # without waiting for collectives that the other ranks will never enter

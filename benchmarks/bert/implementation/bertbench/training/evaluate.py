@@ -1,4 +1,4 @@
-"""Masked-LM accuracy over the whole held-out set: every sample once, whatever the number of ranks."""
+"""Masked-LM accuracy over the whole evaluation set: every sample once, whatever the number of ranks."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
-from bertbench.loading.sample_check import Soundness
+from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 
 
-class HeldOut:
+class Evaluator:
     """The evaluation samples of one rank, read when they are first used and kept on the device."""
 
     def __init__(
@@ -37,12 +37,12 @@ class HeldOut:
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._batches: list[Batch] = []
-        self._soundness = Soundness.of(dataset)
+        self._check = SampleCheck.of(dataset)
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Correct predictions over all masked tokens of the set; the same number on every rank."""
         correct, masked, samples = self.sums(model, precision, _counts, 3)
-        assert samples == len(self.dataset), "every held-out sample is evaluated once"
+        assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
     def sums(
@@ -78,7 +78,7 @@ class HeldOut:
         samples = self.dataset.map_samples()
         for ids in self._ids:
             self._world.watchdog.goes_on()
-            batch = gather(samples, ids, self.dataset.lengths(ids), self._soundness)
+            batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
             self._batches.append((filled(batch) if self._fill else batch).to(self._world.device))
 
 

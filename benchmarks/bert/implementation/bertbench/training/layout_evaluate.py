@@ -1,4 +1,4 @@
-"""Masked-LM accuracy of a model that is split over ranks: every held-out sample once, counted where its scores are."""
+"""Masked-LM accuracy of a model that is split over ranks: each sample counted once, where its scores are."""
 
 import math
 
@@ -8,18 +8,18 @@ from torch import nn
 
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.batch import Batch
-from bertbench.training.evaluate import HeldOut
+from bertbench.training.evaluate import Evaluator
 from bertbench.training.layout_trainer import LayoutTrainer
 
 
-class LayoutHeldOut(HeldOut):
+class LayoutEvaluator(Evaluator):
     """The evaluation samples of one data-parallel rank, which all ranks that share its model read."""
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: LayoutTrainer) -> None:
-        place, layout = trainer.grid.place, trainer.grid.layout
-        super().__init__(dataset, batch_size, trainer.grid.world, rank=place.data, ranks=layout.data)
+        place, layout = trainer.groups.place, trainer.groups.layout
+        super().__init__(dataset, batch_size, trainer.groups.world, rank=place.data, ranks=layout.data)
         self._layout_scores = trainer.scores
-        self._tells = place.tensor == 0
+        self._counts = place.tensor == 0
         # ranks that gather each other's weights must work on as many batches: the last ones count for nothing
         self._counted = len(self._ids)
         most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
@@ -27,4 +27,4 @@ class LayoutHeldOut(HeldOut):
 
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
         scores = self._layout_scores(batch)
-        return scores if self._tells and number < self._counted else None
+        return scores if self._counts and number < self._counted else None

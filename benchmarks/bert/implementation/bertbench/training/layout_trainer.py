@@ -1,25 +1,24 @@
-"""One optimizer step of a model that is split over ranks; what `trainer.Trainer` is to a model that is whole on each.
+"""One optimizer step of a model that is split over ranks; what `DDPTrainer` is to a model that is whole on each.
 
 The same step in any layout, but for rounding: losses and gradients are sums over the global batch, norms and trust
 ratios those of whole tensors (docs/parallelism.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
-from bertbench.model.arithmetic import in_words
-from bertbench.model.bert import Bert
+from bertbench.model.arithmetic import describe_compute
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.state import Scalar, local
 from bertbench.optim.traffic import Communication
@@ -27,11 +26,11 @@ from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
 from bertbench.parallel.optimizer import shard_optimizer
 from bertbench.parallel.pipeline import Pipeline
-from bertbench.parallel.process_groups import Grid
+from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
 from bertbench.parallel.tensor_parallel import split_layers
-from bertbench.training.trainer import StepReport, Trainer
-from bertbench.weights.file import load_weights
+from bertbench.results.metrics import StepReport
+from bertbench.training.trainer import initial_model
 
 
 class LayoutTrainer:
@@ -40,16 +39,15 @@ class LayoutTrainer:
     `tokens` is the budget of a microbatch, where the layout has a pipeline.
     """
 
-    def __init__(
-        self, system: System, world: World, seed: int, tokens: int, mark: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """Build and warm up; `mark` is told of each piece when it has ended."""
+    def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
+        """Build and warm up; `startup` gets a mark at the end of each."""
+        startup = startup or Startup()
         self._system = system
         self._world = world
         parallel, layout = system.parallel, system.layout
-        self.grid = Grid(layout, world, parallel.fully_shard)
-        place = self.grid.place
-        whole = _whole_model(system, seed)
+        self.groups = ProcessGroups(layout, world, parallel.fully_shard)
+        place = self.groups.place
+        whole = initial_model(system, seed)
         stages = [
             Stage(whole, number, layout.stages, system.precision.compute)
             for number in range(place.pipeline, layout.stages, layout.pipeline)
@@ -60,34 +58,34 @@ class LayoutTrainer:
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:
-                split_layers(stage, self.grid.mesh("tensor", self.grid.tensor))
+                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor))
             if parallel.fully_shard:
-                shard(stage, self.grid.mesh("data", self.grid.data))
+                shard(stage, self.groups.mesh("data", self.groups.data))
         self.model = nn.ModuleList(stages)
-        self._model_arithmetic = in_words(world.device, system.precision.compute, system.model.shape())
+        self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape())
         # kept, since FSDP2 puts other tensors in their place while it computes
         self._named = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
-        self.gradients = Gradients(self.parameters, words, self.grid, parallel.fully_shard)
+        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard)
         self.optimizer = shard_optimizer(
-            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.grid.shards
+            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.groups.shards
         )
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
-                stages, self.grid, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
+                stages, self.groups, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
                 system.precision.compute,
             )
             if layout.pipeline > 1
             else None
         )  # fmt: skip
         self._schedule = system.learning_rate
-        mark("model")
+        startup.mark("model")
         self._warm_up(seed)
-        mark("warm-up")
+        startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
 
     def communication(self) -> Communication:
@@ -117,7 +115,7 @@ class LayoutTrainer:
         for parameter in self.parameters:
             parameter.grad = None
         # of the ranks that compute the same, one tells
-        return StepReport(loss if self.grid.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
+        return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
         self._stage.microbatches = parts
@@ -170,15 +168,3 @@ class LayoutTrainer:
 
     def close(self) -> None:
         """Nothing to let go of: no hook outlives the process group."""
-
-
-AnyTrainer = Trainer | LayoutTrainer
-
-
-def _whole_model(system: System, seed: int) -> Bert:
-    model = Bert(system.model.shape())
-    if system.model.checkpoint is None:
-        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    else:
-        load_weights(weights_file(system.model.checkpoint), model)
-    return model

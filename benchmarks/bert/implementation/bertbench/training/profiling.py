@@ -72,11 +72,11 @@ class Profiler:
         evaluation = {"seconds": evaluation_s, "every_steps": steps_between_evaluations, "share": share}
         content = {"steps": _ACTIVE, "step_ms": step_ms, "parts_ms": found, "evaluation": evaluation}
         (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        told = _table(found, evaluation)
+        table = _table(found, evaluation)
         key = "self_device_time_total" if self._cuda else "self_cpu_time_total"
         operators = self._profile.key_averages().table(sort_by=key, row_limit=_OPERATORS)
-        (folder / "profile.txt").write_text(f"{told}\n\n{operators}", encoding="utf-8")
-        return told
+        (folder / "profile.txt").write_text(f"{table}\n\n{operators}", encoding="utf-8")
+        return table
 
     def __enter__(self) -> Self:
         if self._profile is not None:

@@ -1,215 +1,54 @@
-"""One optimizer step: forward and backward over a rank's parts, gradients reduced behind it, clip, update.
+"""What the timed run asks of a trainer: a step, and a state that a snapshot keeps. Two stand beside this file.
 
-Shapes: as in model/bert.py.
+`ddp_trainer.py` holds the whole model on every rank, `layout_trainer.py` a part of it. `step` is all of the timed work.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Protocol
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
 from bertbench.common.paths import weights_file
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import filled
 from bertbench.loading.loader import LoadedPart
-from bertbench.loading.sampler import Part
-from bertbench.model.activation_checkpoint import recompute
-from bertbench.model.arithmetic import set_arithmetic
-from bertbench.model.bert import Bert, Scores
-from bertbench.model.loss import cross_entropy_sum
-from bertbench.model.precision import computing
-from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
-from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, Scalar, logical
-from bertbench.optim.traffic import Communication, bytes_per_step
+from bertbench.model.bert import Bert
+from bertbench.optim.traffic import Communication
+from bertbench.results.metrics import StepReport
 from bertbench.weights.file import load_weights
 
-_WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
 
+class Trainer(Protocol):
+    """The model of one rank, or its part of it, with its optimizer, built and warmed up."""
 
-class StepReport(NamedTuple):
-    """What a step says of itself; tensors are on the device."""
-
-    loss: torch.Tensor
-    """This rank's share: those of all ranks add up to the loss."""
-    norm: torch.Tensor
-    """Norm of the reduced gradient, before `clip.mode: after` clips it; not finite if the step was skipped."""
-    rate: Scalar
-    """The learning rate."""
-    clipped: torch.Tensor
-    """Share of this rank's clipping decisions, one or one a bucket, that made something smaller."""
-    loss_scale: torch.Tensor | None
-    """The factor on the loss in this step; None without loss scaling."""
-
-
-def weighted_loss(scores: Scores, loaded: LoadedPart) -> torch.Tensor:
-    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
-    part, batch = loaded
-    masked_lm = cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
-    next_sentence = cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
-    return masked_lm * part.masked_lm_weight + next_sentence * part.next_sentence_weight
-
-
-class Trainer:
-    """The model of one rank with its optimizer; `step` is the whole of the timed work."""
-
-    def __init__(self, system: System, world: World, seed: int, mark: Callable[[str], None] = lambda _: None) -> None:
-        """Build and warm up; `mark` is told of each piece when it has ended."""
-        self._system = system
-        self._world = world
-        self.model = Bert(system.model.shape())
-        if system.model.checkpoint is None:
-            self.model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-        else:
-            load_weights(weights_file(system.model.checkpoint), self.model)
-        self.model.to(world.device)
-        self._model_arithmetic = set_arithmetic(
-            self.model, world.device, system.precision.compute, system.compute.compile
-        )
-        if system.parallel.recompute:
-            recompute(self.model.layers)
-        self._parameters = list(self.model.parameters())
-        communication = system.communication
-        self._parallel = DistributedDataParallel(
-            self.model, gradient_as_bucket_view=True, bucket_cap_mb=communication.bucket_mb
-        )
-        self._scaler = (
-            LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None
-        )
-        self._reducer = Reducer(
-            system.clip.mode,
-            system.clip.max_norm,
-            world.size,
-            bucket_sum(communication.options(), world.ranks.local_size),
-            None if self._scaler is None else self._scaler.scale,
-        )
-        self._reducer.attach(self._parallel)
-        self.optimizer, self._arithmetic = build_optimizer(
-            self.model,
-            system.optimizer.options(),
-            trust_ratio=system.optimizer.name == "lamb",
-            impl=system.optimizer.impl,
-            sharded=system.optimizer.sharded,
-        )
-        self._schedule = system.learning_rate
-        if self._scaler is not None:  # the host doesn't know how many steps were taken
-            rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
-            self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
-        mark("model")
-        self._warm_up(seed)
-        mark("warm-up")
-        torch.manual_seed(derive(seed, "dropout", world.rank))
+    @property
+    def model(self) -> nn.Module:
+        """The module whose parameters this rank updates."""
 
     def communication(self) -> Communication:
-        """How gradients travel and are used: what a run says of it and keeps."""
-        options = self._system.communication.options()
-        return Communication(
-            clip=self._system.clip.mode,
-            compression=options.compression,
-            bucket_elements=self._reducer.buckets,
-            bytes_per_step=bytes_per_step([parameter.shape for parameter in self._parameters], options),
-            model_arithmetic=self._model_arithmetic,
-            optimizer_arithmetic=self._arithmetic,
-        )
+        """Return how gradients travel and are used: what a run prints and keeps."""
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
-        """Take step `number`, counted from 0."""
-        loss = torch.zeros((), device=self._world.device)
-        for place, part in enumerate(parts, start=1):
-            last = place == len(parts)
-            with nullcontext() if last else self._parallel.no_sync():
-                with named(FORWARD):
-                    part_loss = self._loss(part)
-                with named(BACKWARD):
-                    (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
-            loss += part_loss.detach()
-        clipped = self._reducer.finish()
-        with named(OPTIMIZER):
-            report = self._update(number, loss, clipped)
-        self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
-        return report
-
-    def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
-        """Update the weights from the reduced gradient; nothing here is read back from the device."""
-        clip, scaler = self._system.clip, self._scaler
-        norm = gradient_norm(self._parameters)
-        if scaler is not None:
-            scale = scaler.scale.clone()
-            norm /= scale
-        factor = None
-        if clip.mode == "after":
-            factor = after_coefficient(norm, clip.max_norm)
-            clipped = (norm > clip.max_norm).float()
-        elif clipped is None:
-            clipped = torch.zeros_like(norm)
-        if scaler is None:
-            rate = self._schedule.rate(number)
-            self.optimizer.step(rate, factor)
-            return StepReport(loss, norm, rate, clipped, None)
-        taken = norm.isfinite()  # of the reduced gradient: all ranks find the same
-        device_rate = torch.take(self._rates, scaler.taken)
-        unscale = scale.reciprocal() if factor is None else factor / scale
-        self.optimizer.step(device_rate, torch.where(taken, unscale, 0), taken.float())
-        scaler.update(taken)
-        return StepReport(loss, norm, device_rate, clipped, scale)
-
-    def _loss(self, loaded: LoadedPart) -> torch.Tensor:
-        if self._system.compute.compile == "reduce-overhead":
-            torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
-        return weighted_loss(self._score(self._parallel, loaded.batch), loaded)
-
-    def _warm_up(self, seed: int) -> None:
-        """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
-        system = self._system
-        weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
-        size = system.local_batch // system.data.gradient_accumulation_steps
-        for _ in range(_WARMUP_STEPS):
-            batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
-            part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
-            loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
-            self.step(0, [loaded] * system.data.gradient_accumulation_steps)
-        self.model.eval()  # what evaluations call is compiled apart
-        with torch.no_grad():
-            self._score(self.model, loaded.batch)
-        self.model.train()
-        self.model.load_state_dict(weights)
-        self.optimizer.reset()
-        self._reducer.reset()
-        if self._scaler is not None:
-            self._scaler.reset()
-
-    def _score(self, model: Callable[..., Scores], batch: Batch) -> Scores:
-        with computing(self._system.precision.compute, self._world.device):
-            return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        """Take step `number`, counted from 0, with this rank's samples."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
-        assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        fused = self.model.fused_parameters()
-        weights = [logical(name, tensor.detach(), fused.get(tensor, 1)) for tensor, name in names.items()]
-        parts = {
-            "model": {name: tensor for several in weights for name, tensor in several.items()},
-            "optimizer": self.optimizer.moments(names),
-            "scaler": {} if self._scaler is None else self._scaler.state(),
-        }
-        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        """Return what the steps to come depend on, as it is in memory: weights, moments, the loss scale."""
 
     def resume(self, steps: int) -> None:
-        """Go on as after so many steps, whose `state` was put back."""
-        assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
-        self.optimizer.resume(steps if self._scaler is None else self._scaler.taken.double())
+        """Continue as after `steps` steps, once their `state` was put back."""
 
     def close(self) -> None:
-        """Let go of DDP and its hook; before the process group ends."""
-        del self._parallel
+        """Release what must not outlive the process group."""
+
+
+def initial_model(system: System, seed: int) -> Bert:
+    """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
+
+    Raises CheckpointError if the checkpoint can't be read.
+    """
+    model = Bert(system.model.shape())
+    if system.model.checkpoint is None:
+        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+    else:
+        load_weights(weights_file(system.model.checkpoint), model)
+    return model

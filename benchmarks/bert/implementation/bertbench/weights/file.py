@@ -13,11 +13,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
+from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
-from bertbench.weights.output import new_file, save_tensors
+from bertbench.weights.output import save_tensors, writing
 
 FORMAT = "bertbench-weights-1"
 _DTYPE = "F32"
@@ -130,7 +131,7 @@ def write_weights(
         "real_vocab_size": str(real_vocab_size),
         "source": source,
     }
-    with new_file(path) as unfinished:
+    with writing(path), new_file(path) as unfinished:
         save_tensors(tensors, unfinished, metadata)
 
 

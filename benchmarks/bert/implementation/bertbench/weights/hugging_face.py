@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from bertbench.common.atomic import new_folder
 from bertbench.common.errors import CheckpointError
 from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
 from bertbench.weights.file import Weights
 from bertbench.weights.names import Piece, pieces, take_apart
 from bertbench.weights.origin import Origin
-from bertbench.weights.output import new_folder, save_tensors
+from bertbench.weights.output import save_tensors, writing
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
 _OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files made before 2019
@@ -67,7 +68,7 @@ def export(weights: Weights, folder: Path) -> None:
     """
     shape = weights.real_shape
     taken = take_apart(pieces(shape), weights.read())
-    with new_folder(folder) as unfinished:
+    with writing(folder), new_folder(folder) as unfinished:
         text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
         (unfinished / _CONFIG).write_text(text, encoding="utf-8")
         tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}

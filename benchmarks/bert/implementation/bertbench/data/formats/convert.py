@@ -22,10 +22,10 @@ from bertbench.data.formats.files import READERS, Format
 from bertbench.data.formats.rows import Block
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard, SplitName
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Split, Tokenizer, tokenizer_of
+from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Split, Tokenizer
 from bertbench.data.store.shards import FIELDS, file_sha256
 from bertbench.data.store.stored import FileBlock, StoredSoFar
-from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 _HELD_ENTRIES = 1 << 15  # ids are 16-bit signed integers
 

@@ -5,16 +5,14 @@ each list {1: repeated values}; the wire format is protobuf.dev's "Encoding". Te
 one field; one field a value is as valid, and read too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
+from bertbench.common.protobuf import BYTES, FIXED32, MAX_VARINT_BYTES, VARINT, spans
 from bertbench.data.formats.rows import Rows
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES = 10  # of 64 bits, 7 a byte
 
 
 class Feature(Enum):
@@ -33,18 +31,18 @@ class FeatureBytes(NamedTuple):
 
 
 _KINDS = {1: Feature.BYTES, 2: Feature.FLOATS, 3: Feature.INTEGERS}
-_UNPACKED = {Feature.INTEGERS: _VARINT, Feature.FLOATS: _FIXED32}
+_UNPACKED = {Feature.INTEGERS: VARINT, Feature.FLOATS: FIXED32}
 
 
 def feature_bytes(record: bytes) -> dict[str, FeatureBytes]:
     """The features of one Example. Raises ValueError if the bytes are no such message."""
     features = {}
-    for number, wire, start, end in _fields(record, 0, len(record)):
-        if (number, wire) != (1, _BYTES):
+    for number, wire, start, end in spans(record, 0, len(record)):
+        if (number, wire) != (1, BYTES):
             raise ValueError(f"field {number} of wire type {wire} outside Features")
-        for _, _, entry_start, entry_end in _fields(record, start, end):
+        for _, _, entry_start, entry_end in spans(record, start, end):
             name, feature = b"", (0, 0)
-            for key, _, at, until in _fields(record, entry_start, entry_end):
+            for key, _, at, until in spans(record, entry_start, entry_end):
                 if key == 1:
                     name = record[at:until]
                 elif key == 2:
@@ -62,11 +60,11 @@ def integers(chunks: Sequence[bytes]) -> Rows:
     lasts = np.flatnonzero(data < 0x80)
     firsts = np.concatenate(([0], lasts[:-1] + 1))[: len(lasts)]
     lengths = lasts - firsts + 1
-    if lengths.size and lengths.max() > _MAX_VARINT_BYTES:
-        raise ValueError(f"it has more than {_MAX_VARINT_BYTES} bytes")
+    if lengths.size and lengths.max() > MAX_VARINT_BYTES:
+        raise ValueError(f"it has more than {MAX_VARINT_BYTES} bytes")
     values = (data[firsts] & 0x7F).astype(np.uint64)
     longer = np.flatnonzero(lengths > 1)
-    for place in range(1, _MAX_VARINT_BYTES):
+    for place in range(1, MAX_VARINT_BYTES):
         bits = (data[firsts[longer] + place] & 0x7F).astype(np.uint64)
         values[longer] |= bits << np.uint64(7 * place)
         longer = longer[lengths[longer] > place + 1]
@@ -81,45 +79,10 @@ def floats(chunks: Sequence[bytes]) -> Rows:
 
 def _feature(record: bytes, start: int, end: int) -> FeatureBytes:
     kind, values = Feature.BYTES, b""
-    for number, _, list_start, list_end in _fields(record, start, end):
+    for number, _, list_start, list_end in spans(record, start, end):
         kind = _KINDS.get(number, Feature.BYTES)
-        for _, wire, at, until in _fields(record, list_start, list_end):
-            if wire not in (_BYTES, _UNPACKED.get(kind)):
+        for _, wire, at, until in spans(record, list_start, list_end):
+            if wire not in (BYTES, _UNPACKED.get(kind)):
                 raise ValueError(f"wire type {wire} in a list of {kind.value}")
             values += record[at:until]
     return FeatureBytes(kind, values)
-
-
-def _fields(record: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, wire type, start and end of the value of each field between two places of a record."""
-    at = start
-    while at < end:
-        tag, at = _varint(record, at, end)
-        wire = tag & 7
-        if wire == _BYTES:
-            length, at = _varint(record, at, end)
-            until = at + length
-        elif wire == _VARINT:
-            until = _varint(record, at, end)[1]
-        elif wire in (_FIXED32, _FIXED64):
-            until = at + (4 if wire == _FIXED32 else 8)
-        else:
-            raise ValueError(f"wire type {wire}")
-        if until > end:
-            raise ValueError("a field that is longer than what holds it")
-        yield tag >> 3, wire, at, until
-        at = until
-
-
-def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
-    if at < end and record[at] < 0x80:  # most are one byte, and each record has seventy
-        return record[at], at + 1
-    value = 0
-    for place in range(_MAX_VARINT_BYTES):
-        if at + place >= end:
-            raise ValueError("a number that is cut short")
-        byte = record[at + place]
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return value, at + place + 1
-    raise ValueError(f"a number of more than {_MAX_VARINT_BYTES} bytes")

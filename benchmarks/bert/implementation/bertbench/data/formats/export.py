@@ -17,9 +17,8 @@ from bertbench.data.formats.hdf5_write import Layout as Hdf5Layout
 from bertbench.data.formats.reference_files import OutFile, Written, reference_files
 from bertbench.data.formats.tfrecord_write import record_bytes, write_tfrecord
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
-from bertbench.data.store.stream import shard_blocks
 from bertbench.data.text.prepare import unfinished
 
 Layout = Hdf5Layout | Literal["tfrecord"]

@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-import google_crc32c
 import numpy as np
 
 from bertbench.common.errors import DataError
+from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Padded, unpadded
@@ -64,14 +64,8 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def begins_as_tfrecord(start: bytes) -> bool:
-    """Whether the first 12 bytes of a file are a record's length and the checksum of it."""
+    """Return whether the first 12 bytes of a file are a record's length and the checksum of it."""
     return len(start) == 12 and struct.unpack("<I", start[8:])[0] == masked_crc32c(start[:8])
-
-
-def masked_crc32c(data: bytes) -> int:
-    """The checksum of the framing: CRC-32C, rotated right by 15 bits, plus a constant, modulo 2^32."""
-    crc = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _open(path: Path) -> BinaryIO:

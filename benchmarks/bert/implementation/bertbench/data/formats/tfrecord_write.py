@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS
-from bertbench.data.formats.tfrecord import masked_crc32c
 from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.index import MAX_LENGTH
 

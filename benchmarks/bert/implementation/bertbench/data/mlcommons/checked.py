@@ -51,7 +51,7 @@ class Checked:
             write_state(self._path, {"format": _FORMAT, "files": self._sums})
         except OSError as error:
             if not self._failed:
-                self._progress.say(
+                self._progress.message(
                     f"{printable(str(self._path))}: cannot be written ({system_reason(error)}); "
                     "a check that is stopped will begin anew; give --state FILE"
                 )

@@ -74,7 +74,7 @@ def _hashed(
             sums[item.entry.path] = md5
     diagnosis.remembered = len(sums)
     if sums:
-        progress.say(f"{len(sums):,} files were checked before and have not changed since")
+        progress.message(f"{len(sums):,} files were checked before and have not changed since")
     total, done = sum(entry.bytes for entry in waiting), 0
     for entry in waiting:
 

@@ -4,7 +4,7 @@ Opening reads metadata only, so it may happen before the clock starts; reading t
 touch of training data. Shapes: N samples in the split.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from bertbench.data.store.manifest import Manifest, ShardFile, Split
 from bertbench.data.store.shards import FIELDS, INDEX_NAME
 
 SplitName = Literal["train", "eval"]
+BLOCK_SAMPLES = 4096
 
 
 class MappedShard:
@@ -161,3 +162,13 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.inte
         raise DataError(f"{path}: {name}: is not stored contiguously, so it can't be mapped; prepare the data again")
     mapped: NDArray[np.integer] = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
     return np.asarray(mapped)  # the same memory without memmap's cost on every slice
+
+
+def shard_blocks(dataset: Dataset, number: int, first: int = 0) -> Iterator[Columns]:
+    """Yield the samples of one shard in bounded blocks, from number `first` on: for what goes through all once.
+
+    Raises DataError if its fields are not what they should be.
+    """
+    shard = dataset.split.shards[number]
+    mapped = MappedShard(dataset.folder / dataset.name / shard.name, shard.samples)
+    yield from mapped.content().split(BLOCK_SAMPLES, first)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import DataError
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
@@ -43,12 +42,6 @@ class Tokenizer:
     vocab_size: int
     sha256: str
     special_ids: dict[str, int]
-
-
-def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
-    """What a manifest says of a vocabulary."""
-    special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
-    return Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)
 
 
 @dataclass(frozen=True)
@@ -113,6 +106,25 @@ class Manifest:
             raise DataError(
                 f"{path}: is damaged ({error}); expected the fields {expected}; prepare the data again"
             ) from error
+
+
+def existing(out: Path, request: dict[str, Any]) -> Manifest:
+    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
+    manifest = Manifest.read(out)
+    changed = [
+        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
+        for section in ("recipe", "source")
+        for there, asked in ((manifest.request[section], request[section]),)
+        for name in sorted(there.keys() | asked.keys())
+        if there.get(name) != asked.get(name)
+    ]
+    if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
+        changed.append("vocabulary: another vocab.txt")
+    if changed:
+        raise DataError(
+            f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
+        )
+    return manifest
 
 
 def _split(content: dict[str, Any]) -> Split:

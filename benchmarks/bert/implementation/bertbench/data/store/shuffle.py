@@ -21,12 +21,10 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset, shard_entries
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile
+from bertbench.data.store.dataset import Dataset, shard_blocks, shard_entries
+from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, existing
 from bertbench.data.store.permutation import Permutation
 from bertbench.data.store.shards import file_sha256, finish_split, write_shard
-from bertbench.data.store.stream import shard_blocks
-from bertbench.data.text.prepare import existing
 
 _BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is put in order

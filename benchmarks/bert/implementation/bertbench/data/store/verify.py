@@ -15,11 +15,10 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store import index
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import MappedShard, SplitName
+from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, SplitName
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split
 from bertbench.data.store.multiset import SampleMultiset
 from bertbench.data.store.shards import INDEX_NAME, file_sha256
-from bertbench.data.store.stream import BLOCK_SAMPLES
 
 
 class Verified(NamedTuple):

@@ -17,7 +17,6 @@ from pathlib import Path
 from pydoc_data import topics
 
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.text.sentences import split_sentences
 
 Article = list[str]
 """One document: its sentences in order."""
@@ -29,6 +28,11 @@ _RULE = re.compile(r"[-=~^*+|#_. ]+")
 _PLAIN_WORD = re.compile(r"[\"'(`*]*[A-Za-z][a-z]*(?:[-'][A-Za-z]+)*[\"')`*,.;:!?]*")
 _PROSE_SHARE = 0.7  # of a paragraph's words: keeps 6.9 of 10 MB, drops signatures, tables and code
 _PROSE_WORDS = 5
+# The usual abbreviations after which a full stop ends no sentence.
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|dr|prof|st|no|fig|eq|approx|resp|jr|sr|inc|ltd|u\.s)|\b[a-z])\.$", re.I
+)
+_BOUNDARY = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9`])")
 _DOC_BLOCK = re.compile(r"^<doc\b([^>]*)>\s*$")
 
 
@@ -170,3 +174,18 @@ def _lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8; convert the file to UTF-8") from error
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Sentences of one paragraph, white space collapsed; none is empty."""
+    text = " ".join(paragraph.split())
+    sentences: list[str] = []
+    start = 0
+    for boundary in _BOUNDARY.finditer(text):
+        if _ABBREVIATION.search(text, start, boundary.start()):
+            continue
+        sentences.append(text[start : boundary.end()].strip())
+        start = boundary.end()
+    if text[start:]:
+        sentences.append(text[start:])
+    return sentences

@@ -24,12 +24,12 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard, shard_entries
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, tokenizer_of
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, existing
 from bertbench.data.store.shards import finish_split, regrouped, source_sha256, write_shard, write_split
 from bertbench.data.text.corpus import text_articles
-from bertbench.data.text.prepare import best_guess, existing, tokenize
+from bertbench.data.text.prepare import best_guess, tokenize
 from bertbench.data.text.samples import SampleOptions, TokenIds, create_samples
-from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples
 
@@ -111,14 +111,14 @@ def _make_parts(
 ) -> None:
     missing = [text for text in texts if not text.finished(work).exists()]
     if len(missing) < len(texts):
-        progress.say(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
+        progress.message(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
     if min(workers, len(missing)) > 1:
         made = _in_workers(work, missing, vocab, recipe, min(workers, len(missing)))
     else:
         made = (_make_part(work, text, vocab, recipe) for text in missing)
     for count, samples in enumerate(made, start=1):
-        progress.say(f"file {count} of {len(missing)}: {samples:,} samples")
+        progress.message(f"file {count} of {len(missing)}: {samples:,} samples")
 
 
 def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:

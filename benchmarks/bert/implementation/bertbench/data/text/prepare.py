@@ -3,8 +3,6 @@
 Everything is written to a temporary folder beside the target, which is renamed when it is whole.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from bertbench import __version__
+from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, tokenizer_of
+from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, TokenIds, create_samples
-from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,17 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
     if out.exists():
         return existing(out, request), True
     with unfinished(out) as folder:
-        progress.say("reading text")
+        progress.message("reading text")
         articles = list(source.articles())
-        progress.say(f"{len(articles):,} documents; making the vocabulary")
+        progress.message(f"{len(articles):,} documents; making the vocabulary")
         vocabulary = (
             Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
         )
-        progress.say(f"{len(vocabulary):,} entries; tokenizing")
+        progress.message(f"{len(vocabulary):,} entries; tokenizing")
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
         ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
-        progress.say("making samples and writing shards")
+        progress.message("making samples and writing shards")
         evaluation = Columns.joined(list(create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))))
         if len(evaluation) < recipe.held_out_samples:
             raise DataError(
@@ -111,45 +110,20 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
     return manifest, False
 
 
-def existing(out: Path, request: dict[str, Any]) -> Manifest:
-    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
-    manifest = Manifest.read(out)
-    changed = [
-        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
-        for section in ("recipe", "source")
-        for there, asked in ((manifest.request[section], request[section]),)
-        for name in sorted(there.keys() | asked.keys())
-        if there.get(name) != asked.get(name)
-    ]
-    if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
-        changed.append("vocabulary: another vocab.txt")
-    if changed:
-        raise DataError(
-            f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
-        )
-    return manifest
-
-
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
     """A temporary folder that becomes `out` if the body ends well, and vanishes if it doesn't.
 
-    Raises DataError if the folder can't be made.
+    Raises DataError if it can't be written.
     """
-    folder = out.with_name(f".{out.name}.unfinished-{os.getpid()}")
     try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise DataError(f"{out.parent}: cannot be written ({system_reason(error)}); choose another --out") from error
-    try:
-        yield folder
-        folder.replace(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(out) as folder:
+            yield folder
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room and run it again"
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room, or name another --out"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:

@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
+from bertbench.data.store import manifest
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ENCODE_BATCH = 1000  # sentences handed to the tokenizer at a time
@@ -113,3 +114,9 @@ def _wordpiece(model: WordPiece, lower_case: bool = True) -> Tokenizer:
     tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:
+    """Return what a dataset's manifest keeps of the vocabulary."""
+    special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
+    return manifest.Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)

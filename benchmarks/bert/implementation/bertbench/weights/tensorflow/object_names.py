@@ -9,7 +9,7 @@ Names: tensorflow/models, official/nlp (BertEncoder, MaskedLM, Classification, a
 
 import re
 
-from bertbench.weights.tensorflow.protobuf import as_bytes, fields
+from bertbench.common.protobuf import as_bytes, fields
 
 VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -3,7 +3,7 @@
 Format: google/snappy, format_description.txt.
 """
 
-from bertbench.weights.tensorflow.protobuf import varint
+from bertbench.common.protobuf import varint
 
 
 def decompress(data: bytes) -> bytes:

@@ -7,22 +7,14 @@ index block, which points to the data blocks; after each block stand its compres
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
-
 from bertbench.common.errors import CheckpointError, system_reason
-from bertbench.weights.tensorflow.protobuf import varint
+from bertbench.common.protobuf import masked_crc32c, varint
 from bertbench.weights.tensorflow.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER_BYTES = 48
 _TRAILER_BYTES = 5
 _PLAIN, _SNAPPY = 0, 1
-_MASK_DELTA = 0xA282EAD8
-
-
-def masked(crc: int) -> int:
-    """A CRC-32C as these files store it: rotated and shifted, so that a CRC of data with CRCs in it stays good."""
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
@@ -69,8 +61,8 @@ def _block(data: bytes, where: slice) -> bytes:
     if end > len(data) - FOOTER_BYTES:
         raise ValueError(f"the block at byte {where.start:,} runs over the end of the file")
     compression = data[where.stop]
-    found, stored = google_crc32c.value(data[where.start : where.stop + 1]), data[where.stop + 1 : end]
-    if masked(found) != int.from_bytes(stored, "little"):
+    stored = int.from_bytes(data[where.stop + 1 : end], "little")
+    if masked_crc32c(data[where.start : where.stop + 1]) != stored:
         raise ValueError(f"the checksum of the block at byte {where.start:,} is wrong")
     if compression == _SNAPPY:
         return decompress(data[where])

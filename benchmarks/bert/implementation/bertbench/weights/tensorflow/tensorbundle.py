@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import CheckpointError, system_reason
-from bertbench.weights.tensorflow.protobuf import as_bytes, as_number, fields, varint
-from bertbench.weights.tensorflow.sstable import masked, read_table
+from bertbench.common.protobuf import as_bytes, as_number, fields, masked, masked_crc32c, varint
+from bertbench.weights.tensorflow.sstable import read_table
 
 _FLOAT, _STRING = 1, 7
 _CHECKED_AT_ONCE = 1 << 20
@@ -113,7 +113,7 @@ class Bundle:
             raise self._damaged(path, name, str(error)) from error
         # The checksum covers the length as four bytes, not as the varint that is stored.
         checked = length.to_bytes(4 if length < 2**32 else 8, "little") + stored[at:]
-        if len(stored) != at + 4 + length or masked(google_crc32c.value(checked)) != entry.checksum:
+        if len(stored) != at + 4 + length or masked_crc32c(checked) != entry.checksum:
             raise self._damaged(path, name, "its checksum is wrong")
         return stored[at + 4 :]
 

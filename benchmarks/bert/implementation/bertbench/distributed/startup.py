@@ -17,10 +17,10 @@ _IMPORTED = time.time()
 
 
 class Startup:
-    """One rank's marks; the first of a name counts, so that a loop may make them again."""
+    """One rank's marks, from `began` in seconds since 1970 or from now; the first of a name counts."""
 
-    def __init__(self, began: float) -> None:
-        self._ended = {"": began}
+    def __init__(self, began: float | None = None) -> None:
+        self._ended = {"": time.time() if began is None else began}
 
     @classmethod
     def of_rank(cls) -> "Startup":
@@ -40,7 +40,7 @@ class Startup:
         times = list(self._ended.items())
         return {piece: round(end - began, 6) for (_, began), (piece, end) in pairwise(times)}
 
-    def told(self, world: World) -> dict[str, dict[str, float]]:
+    def gathered(self, world: World) -> dict[str, dict[str, float]]:
         """Rank 0's pieces, and the longest of all ranks of each. Every rank must call it, when no clock runs."""
         everyone = [json.loads(text) for text in world.from_all(json.dumps(self.seconds()))]
         slowest = {piece: max(seconds[piece] for seconds in everyone) for piece in everyone[0]}

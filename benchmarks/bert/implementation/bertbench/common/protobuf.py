@@ -1,0 +1,93 @@
+"""The encodings that TensorFlow's files share: the protocol-buffer wire format, and the masked CRC-32C.
+
+Formats: protobuf.dev, "Encoding"; LevelDB's log_format.md for the mask. The messages themselves are spelled out where
+they are read.
+"""
+
+from collections.abc import Iterator
+
+import google_crc32c
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+MAX_VARINT_BYTES = 10  # of 64 bits, 7 a byte
+_MASK_DELTA = 0xA282EAD8
+
+
+def varint(data: bytes, at: int, end: int | None = None) -> tuple[int, int]:
+    """Return the unsigned varint at `at`, and where the next byte is.
+
+    Raises ValueError if it runs over `end` (default: that of `data`) or has more than 10 bytes.
+    """
+    end = len(data) if end is None else end
+    if at < end and data[at] < 0x80:  # most are one byte, and each record of MLPerf's has seventy
+        return data[at], at + 1
+    value = 0
+    for place in range(MAX_VARINT_BYTES):
+        if at + place >= end:
+            raise ValueError("a number that is cut short")
+        byte = data[at + place]
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError(f"a number of more than {MAX_VARINT_BYTES} bytes")
+
+
+def spans(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, wire type, start and end of the value of each field between two places of a message.
+
+    Raises ValueError if the message is damaged.
+    """
+    at = start
+    while at < end:
+        key, at = varint(message, at, end)
+        wire = key & 7
+        if wire == BYTES:
+            length, at = varint(message, at, end)
+            until = at + length
+        elif wire == VARINT:
+            until = varint(message, at, end)[1]
+        elif wire in (FIXED32, FIXED64):
+            until = at + (4 if wire == FIXED32 else 8)
+        else:
+            raise ValueError(f"wire type {wire}")
+        if until > end:
+            raise ValueError("a field that is longer than what holds it")
+        yield key >> 3, wire, at, until
+        at = until
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field, in order: an int of a scalar, bytes of a string or an embedded message.
+
+    Raises ValueError if the message is damaged.
+    """
+    for number, wire, start, end in spans(message, 0, len(message)):
+        content = message[start:end]
+        if wire == BYTES:
+            yield number, content
+        else:
+            yield number, varint(content, 0)[0] if wire == VARINT else int.from_bytes(content, "little")
+
+
+def as_number(value: int | bytes) -> int:
+    """Return a field that must be a number. Raises ValueError if it is something else."""
+    if isinstance(value, bytes):
+        raise ValueError("found bytes where a number is expected")  # noqa: TRY004 - the data is wrong, not the call
+    return value
+
+
+def as_bytes(value: int | bytes) -> bytes:
+    """Return a field that must be a string or an embedded message. Raises ValueError if it is something else."""
+    if isinstance(value, int):
+        raise ValueError("found a number where bytes are expected")  # noqa: TRY004 - the data is wrong, not the call
+    return value
+
+
+def masked(crc: int) -> int:
+    """Return a CRC-32C as it is stored: rotated and shifted, so that a CRC of data with CRCs in it stays good."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum of bytes as it is stored beside them."""
+    return masked(google_crc32c.value(data))

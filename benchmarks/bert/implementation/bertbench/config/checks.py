@@ -1,0 +1,184 @@
+"""The rules that tie settings together: each yields what is wrong, with the remedy.
+
+A rule whose numbers follow from something that another rule refuses yields nothing.
+"""
+
+from collections.abc import Iterator
+
+from bertbench.balance.plan import VARYING
+from bertbench.config.closed import CLOSED_RULES
+from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
+from bertbench.config.rule import Problem, broken, rule
+from bertbench.config.settings import Settings
+
+
+def problems(settings: Settings) -> Iterator[Problem]:
+    """Yield everything in which settings don't go together."""
+    return broken(RULES, settings)
+
+
+@rule("data.global_batch_size", "data.local_batch")
+def _one_batch(settings: Settings) -> Iterator[str]:
+    if not batch_is_given(settings):
+        yield "data: give exactly one of global_batch_size and local_batch"
+
+
+@rule("data.global_batch_size", "data.local_batch", "launch.ranks_per_node", "hardware.number_of_nodes", "parallel")
+def _batch_over_ranks(settings: Settings) -> Iterator[str]:
+    if not (batch_is_given(settings) and can_be_laid_out(settings)) or batch_divides(settings):
+        return
+    ranks, batch = settings.layout.data, settings.global_batch_size
+    below, above = batch - batch % ranks, batch - batch % ranks + ranks
+    choices = f"{below} or {above}" if below else f"{above}"
+    what = "ranks" if ranks == settings.world_size else "data-parallel ranks"
+    yield f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
+
+
+@rule("data.gradient_accumulation_steps", "data.global_batch_size", "data.local_batch")
+def _batch_over_parts(settings: Settings) -> Iterator[str]:
+    parts = settings.data.gradient_accumulation_steps
+    if batch_is_given(settings) and batch_divides(settings) and settings.local_batch % parts:
+        yield (
+            f"local batch {settings.local_batch} is not a multiple of data.gradient_accumulation_steps {parts}; "
+            "choose a divisor of the local batch"
+        )
+
+
+@rule("data.equal_counts", "data.balance")
+def _counts_of_rows(settings: Settings) -> Iterator[str]:
+    if settings.data.equal_counts and settings.data.balance == "packed":
+        yield (
+            "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of "
+            "samples; choose planned"
+        )
+
+
+@rule("loss.normalize", "data.balance", "data.equal_counts")
+def _counts_of_means(settings: Settings) -> Iterator[str]:
+    method = settings.data.balance
+    if settings.loss.normalize == "rank" and method in VARYING and not settings.data.equal_counts:
+        remedy = "choose planned with data.equal_counts" if method == "packed" else "set data.equal_counts"
+        yield (
+            f"loss.normalize rank takes the mean of the ranks' means, but data.balance {method} gives ranks "
+            f"different numbers of samples; {remedy}, or loss.normalize global"
+        )
+
+
+@rule("data.strata_edges")
+def _edges_rise(settings: Settings) -> Iterator[str]:
+    if list(settings.data.strata_edges) != sorted(set(settings.data.strata_edges)):
+        yield f"data.strata_edges {list(settings.data.strata_edges)} must rise; sort them"
+
+
+@rule("model.hidden_size", "model.attention_heads")
+def _heads_divide(settings: Settings) -> Iterator[str]:
+    model = settings.model
+    if model.hidden_size % model.attention_heads:
+        yield (
+            f"model.hidden_size {model.hidden_size} is not a multiple of model.attention_heads "
+            f"{model.attention_heads}; choose a multiple"
+        )
+
+
+@rule("data.recipe.vocab_size", "model.vocab_size")
+def _vocabulary_fits(settings: Settings) -> Iterator[str]:
+    model, recipe = settings.model, settings.data.recipe
+    if recipe is not None and recipe.vocab_size > model.vocab_size:
+        yield (
+            f"data.recipe.vocab_size {recipe.vocab_size} is larger than model.vocab_size {model.vocab_size}; "
+            "raise model.vocab_size to at least as much"
+        )
+
+
+@rule("scale_from_batch", "optimizer.name")
+def _scaling_is_adams(settings: Settings) -> Iterator[str]:
+    if settings.scale_from_batch is not None and settings.optimizer.name != "adam":
+        yield "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
+
+
+@rule("scale_from_batch", "data.global_batch_size", "data.local_batch", "optimizer.beta1", "optimizer.beta2")
+def _scaling_keeps_betas(settings: Settings) -> Iterator[str]:
+    tuned_at, optimizer = settings.scale_from_batch, settings.optimizer
+    if tuned_at is None or optimizer.name != "adam" or not batch_is_given(settings):
+        return
+    largest = tuned_at / (1 - min(optimizer.beta1, optimizer.beta2))
+    if settings.global_batch_size > largest:
+        yield (
+            f"scale_from_batch {tuned_at}: at global batch {settings.global_batch_size} a beta would be negative; "
+            f"choose a global batch of at most {int(largest)}"
+        )
+
+
+@rule("launch.device", "launch.ranks_per_node", "hardware.accelerators_per_node")
+def _one_rank_a_gpu(settings: Settings) -> Iterator[str]:
+    ranks, gpus = settings.launch.ranks_per_node, settings.hardware.accelerators_per_node
+    if settings.launch.device == "cuda" and gpus != ranks:
+        yield (
+            f"launch.ranks_per_node {ranks} differs from hardware.accelerators_per_node {gpus}; a CUDA system runs "
+            "one rank a GPU, make them equal"
+        )
+
+
+@rule("communication.compression", "communication.hierarchical")
+def _powersgd_reduces_alone(settings: Settings) -> Iterator[str]:
+    if settings.communication.compression == "powersgd" and settings.communication.hierarchical:
+        yield (
+            "communication.hierarchical true does nothing for communication.compression powersgd, which makes its "
+            "own all-reduces; leave one of them out"
+        )
+
+
+@rule("communication.compression", "precision.compute")
+def _powersgd_never_overflows(settings: Settings) -> Iterator[str]:
+    if settings.communication.compression == "powersgd" and settings.precision.compute == "fp16":
+        yield (
+            "communication.compression powersgd carries errors from step to step, and an overflow of "
+            "precision.compute fp16 would never leave them; use bf16 or fp32"
+        )
+
+
+@rule("optimizer.impl", "precision.compute", "communication.compression")
+def _apex_skips_no_step(settings: Settings) -> Iterator[str]:
+    if settings.optimizer.impl == "apex" and settings.scales_loss:
+        yield (
+            "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; "
+            "set optimizer.impl to torch, or use bf16"
+        )
+
+
+@rule("optimizer.impl", "launch.device")
+def _apex_needs_a_gpu(settings: Settings) -> Iterator[str]:
+    if settings.optimizer.impl == "apex" and settings.launch.device == "cpu":
+        yield "optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch"
+
+
+@rule("checkpoint.every_steps", "communication.compression", "optimizer.impl")
+def _snapshots_are_whole(settings: Settings) -> Iterator[str]:
+    if settings.checkpoint.every_steps is not None and settings.no_snapshots is not None:
+        yield f"checkpoint.every_steps: {settings.no_snapshots}, or set checkpoint.every_steps to null"
+
+
+@rule("finetune.max_seq_length", "model.max_positions")
+def _windows_fit_the_model(settings: Settings) -> Iterator[str]:
+    length, most = settings.finetune.max_seq_length, settings.model.max_positions
+    if length is not None and length > most:
+        yield f"finetune.max_seq_length {length} is more than model.max_positions {most}; set it to at most {most}"
+
+
+@rule("finetune.max_query_length", "finetune.max_seq_length", "model.max_positions")
+def _windows_hold_a_context(settings: Settings) -> Iterator[str]:
+    windows = settings.finetune.windows(settings.model.max_positions)
+    if windows.max_query_length + 3 >= windows.max_seq_length:
+        yield (
+            f"finetune.max_query_length {windows.max_query_length} and three special tokens leave no room for a "
+            f"context in finetune.max_seq_length {windows.max_seq_length}; set it to at most "
+            f"{windows.max_seq_length - 4}"
+        )
+
+
+RULES = (
+    _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
+    _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _powersgd_reduces_alone,
+    _powersgd_never_overflows, _apex_skips_no_step, _apex_needs_a_gpu, _snapshots_are_whole, _windows_fit_the_model,
+    _windows_hold_a_context, *LAYOUT_RULES, *CLOSED_RULES,
+)  # fmt: skip

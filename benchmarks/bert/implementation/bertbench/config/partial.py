@@ -1,0 +1,46 @@
+"""Sections from content that is partly wrong, so that rules still see what is right."""
+
+import json
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from bertbench.config.sections import Section
+
+SectionT = TypeVar("SectionT", bound=Section)
+_VALUE_RULES: ConfigDict = {"strict": True, "allow_inf_nan": False}  # as Section's
+
+
+def partial(kind: type[SectionT], content: dict[str, Any]) -> SectionT:
+    """Return a section with those settings of `content` that are valid.
+
+    To read any other raises UnsettledError. Unknown keys are left out.
+    """
+    values: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        key = field.alias or name
+        with suppress(ValidationError):
+            if key in content:
+                values[name] = _value(field, content[key])
+            elif not field.is_required():
+                values[name] = field.get_default()
+    made = kind.model_construct(**values)
+    for name in kind.model_fields.keys() - values.keys():
+        made.__dict__.pop(name, None)  # model_construct puts defaults there
+    return cast(SectionT, made)  # model_construct is typed as of the base
+
+
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """Return the section that a field holds; None if it holds a plain value."""
+    candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
+    return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def _value(field: FieldInfo, content: Any) -> Any:
+    section = section_of(field)
+    if section is not None and isinstance(content, dict):
+        return partial(section, content)
+    config = None if section else _VALUE_RULES
+    return TypeAdapter(field.rebuild_annotation(), config=config).validate_json(json.dumps(content))

@@ -1,0 +1,171 @@
+"""All settings of a system file and the numbers that follow from them; `checks.py` has the rules between them."""
+
+import math
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from bertbench.balance.cost import CostModel
+from bertbench.balance.plan import Balance
+from bertbench.config.finetune import Finetune
+from bertbench.config.hardware import Hardware
+from bertbench.config.layout import Layout
+from bertbench.config.parallel import Parallel
+from bertbench.config.sections import (
+    Checkpoint,
+    Clip,
+    Communication,
+    Compute,
+    Data,
+    Evaluation,
+    Launch,
+    Loss,
+    Model,
+    Optimizer,
+    Precision,
+    Schedule,
+    Section,
+)
+from bertbench.model.options import default_mode, wants_few_sizes
+from bertbench.optim.schedule import Schedule as LearningRate
+
+
+def mlperf_evaluation_interval(global_batch_size: int) -> int:
+    """Samples between evaluations: floor(0.05 * (230.23 * GBS + 3,000,000) / 25,000) * 25,000.
+
+    Source: MLPerf Training rules, BERT, evaluation frequency.
+    """
+    return math.floor(0.05 * (230.23 * global_batch_size + 3_000_000) / 25_000) * 25_000
+
+
+class Settings(Section):
+    """Settings whose types are valid. Derived numbers are properties: nothing that follows from others is typed in."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Name of the system: the file's name without .json."""
+    description: str = ""
+    """What this system is for, in a line."""
+    source: str = ""
+    """Where the hyper-parameters come from: a published result, or a reference convergence point."""
+    scale_from_batch: int | None = Field(default=None, ge=1)
+    """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
+    (config/scaling.py)."""
+    hardware: Hardware
+    launch: Launch
+    model: Model
+    data: Data
+    loss: Loss = Loss()
+    optimizer: Optimizer
+    schedule: Schedule
+    clip: Clip = Clip()
+    communication: Communication = Communication()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    precision: Precision = Precision()
+    compute: Compute = Compute()
+    finetune: Finetune = Finetune()
+    parallel: Parallel = Parallel()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole run."""
+        return self.hardware.number_of_nodes * self.launch.ranks_per_node
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one optimizer step over all ranks."""
+        return self.data.global_batch_size or (self.data.local_batch or 0) * self.layout.data
+
+    @property
+    def layout(self) -> Layout:
+        """How the ranks share the model and the data."""
+        parallel = self.parallel
+        data = self.world_size // (parallel.tensor * parallel.pipeline)
+        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages)
+
+    @property
+    def local_batch(self) -> int:
+        """Samples of one optimizer step on one data-parallel rank: without `parallel`, on one rank."""
+        return self.global_batch_size // self.layout.data
+
+    @property
+    def parts(self) -> int:
+        """Forward and backward passes of one optimizer step on one rank."""
+        return self.parallel.microbatches * self.data.gradient_accumulation_steps
+
+    @property
+    def balance(self) -> Balance:
+        """How batches are drawn and dealt, with the cost of a sequence."""
+        data, cost = self.data, self.data.cost
+        return Balance(
+            method=data.balance,
+            cost=CostModel(cost.linear, cost.quadratic) if cost else CostModel.of_shape(self.model.shape()),
+            deal=data.deal,
+            equal_counts=data.equal_counts,
+            strata_edges=data.strata_edges,
+            row_length=self.model.max_positions,
+        )
+
+    @property
+    def evaluation_interval(self) -> int:
+        """Samples between evaluations."""
+        return self.evaluation.interval_samples or mlperf_evaluation_interval(self.global_batch_size)
+
+    @property
+    def init_limit_minutes(self) -> int:
+        """Longest untimed initialisation: 30 minutes closed, 4 hours open (MLPerf Training rules)."""
+        return 30 if self.hardware.division == "closed" else 240
+
+    @property
+    def max_steps(self) -> int:
+        """Optimizer steps after which the run gives up."""
+        limit = self.evaluation.max_samples
+        return (
+            self.schedule.max_steps
+            if limit is None
+            else min(self.schedule.max_steps, -(-limit // self.global_batch_size))
+        )
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """The schedule as a function of the step."""
+        return LearningRate(
+            base=self.optimizer.learning_rate,
+            end=self.schedule.end_learning_rate,
+            warmup_steps=self.schedule.warmup_steps,
+            start_warmup_step=self.schedule.start_warmup_step,
+            decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
+        )
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients pass through fp16, so that steps may overflow and be skipped."""
+        return self.precision.compute == "fp16" or self.communication.compression == "fp16"
+
+    @property
+    def fills_batches(self) -> bool:
+        """Whether batches are rounded up to few sizes (loading/filler.py)."""
+        device, precision = self.launch.device, self.precision.compute
+        mode = self.compute.compile or default_mode(device)
+        return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""
+        batch, interval, first = self.global_batch_size, self.evaluation_interval, 0
+        while first < self.max_steps:
+            due = (first * batch // interval + 1) * interval
+            stop = min(-(-due // batch), self.max_steps)
+            yield first, stop
+            first = stop
+
+    @property
+    def no_snapshots(self) -> str | None:
+        """Why no snapshot can be taken, and what to do; None if one can."""
+        if self.communication.compression == "powersgd":
+            return (
+                "a snapshot doesn't hold the errors that communication.compression powersgd carries from step to step; "
+                "choose another compression"
+            )
+        if self.optimizer.impl == "apex":
+            return "a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl to torch"
+        return None

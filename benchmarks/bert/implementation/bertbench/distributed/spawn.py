@@ -1,0 +1,59 @@
+"""Start ranks as processes of this machine, as a launcher starts those of a run."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import multiprocessing
+
+from bertbench.distributed.world import join
+
+_TIMEOUT_S = 300
+
+
+def environments_of(count: int) -> list[dict[str, str]]:
+    """Return what a launcher writes into the environment of each of `count` ranks; they meet at a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return [
+        {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
+         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank in range(count)
+    ]  # fmt: skip
+
+
+def on_ranks(
+    count: int,
+    function: Callable[..., Any],
+    *arguments: Any,
+    device: str = "cpu",
+    prepare: Callable[[int], None] | None = None,
+) -> Any:
+    """Return what rank 0 returns from function(world, *arguments), called on `count` ranks; on `cuda` each has its GPU.
+
+    `prepare`, called with the rank before the ranks meet, may move its process to another network.
+    """
+    answers = multiprocessing.get_context("spawn").SimpleQueue()
+    given = (environments_of(count), prepare, answers, device, function, arguments)
+    multiprocessing.spawn(_rank, given, nprocs=count)
+    return answers.get()
+
+
+def _rank(
+    rank: int,
+    environments: Sequence[Mapping[str, str]],
+    prepare: Callable[[int], None] | None,
+    answers: Any,
+    device: str,
+    function: Callable[..., Any],
+    arguments: Any,
+) -> None:
+    os.environ.update(environments[rank])
+    if prepare is not None:
+        prepare(rank)
+    with join(device, _TIMEOUT_S) as world:
+        answer = function(world, *arguments)
+        if world.leads:
+            answers.put(answer)

@@ -1,0 +1,39 @@
+"""Count the floating-point operations that training BERT needs: the one place that says which terms count.
+
+Counted are matrix products without padding: a layer's weights for each token, both products of attention for each pair
+of a sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. Left out
+are what recomputation repeats, the pooler and the head of pairs (a 70,000th of BERT-Large's work), and all that is no
+matrix product. As section 5.1 of Narayanan et al. 2021 (arXiv 2104.04473) counts.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertbench.model.shape import BertShape
+
+
+class FlopTerms(NamedTuple):
+    """Floating-point operations of a training step, by what they grow with."""
+
+    token: float
+    pair: float
+    """For each pair of tokens of a sequence, n^2 of n tokens."""
+    masked: float
+
+    @classmethod
+    def of(cls, shape: BertShape) -> "FlopTerms":
+        """Return 6 L (4 D^2 + 2 D F), 12 L D and 6 (D^2 + D V): 6 for a weight and token, two of them forward."""
+        width = shape.hidden_size
+        return cls(
+            token=6.0 * shape.layers * (4 * width**2 + 2 * width * shape.feed_forward_size),
+            pair=12.0 * shape.layers * width,
+            masked=6.0 * (width**2 + width * shape.vocab_size),
+        )
+
+
+def training_flops(shape: BertShape, lengths_S: NDArray[np.integer], masked: float) -> float:
+    """Return those of one step on sequences of these lengths, so many of whose tokens are masked."""
+    terms, lengths = FlopTerms.of(shape), lengths_S.astype(np.float64)
+    return float(terms.token * lengths.sum() + terms.pair * np.square(lengths).sum() + terms.masked * masked)

@@ -1,0 +1,41 @@
+"""Progress of a timed run for people: steps, rate, loss, accuracy. Never part of an MLPerf log."""
+
+import math
+import time
+
+from bertbench.common.progress import Progress
+from bertbench.config import System
+
+
+class RunProgress(Progress):
+    """Progress of a timed run: steps, samples/s, loss, last accuracy, time to the next evaluation."""
+
+    def __init__(self, system: System, enabled: bool) -> None:
+        super().__init__(enabled)
+        self._system = system
+        self._began: float | None = None
+        self._accuracy = "not yet"
+        self._first_step = 0
+
+    def trained(self, step: int, next_evaluation: int, loss: float) -> None:
+        """After `step` steps; the next evaluation follows step `next_evaluation`."""
+        if not self._enabled:
+            return
+        if self._began is None:  # the first step's end: start-up is no step
+            self._began, self._first_step = time.monotonic(), step
+            return
+        told = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
+        per_step = (time.monotonic() - self._began) / (step - self._first_step)
+        self.update(
+            step,
+            self._system.max_steps,
+            f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
+            f"{told}accuracy {self._accuracy}  "
+            f"next evaluation in {per_step * (next_evaluation - step):.0f} s",
+        )
+
+    def evaluated(self, samples: int, accuracy: float) -> None:
+        """After an evaluation."""
+        self._accuracy = f"{accuracy:.4f}"
+        self.message(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._system.evaluation.target})")
+        self._began = None

@@ -1,0 +1,125 @@
+"""Build what the timed run needs beside its clock: data, sampler, trainer, evaluator, snapshots."""
+
+from typing import NamedTuple
+
+from mlperf_logging.mllog import constants
+
+from bertbench.balance.plan import EXCHANGING, Planner
+from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.common.paths import weights_file
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import Index
+from bertbench.distributed.startup import Startup
+from bertbench.distributed.world import World
+from bertbench.loading.exchange import Exchange
+from bertbench.loading.loader import Loader
+from bertbench.loading.sample_check import OnBadSample, SampleCheck
+from bertbench.loading.sampler import Sampler
+from bertbench.machine.caches import clear_caches, cleared_by_launcher
+from bertbench.parallel.microbatches import TokenSampler
+from bertbench.results.files import ResultFiles
+from bertbench.results.mlperf_log import MlperfLog, log_submission, log_weights
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.evaluate import Evaluator
+from bertbench.training.inputs import check_weights, open_data
+from bertbench.training.layout_evaluate import LayoutEvaluator
+from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
+from bertbench.weights.names import pieces
+
+
+class Built(NamedTuple):
+    """The parts of a run, warmed up."""
+
+    trainer: Trainer
+    evaluator: Evaluator
+    snapshots: Snapshots
+    loader: Loader
+    """Touches no sample before its first step: that is on the clock."""
+
+
+def build(
+    system: System,
+    world: World,
+    seed: int,
+    files: ResultFiles | None,
+    on_bad_sample: OnBadSample,
+    startup: Startup,
+) -> Built:
+    """Build this rank's parts of a run; raises what `open_data` and the trainers raise."""
+    training, evaluation = open_data(system)
+    startup.mark("data")
+    sampler = make_sampler(system, training, seed)
+    trainer = make_trainer(system, world, seed, sampler, startup)
+    loader = Loader(
+        sampler,
+        system.layout.coordinate(world.rank).data,
+        world.device,
+        make_exchange(system, sampler, world),
+        SampleCheck.of(training, on_bad_sample, world.rank),
+        system.fills_batches,
+        startup,
+    )
+    evaluator = make_evaluator(system, evaluation, trainer, world)
+    if files:
+        files.describe_communication(trainer.communication())
+    return Built(trainer, evaluator, Snapshots(system, world, seed, files), loader)
+
+
+def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
+    """Log what a run says of itself before its clock starts; raises what `check_weights` raises."""
+    for cleared in caches_cleared(system, world):
+        log.point(constants.CACHE_CLEAR, cleared)
+    log_submission(log, system, seed)
+    if system.model.checkpoint is not None:
+        check_weights(system, weights_file(system.model.checkpoint))
+        log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
+
+
+def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
+    """What every data-parallel rank trains on in every step, as the system's balance method says."""
+    planner = make_planner(system, training.entries_N, derive(seed, "data"))
+    kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
+    return kind(training, planner, system.parts, system.loss.normalize)
+
+
+def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
+    """Which data-parallel rank gets which samples."""
+    # where ranks share the model, methods that know of nodes are refused
+    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
+    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
+
+
+def make_trainer(system: System, world: World, seed: int, sampler: Sampler, startup: Startup | None = None) -> Trainer:
+    """The trainer of this rank's model, or of its part of it."""
+    if not system.parallel.splits:
+        return DDPTrainer(system, world, seed, startup)
+    tokens = 0
+    if isinstance(sampler, TokenSampler):
+        tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
+    return LayoutTrainer(system, world, seed, tokens, startup)
+
+
+def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
+    """The evaluation samples that this rank scores."""
+    if isinstance(trainer, LayoutTrainer):
+        return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
+    return Evaluator(evaluation, system.evaluation.batch_size, world, system.fills_batches)
+
+
+def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:
+    """The exchange of drawn samples, where the balance method has one."""
+    if system.data.balance not in EXCHANGING:
+        return None
+    return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
+
+
+def caches_cleared(system: System, world: World) -> list[bool]:
+    """Whether each node's page cache was dropped: by its launcher, or now by its first rank."""
+    mine = ""
+    if world.ranks.local_rank == 0:
+        cleared = cleared_by_launcher() or (system.launch.clear_caches and clear_caches())
+        mine = "yes" if cleared else "no"
+    return [answer == "yes" for answer in world.from_all(mine) if answer]
