@@ -111,8 +111,8 @@ def test_the_command_prints_scores_and_warns_of_ids_that_differ(
         (squad({**CAT, "id": 3}), {}, "data[0].paragraphs[0].qas[0].id: input should be a valid string, found '3'"),
         (squad({**CAT, "is_impossible": True}), {}, "qas[0] (id a): is_impossible, but has 1 answers"),
         (squad(), {}, "found no question"),
-        (squad(CAT), "{", "p.json: is no JSON (Expecting property name"),
-        (squad(CAT), [], "p.json: found list, expected an object"),
+        (squad(CAT), "{", "p.json: is not valid JSON (Expecting property name"),
+        (squad(CAT), [], "p.json: found list, expected one JSON object"),
         (squad(CAT), {"a": None}, "p.json: found None as the answer to a, expected text"),
     ],
 )

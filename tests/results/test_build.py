@@ -95,7 +95,7 @@ def test_an_unknown_system_is_refused(
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "no JSON object"), ("{}", "differs from")],
+    [(None, "cannot be read"), ("{", "is not valid JSON"), ("[]", "expected one JSON object"), ("{}", "differs from")],
 )
 def test_runs_without_one_description_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, expected: str

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 from tqdm import tqdm
@@ -47,9 +46,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -7,7 +7,6 @@ the one that scores highest counts; an answer of which nothing is left does not.
 by nothing.
 """
 
-import json
 import re
 import string
 from collections import Counter
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
+from bertbench.common.json_object import read_object
 from bertbench.finetune.squad import Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -120,14 +120,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
     Raises DataError if it can't be read or is something else.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a predictions file") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is no JSON ({error}); expected an object {{question id: answer}}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: found {type(content).__name__}, expected an object {{question id: answer}}")
+    content = read_object(path, DataError, "give a predictions file, {question id: answer}")
     wrong = next((name for name, text in content.items() if not isinstance(text, str)), None)
     if wrong is not None:
         raise DataError(f'{path}: found {content[wrong]!r} as the answer to {wrong}, expected text; no answer is ""')

@@ -8,7 +8,6 @@ that loss scaling skipped has no gradient norm: null.
 import json
 import math
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -128,9 +127,7 @@ class Metrics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file:
             self._file.close()
 

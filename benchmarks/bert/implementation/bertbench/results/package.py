@@ -14,6 +14,7 @@ from typing import Any
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
+from bertbench.common.json_object import read_object
 from bertbench.common.paths import REPOSITORY
 from compliance.judge import LOG_PATTERN
 from compliance.package import PackageJudgement, judge_package, told
@@ -85,15 +86,7 @@ def _description(logs: Sequence[Path]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PackageError(
-            f"{path}: cannot be read ({error}); keep the folder that a run left beside its log"
-        ) from error
-    if not isinstance(content, dict):
-        raise PackageError(f"{path}: holds no JSON object; keep the folder as the run left it")
-    return content
+    return read_object(path, PackageError, "keep the folder that a run left beside its log as it is")
 
 
 def _copy_sources(folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Read bert_config.json, or a Hugging Face config.json: the sizes of a checkpoint's model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.errors import CheckpointError
+from bertbench.common.json_object import read_object
 from bertbench.model.shape import BertShape
 
 _SIZES = {
@@ -32,16 +32,7 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
 
     Raises CheckpointError if the file can't be read, lacks a size, or describes another model than BERT as built here.
     """
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's bert_config.json"
-        ) from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: is not valid JSON ({error}); copy it again") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path}: found {type(config).__name__}, expected one JSON object; copy it again")
+    config = read_object(path, CheckpointError, "give the checkpoint's bert_config.json, or copy it again")
     sizes = {ours: _size(path, config, theirs) for theirs, ours in _SIZES.items()}
     if sizes["hidden_size"] % sizes["attention_heads"]:
         raise CheckpointError(
