@@ -121,11 +121,12 @@ def _prose(text: str) -> Iterator[str]:
 def text_articles(path: Path) -> Iterator[Article]:
     """Articles of a text file with one sentence a line and a blank line between articles.
 
+    A line ends at a newline alone, and carriage returns are dropped wherever they stand, as TensorFlow's GFile does.
     Raises DataError for a file that is missing or not UTF-8.
     """
     sentences: Article = []
     for line in _lines(path):
-        sentence = line.strip()
+        sentence = line.replace("\r", "").strip()
         if sentence:
             sentences.append(sentence)
         elif sentences:

@@ -128,9 +128,8 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
     """Token ids of every sentence; what has no token is left out."""
-    encoded = vocabulary.encode([sentence for article in articles for sentence in article])
-    shared = list(range(len(vocabulary)))  # one object a token id, not one a token: 28 bytes each
-    documents = ([[shared[i] for i in ids] for ids in (next(encoded) for _ in article) if ids] for article in articles)
+    encoded = vocabulary.encode(chain.from_iterable(articles))
+    documents = ([ids for ids in (next(encoded) for _ in article) if ids] for article in articles)
     return [document for document in documents if document]
 
 

@@ -4,20 +4,25 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
 from bertbench.data.store import manifest
+from bertbench.data.text.wordpiece import LONGEST_WORD, WordPieces
+from bertbench.data.text.words import chunks, normalized, words
 
+TOKENIZER_VERSION = 2
+"""Of the way from text to words: 2 is the reference's, 1 was the tokenizers library's, other for rare characters."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_ENCODE_BATCH = 1000  # sentences handed to the tokenizer at a time
+_REMEMBERED = 1 << 17  # different words of which ids are kept while text is encoded: 40 MB
 # A vocabulary of hundreds can't hold every symbol that occurs once: a word with a rarer character becomes [UNK].
 _ALPHABET_SHARE = 1e-5
 
@@ -30,16 +35,17 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
-        """Read a vocab.txt: one entry a line, its number the id.
+        """Read a vocab.txt: one entry a line, its number the id; white space around an entry is no part of it.
 
         Raises DataError if the file can't be read, repeats an entry, or lacks a special token.
         """
         try:
-            tokens = tuple(path.read_text(encoding="utf-8").splitlines())
+            lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
             ) from error
+        tokens = tuple(line.strip() for line in lines)  # str.splitlines would cut at U+2028 and others too
         if len(set(tokens)) != len(tokens):
             repeated = next(token for token in tokens if tokens.count(token) > 1)
             raise DataError(f"{path}: found {repeated!r} more than once; every entry of a vocabulary must be different")
@@ -57,8 +63,7 @@ class Vocabulary:
         Raises DataError if the characters alone fill the vocabulary.
         """
         texts = list(sentences)
-        tokenizer = _wordpiece(WordPiece(unk_token="[UNK]"))
-        counts = Counter(chain.from_iterable(tokenizer.normalizer.normalize_str(text.lower()) for text in texts))
+        counts = Counter(chain.from_iterable(map(normalized, texts)))
         alphabet = sorted(
             character
             for character, count in counts.items()
@@ -71,7 +76,9 @@ class Vocabulary:
                 f"raise data.recipe.vocab_size above {len(fixed)}, or give --vocab vocab.txt"
             )
         trainer = WordPieceTrainer(vocab_size=size, special_tokens=fixed, limit_alphabet=0, show_progress=False)
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = WhitespaceSplit()
+        tokenizer.train_from_iterator((" ".join(words(text)) for text in texts), trainer)
         by_id = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
         return cls(tuple(token for token, _ in by_id))
 
@@ -93,27 +100,29 @@ class Vocabulary:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def tokenizer(self, lower_case: bool = True) -> Tokenizer:
-        """What splits text into these entries, without special tokens."""
-        entries = {token: number for number, token in enumerate(self.tokens)}
-        return _wordpiece(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=200), lower_case)
+        """What splits text into these entries, without special tokens, and knows where each token stood.
 
-    def encode(self, sentences: list[str]) -> Iterator[list[int]]:
-        """Token ids of each sentence, lower-cased, without special tokens.
-
-        Python lower-cases first, as the reference does: it knows the Greek final sigma, the library doesn't.
+        It is the library's: of rare characters it thinks otherwise than the reference (`encode` doesn't).
         """
-        tokenizer = self.tokenizer()
-        for start in range(0, len(sentences), _ENCODE_BATCH):
-            batch = [sentence.lower() for sentence in sentences[start : start + _ENCODE_BATCH]]
-            for encoding in tokenizer.encode_batch(batch, add_special_tokens=False):
-                yield encoding.ids
+        entries = {token: number for number, token in enumerate(self.tokens)}
+        tokenizer = Tokenizer(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
+        tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
+        tokenizer.pre_tokenizer = BertPreTokenizer()
+        return tokenizer
 
+    def encode(self, sentences: Iterable[str]) -> Iterator[list[int]]:
+        """Token ids of each sentence, lower-cased, without special tokens: the reference's, to the last code point.
 
-def _wordpiece(model: WordPiece, lower_case: bool = True) -> Tokenizer:
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    return tokenizer
+        Equal ids are one object, so that a token takes the 8 bytes of a reference.
+        """
+        pieces = WordPieces(self.tokens)
+
+        @lru_cache(_REMEMBERED)
+        def ids(chunk: str) -> tuple[int, ...]:
+            return tuple(chain.from_iterable(map(pieces.ids, words(chunk))))
+
+        for sentence in sentences:
+            yield list(chain.from_iterable(map(ids, chunks(sentence))))
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:

@@ -1,0 +1,103 @@
+"""Split text into words as MLPerf's reference does, to the last code point: white space, case, accents, punctuation.
+
+This is the BasicTokenizer of google-research/bert with do_lower_case, as Python 3.7.6 ran it. That Python knew
+Unicode 11.0, so a character assigned later has no category and no case here. unicode_11.json holds what is needed of
+Unicode 11.0; unicode_tables.py makes it. A word is all that decides how it is split, so callers may remember words.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import chain
+from unicodedata import normalize
+
+from bertbench.data.text.unicode_tables import TABLES
+
+# Ideographs become words of their own; the reference's blocks, which are older than its Unicode.
+_IDEOGRAPHS = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+_ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
+# str.split cuts at these control characters, but the reference drops them before it splits.
+_DROPPED_BEFORE_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_HIDDEN = "\uffff"  # no Unicode will ever assign it: it has no case and no accent
+
+
+class _Ranges:
+    """A set of code points."""
+
+    def __init__(self, *lines: str) -> None:
+        ends = [[int(end, 16) for end in word.split("-")] for word in " ".join(lines).split()]
+        self._bounds = list(chain.from_iterable((end[0], end[-1] + 1) for end in sorted(ends)))
+
+    def __contains__(self, code: int) -> bool:
+        return bisect_right(self._bounds, code) % 2 == 1
+
+
+class _Translation(dict[int, str]):
+    """What str.translate puts in the place of each character; a rule says it when a character first occurs."""
+
+    def __init__(self, rule: Callable[[int], str]) -> None:
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code: int) -> str:
+        self[code] = self._rule(code)
+        return self[code]
+
+
+_UNICODE = json.loads(TABLES.read_text(encoding="utf-8"))
+_CONTROLS = _Ranges(*_UNICODE["categories"]["Cc"], *_UNICODE["categories"]["Cf"])
+_SPACES = _Ranges(*_UNICODE["categories"]["Zs"])
+_MARKS = _Ranges(*_UNICODE["categories"]["Mn"])
+_PUNCTUATION = _Ranges(*_UNICODE["categories"]["P"])
+_ASCII = _Ranges(_ASCII_PUNCTUATION)
+_APART = _Ranges(_IDEOGRAPHS)
+_NEWER = _Ranges(*_UNICODE["hidden"])
+_STAND_INS = {int(code, 16): chr(int(other, 16)) for code, other in _UNICODE["stand_ins"].items()}
+
+
+def _cleaned(code: int) -> str:
+    if chr(code) in " \t\n\r" or code in _SPACES:
+        return " "
+    if code in (0, 0xFFFD) or code in _CONTROLS:
+        return ""
+    kept = _HIDDEN if code in _NEWER else _STAND_INS.get(code, chr(code))
+    return f" {kept} " if code in _APART else kept
+
+
+def _without_mark(code: int) -> str:
+    return "" if code in _MARKS else chr(code)
+
+
+def _punctuation_apart(code: int) -> str:
+    return f" {chr(code)} " if code in _ASCII or code in _PUNCTUATION else chr(code)
+
+
+_CLEAN, _UNMARK, _SPLIT = map(_Translation, (_cleaned, _without_mark, _punctuation_apart))
+
+
+def chunks(text: str) -> list[str]:
+    """Cut text at white space, into parts that `words` splits alike alone and together."""
+    return _DROPPED_BEFORE_SPLIT.sub("", text).split()
+
+
+def normalized(text: str) -> str:
+    """Return the text without control characters and accents, in lower case, ideographs between spaces.
+
+    This Python's own tables lower-case and decompose, so what they know and Unicode 11.0 didn't is hidden from them.
+    """
+    lowered = normalize("NFD", text.translate(_CLEAN).lower())
+    if _HIDDEN in lowered:
+        lowered = _restored(lowered, (character for character in text if _HIDDEN in _CLEAN[ord(character)]))
+    return lowered.translate(_UNMARK)
+
+
+def _restored(text: str, hidden: Iterable[str]) -> str:
+    """Put the hidden characters back; nothing has dropped or reordered them."""
+    characters = iter(hidden)
+    return "".join(next(characters) if character == _HIDDEN else character for character in text)
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, every punctuation character a word of its own."""
+    return normalized(text).translate(_SPLIT).split()

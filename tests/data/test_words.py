@@ -1,0 +1,153 @@
+"""The splitter against the reference's own words, pinned as digests, and against the plain tokenizer."""
+
+import json
+import subprocess
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bertbench.common.progress import Progress
+from bertbench.data.text import unicode_tables
+from bertbench.data.text.corpus import text_articles
+from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.prepare import tokenize
+from bertbench.data.text.samples import TokenIds
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertbench.data.text.wordpiece import WordPieces
+from bertbench.data.text.words import chunks, words
+from tests.data.every_character import digest
+from tests.data.plain_samples import plain_samples
+from tests.data.plain_tokenizer import plain_documents, plain_ids, plain_words
+from tests.data.test_mlperf import read
+from tests.tiny import tiny_text
+
+QUIET = Progress(False)
+# What every_character.py printed under Python 3.7.16, given the reference's tokenization.py.
+REFERENCE = Path(__file__).with_name("every_character.sha256").read_text().splitlines()
+# White space of every kind, what is dropped, marks, sigmas, case pairs, ideographs, Hangul, and what changed since.
+ODD = (
+    "\0\t\r \x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u1680\u180e\u2003\u200b\u2028\u2029\u202e\u3000\ufeff\ufffd\ufffe\uffff"
+    "\u0300\u0301\u0327\u0345\u05b0\u1734\u302e\u302f\ua9bd\U0001d165\U000e0100\u03a3\u03a3\u03a3\u03c2\u0130\u01c5\u1e9e"
+    "\u10a0\u1c90\u2126\u212b\u2c2f\ua7c5\u4e00\uf900\U0002f800\U0002a6d7\uac01\u0958\u055f\u166d\u1cf2\u00b7\u02b0.:'_$^"
+    "\ue000\uf8ff\U000f0000\U0010fffd\u0378\u08be\U0001f9e6\U0001f9a3\U0001faf0\U0001e900\U00011f00\U0001133b"
+)
+
+
+@pytest.mark.parametrize(
+    "plane",
+    [pytest.param(plane, marks=() if plane in (0, 1, 2, 14, 16) else pytest.mark.slow) for plane in range(17)],
+)
+def test_every_character_is_split_as_the_reference_splits_it(plane: int) -> None:
+    assert digest(plane, split) == REFERENCE[plane]
+
+
+def split(text: str) -> list[str]:
+    return [word for chunk in chunks(text) for word in words(chunk)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\x85b c\x1cd e\x0bf", "ab cd ef"),  # white space for Python, but control characters
+        ("a\u2028b\u3000c\xa0d\te\rf", "a b c d e f"),
+        ("a\u200bb\0c\ufffdd\xade", "abcde"),
+        ("Caf\xe9 \u0130 \u1e9e", "cafe i \xdf"),
+        ("\u03a3\u039f\u03a3 \u039f\u03a3\0\u0391", "\u03c3\u03bf\u03c2 \u03bf\u03c3\u03b1"),
+        ("don't $5^", "don ' t $ 5 ^"),
+        ("x\u4e00\u4e01y", "x \u4e00 \u4e01 y"),
+        ("\uac01", "\u1100\u1161\u11a8"),
+        ("\ue000a", "\ue000a"),  # private use: the tokenizers library drops it
+        ("a\u166db c\u1734d e\ua9bdf", "a \u166d b cd e\ua9bdf"),  # So, Mc and Mn since Unicode 12 and 14
+        ("\U0001f9e6 \U0001f9a3x", "\U0001f9e6 \U0001f9a3x"),  # of Unicode 10, and of 12
+        ("\u1c90 \u2c2f \ua7c5", "\u10d0 \u2c2f \ua7c5"),  # capitals of Unicode 11, 14 and 12
+        ("a\u0c3cb", "a\u0c3cb"),  # Mn since Unicode 14
+        ("a\u2e52b", "a\u2e52b"),  # punctuation since Unicode 14
+    ],
+)  # fmt: skip
+def test_known_characters_are_split_as_unicode_11_has_them(text: str, expected: str) -> None:
+    assert split(text) == plain_words(text) == expected.split()
+
+
+def odd_word(random: Random) -> str:
+    letters = [
+        random.choice(ODD) if random.random() < 0.6 else random.choice("aBc\xc9\u0391\u03b2Z9") for _ in range(8)
+    ]
+    return "".join(letters[: random.randint(1, 8)])
+
+
+def test_random_text_gives_the_ids_of_the_plain_tokenizer() -> None:
+    random = Random(17)
+    first = ["a", "ab", "b", "c", "e", "z", "9", ".", ":", "\u4e00", "\ue000", "\u03b1"]
+    pieces = [*first, "##a", "##b", "##c", "##e", "##9", "##\u03c3", "##\u03c2", "##\u03b1", "##\U0001f9a3"]
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, *pieces))
+    texts = [" ".join(odd_word(random) for _ in range(random.randint(1, 6))) for _ in range(2000)]
+    expected = [plain_ids(text, vocabulary.tokens) for text in texts]
+    assert list(vocabulary.encode(texts)) == expected
+    assert len({number for ids in expected for number in ids}) == len(pieces) + 1  # every entry, and [UNK]
+
+
+def test_a_text_with_an_odd_word_in_forty_gives_the_reference_s_samples(tmp_path: Path) -> None:
+    random = Random(3)
+    lines = []
+    for line in tiny_text(random, articles=40).split("\n"):
+        parts = [part if random.random() > 1 / 40 else part + odd_word(random) for part in line.split()]
+        lines.append(" ".join(parts) + random.choice(["", "", "", "\r"]))
+        lines += [random.choice(["\r", "\u2028", "\x1c", "\u200b"])] if random.random() < 0.05 else []
+    text, vocab = tmp_path / "text", tmp_path / "vocab.txt"
+    text.write_text("\n".join(lines), encoding="utf-8", newline="")
+    entries = (*SPECIAL_TOKENS, "the", "model", "learn", "##s", "words", "from", "a", ".", "\ue000")
+    vocab.write_text("\n".join(entries) + "\n", encoding="utf-8")
+    recipe = MlperfRecipe(dupe_factor=3)
+    prepare_mlperf(tmp_path / "out", (text,), vocab, recipe, 1, QUIET)
+    documents = plain_documents(text.read_bytes(), entries)
+    ids = TokenIds(2, 3, 4, len(entries))
+    assert read(tmp_path / "out") == plain_samples(documents, ids, recipe.options(), recipe.seed)
+
+
+def test_lines_end_at_newlines_and_hold_no_carriage_return(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"a\rb\r\n\r\nc\xc2\x85\xe2\x80\xa8d\x0ce\n\xe2\x80\xa8\nf\r")
+    assert list(text_articles(path)) == [["ab"], ["c\x85\u2028d\x0ce"], ["f"]]
+
+
+def test_a_sentence_of_dropped_characters_ends_no_article(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a\n\u200b\na\n\na\n", encoding="utf-8")
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "a"))
+    assert tokenize(list(text_articles(path)), vocabulary) == [[[5], [5]], [[5]]]
+
+
+def test_the_longest_piece_is_taken_and_an_impossible_word_is_unknown() -> None:
+    pieces = WordPieces(("[UNK]", "un", "una", "##aff", "##able", "##a", "##f"))
+    assert pieces.ids("unaffable") == [2, 6, 6, 4]  # una ##f ##f ##able: greedy, never back to un ##aff
+    assert pieces.ids("unx") == [0]
+    assert pieces.ids("un" + "a" * 198) == [2, *[5] * 197]
+    assert pieces.ids("un" + "a" * 199) == [0]  # 201 characters
+
+
+def test_white_space_around_an_entry_is_no_part_of_it_and_no_entry_ends_at_a_line_separator(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join((*SPECIAL_TOKENS, "a\u2028b", "c ")).encode())
+    assert Vocabulary.read(path).tokens == (*SPECIAL_TOKENS, "a\u2028b", "c")
+
+
+def test_the_table_is_made_of_unicode_11_alone() -> None:
+    with pytest.raises(ValueError, match=r"found Unicode 12\.1\.0, expected 11\.0\.0"):
+        unicode_tables.tables({"version": ["3.8.0", "12.1.0"]}, {})
+    assert unicode_tables.ranges([1, 2, 3, 9, 16, 17]) == ["1-3 9 10-11"]
+
+
+@pytest.mark.slow
+def test_python_3_7_makes_the_same_table(tmp_path: Path) -> None:
+    try:
+        printed = subprocess.run(
+            ["python3.7", unicode_tables.__file__, "--behaviour"], capture_output=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs a Python 3.7")
+    made = json.loads(json.dumps(unicode_tables.tables(json.loads(printed), unicode_tables.behaviour())))
+    there = json.loads(unicode_tables.TABLES.read_text())
+    for table in (made, there):
+        del table["origin"]
+    assert made == there
