@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0 if nothing is wrong, 1 with one line a problem."""
+    """Exit code 0 if nothing is wrong, with a warning if an older tokenizer made it; 1 with one line a problem."""
     with Progress() as progress:
         found = verify(arguments.folder, progress)
         problems = list(found.problems)
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
     same = f", the same as in {arguments.against}" if arguments.against else ""
     text = f"{arguments.folder}: {described}, all sound, as the manifest says{same}"
-    emit(arguments.json, content, "" if problems else text)
-    for problem in problems:
-        print(problem, file=sys.stderr)
+    emit(arguments.json, {**content, "warnings": found.warnings}, "" if problems else text)
+    for line in (*problems, *(f"warning: {warning}" for warning in found.warnings)):
+        print(line, file=sys.stderr)
     return 1 if problems else 0

@@ -76,7 +76,7 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             split = stored.store(_sound(conversion, stored, progress), conversion.shard_samples)
         finally:
             stored.discard_if_empty()
-        manifest = there or Manifest(request, __version__, None, tokenizer, None, None, None)
+        manifest = there or Manifest(request, __version__, None, tokenizer, None, None, None, tokenizer_version=None)
         if conversion.split == "train":
             manifest = replace(manifest, request=request, train=split)
         else:

@@ -9,7 +9,10 @@ from bertbench.common.errors import DataError
 
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
+TOKENIZER_VERSION = 2
+"""Of the way from text to words: 2 is the reference's, 1 was the tokenizers library's, other for rare characters."""
 FORMAT = "bertbench shards 1"
+_FIRST_TOKENIZER = 1  # what made a dataset whose manifest doesn't name a version
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,26 @@ class Manifest:
     """Known where the evaluation samples are."""
     train: Split | None
     eval: Split | None
+    tokenizer_version: int | None = _FIRST_TOKENIZER
+    """TOKENIZER_VERSION of what made ids of text; None if the ids were converted."""
     format: str = FORMAT
 
     def splits(self) -> dict[str, Split]:
         """The splits that are there, by name."""
         return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
+
+    def tokenizer_problem(self) -> str | None:
+        """Say why samples may not be the reference's although their recipe promises it; None if they are."""
+        name = self.request["recipe"].get("name")
+        if self.tokenizer_version in (None, TOKENIZER_VERSION) or name not in ("mlperf", "shuffle"):
+            return None
+        doubt = " if they come from `--recipe mlperf`" if name == "shuffle" else ""
+        return (
+            f"found samples of tokenizer {self.tokenizer_version}, expected {TOKENIZER_VERSION}: they are not the "
+            f"reference's{doubt}, unless the text held no rare character (private use, newer than Unicode 11, ...); "
+            "prepare the text again into another folder, and `bertbench data verify DIR --against` tells whether a "
+            "sample differs"
+        )
 
     def write(self, folder: Path) -> None:
         """Write folder/manifest.json."""

@@ -27,6 +27,8 @@ class Verified(NamedTuple):
     problems: list[str]
     multisets: dict[SplitName, SampleMultiset]
     """Of the samples that could be read; complete only without problems."""
+    warnings: list[str]
+    """What is as the manifest says, but may not be what was wanted."""
 
 
 @dataclass
@@ -52,7 +54,8 @@ def verify(folder: Path, progress: Progress) -> Verified:
             multisets[name] = totals.multiset
     if not multisets:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
-    return Verified(problems, multisets)
+    doubt = manifest.tokenizer_problem()
+    return Verified(problems, multisets, [f"{folder}: {doubt}"] if doubt else [])
 
 
 def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:

@@ -24,7 +24,7 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard, shard_entries
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, ShardFile, Split, existing
+from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, ShardFile, Split, existing
 from bertbench.data.store.shards import finish_split, regrouped, source_sha256, write_shard, write_split
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.prepare import best_guess, tokenize
@@ -64,7 +64,10 @@ def prepare_mlperf(
         "vocab_sha256": vocabulary.sha256,
     }
     if out.exists():
-        return existing(out, request), True
+        there = existing(out, request)
+        if problem := there.tokenizer_problem():
+            raise DataError(f"{out}: {problem}")
+        return there, True
     work = out.with_name(f".{out.name}.unfinished")
     try:
         _resume_or_start(work, recipe, vocabulary)
@@ -98,7 +101,7 @@ class _Text:
 
 def _resume_or_start(work: Path, recipe: MlperfRecipe, vocabulary: Vocabulary) -> None:
     """Keep the work folder if it was made the same way, else begin anew."""
-    asked = json.dumps([asdict(recipe), vocabulary.sha256])
+    asked = json.dumps([asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION])
     kept = work / "request.json"
     if not kept.exists() or kept.read_text() != asked:
         shutil.rmtree(work, ignore_errors=True)
@@ -173,6 +176,7 @@ def _assemble(
     return Manifest(
         request=request,
         tool_version=__version__,
+        tokenizer_version=TOKENIZER_VERSION,
         documents=None,
         tokenizer=tokenizer_of(vocabulary),
         most_frequent_token=guess,

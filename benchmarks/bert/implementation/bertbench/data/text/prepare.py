@@ -19,7 +19,7 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.manifest import VOCAB_NAME, Guess, Manifest, existing
+from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, TokenIds, create_samples
@@ -99,6 +99,7 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
         manifest = Manifest(
             request=request,
             tool_version=__version__,
+            tokenizer_version=TOKENIZER_VERSION,
             documents=len(documents),
             tokenizer=tokenizer_of(vocabulary),
             most_frequent_token=best_guess(evaluation, vocabulary),

@@ -19,8 +19,6 @@ from bertbench.data.store import manifest
 from bertbench.data.text.wordpiece import LONGEST_WORD, WordPieces
 from bertbench.data.text.words import chunks, normalized, words
 
-TOKENIZER_VERSION = 2
-"""Of the way from text to words: 2 is the reference's, 1 was the tokenizers library's, other for rare characters."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _REMEMBERED = 1 << 17  # different words of which ids are kept while text is encoded: 40 MB
 # A vocabulary of hundreds can't hold every symbol that occurs once: a word with a rarer character becomes [UNK].
