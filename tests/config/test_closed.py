@@ -1,10 +1,13 @@
 """What MLPerf's closed division fixes: each deviation of a closed file is refused by name, and open takes it."""
 
+from pathlib import Path
+
 import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.checks import problems
+from bertbench.training.inputs import open_data
 
 _RECIPE = (
     '{"vocab_size": 30522, "held_out_fraction": 0.01, "held_out_samples": %s, "max_predictions_per_seq": %s, '
@@ -78,3 +81,10 @@ def test_all_deviations_are_reported_at_once() -> None:
 @pytest.mark.parametrize("name", system_names())
 def test_every_file_that_comes_with_the_project_keeps_the_rules(name: str) -> None:
     assert list(problems(load_system(name))) == []
+
+
+def test_a_closed_run_is_refused_on_another_evaluation_set(tiny_folder: Path) -> None:
+    data = [f"data.path={tiny_folder}", f"data.eval_path={tiny_folder}"]
+    with pytest.raises(ConfigError, match=r"found 13 evaluation samples.*10,000 \(rule closed-evaluation-set\)"):
+        open_data(load_system("dgxa100_n8", data))
+    assert open_data(load_system("dgxa100_n8", [*data, "hardware.division=open"]))

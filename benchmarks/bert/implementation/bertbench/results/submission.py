@@ -88,16 +88,18 @@ def _choices(system: System) -> dict[str, Any]:
     }
 
 
-def _max_predictions(system: System) -> int | None:
-    """Return how many tokens of a sample are predicted at most, as the dataset says; None if it doesn't."""
-    folder = data_folder(system.data.path)
-    if not (folder / MANIFEST_NAME).exists():
-        return None
-    recipe = Manifest.read(folder).request.get("recipe", {})
+def max_predictions(manifest: Manifest) -> int | None:
+    """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
+    recipe = manifest.request.get("recipe", {})
     if recipe.get("name") == "mlperf":
         return MlperfRecipe().options().max_predictions_per_seq
     found = recipe.get("options", {}).get("max_predictions_per_seq")
     return None if found is None else int(found)
+
+
+def _max_predictions(system: System) -> int | None:
+    folder = data_folder(system.data.path)
+    return max_predictions(Manifest.read(folder)) if (folder / MANIFEST_NAME).exists() else None
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
