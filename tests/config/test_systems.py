@@ -96,6 +96,14 @@ def test_hyper_parameters_are_those_of_the_result_or_the_point_that_the_file_nam
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_closed_file_clips_as_its_source_did(name: str) -> None:
+    system = load_system(name)
+    found = re.search(r"clipped (before|after) the all-reduce", system.source)
+    assert found is not None
+    assert system.clip.mode == found[1]
+
+
 def _published(system: str, ruleset: str) -> dict[str, str]:
     with TABLE.open(newline="") as file:
         (row,) = [r for r in csv.DictReader(file) if r["system"] == system and ruleset in r["rounds"].split(";")]
