@@ -17,7 +17,9 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.forecast.convergence import reference_points
 from bertbench.report.published import TABLE
-from bertbench.results.mlperf_log import Clock, MlperfLog, Run, log_submission
+from bertbench.results.mlperf_log import Clock, MlperfLog, Run
+from bertbench.results.submission import log_submission, log_weights
+from bertbench.weights.names import pieces
 from compliance.judge import judge
 from tests.ranks import run_ranks
 
@@ -94,6 +96,14 @@ def test_hyper_parameters_are_those_of_the_result_or_the_point_that_the_file_nam
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_closed_file_clips_as_its_source_did(name: str) -> None:
+    system = load_system(name)
+    found = re.search(r"clipped (before|after) the all-reduce", system.source)
+    assert found is not None
+    assert system.clip.mode == found[1]
+
+
 def _published(system: str, ruleset: str) -> dict[str, str]:
     with TABLE.open(newline="") as file:
         (row,) = [r for r in csv.DictReader(file) if r["system"] == system and ruleset in r["rounds"].split(";")]
@@ -147,6 +157,63 @@ def test_a_log_with_a_files_values_passes_the_official_checker(tmp_path: Path) -
     assert {name: v.findings for name, v in verdicts.items() if v.verdict != "pass"} == {}
 
 
+@pytest.mark.parametrize(
+    "ruleset", ["1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0", "4.1.0", "5.0.0"]
+)  # every one that accepts BERT's keys as they are now
+def test_a_closed_log_passes_the_official_checker_of_every_round(ruleset: str, closed_log: Path) -> None:
+    found = judge(closed_log, ruleset)
+    assert (found.official.verdict, [finding.rule for finding in found.findings]) == ("pass", [])
+
+
+def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> None:
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in closed_log.read_text().splitlines()]
+    logged = [(line["key"], line["value"]) for line in lines]
+    for expected in {
+        "submission_status": "onprem",
+        "opt_epsilon": 1e-6,
+        "opt_lamb_epsilon": 1e-6,
+        "opt_gradient_clip_norm": 1.0,
+        "opt_lamb_learning_rate_decay_poly_power": 1,
+        "opt_learning_rate_decay_steps": 1059,
+        "opt_learning_rate_training_steps": 1059,
+        "opt_end_learning_rate": 0.0,
+        "d_batch_size": 48,  # 3,072 samples over 64 ranks
+        "max_sequence_length": 512,
+        "bertbench_clip_mode": load_system("dgxa100_n8").clip.mode,
+        "bertbench_compression": "none",
+        "bertbench_loss_normalize": "rank",
+        "bertbench_hidden_dropout": 0.1,
+        "bertbench_attention_dropout": 0.1,
+        "bertbench_checkpoint": True,
+        "bertbench_balance": "planned",
+        "bertbench_precision": "bf16",
+        "bertbench_target": 0.72,
+        "bertbench_evaluation_interval": 175_000,
+        "bertbench_max_steps": 1059,
+        "bertbench_model": {
+            "vocab_size": 30528, "hidden_size": 1024, "layers": 24, "attention_heads": 16, "feed_forward_size": 4096,
+            "max_positions": 512,
+        },
+    }.items():  # fmt: skip
+        assert logged.count(expected) == 1, expected
+
+
+def test_the_horizon_of_the_decay_is_logged_and_not_the_limit_of_the_run(tmp_path: Path) -> None:
+    run_ranks(1, _log_one, "dgxa100_n128_open", str(tmp_path / "log.txt"))
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in (tmp_path / "log.txt").read_text().splitlines()]
+    logged = {line["key"]: line["value"] for line in lines}
+    assert logged["opt_learning_rate_training_steps"] == logged["opt_learning_rate_decay_steps"] == 179
+    assert (logged["bertbench_max_steps"], logged["bertbench_clip_mode"]) == (299, "bucket")
+
+
+@pytest.fixture(scope="module")
+def closed_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a closed run with all values of its file."""
+    path = tmp_path_factory.mktemp("closed") / "log.txt"
+    run_ranks(1, _log_one, "dgxa100_n8", str(path))
+    return path
+
+
 def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
     (refused,) = run_ranks(1, _initialise_too_long, str(tmp_path / "log.txt"))
     assert "the division allows 0; the longest piece of start-up was files, 100 s" in refused
@@ -163,14 +230,19 @@ def _initialise_too_long(world: World, path: str) -> str:
 
 def _log_all(world: World, folder: str) -> None:
     for name in GPU_SYSTEMS:
-        system = load_system(name)
-        with MlperfLog(Path(folder) / f"{name}.txt") as log:
-            clock = Clock(log, world, system.init_limit_minutes, Startup(0.0))
-            with clock.init():
-                log.point(constants.CACHE_CLEAR, True)
-                log_submission(log, system, seed=1)
-            with clock.run(evaluation_samples=10_000) as run:
-                _log_run(system, run)
+        _log_one(world, name, f"{folder}/{name}.txt")
+
+
+def _log_one(world: World, name: str, path: str) -> None:
+    system = load_system(name)
+    with MlperfLog(Path(path)) as log:
+        clock = Clock(log, world, system.init_limit_minutes, Startup(0.0))
+        with clock.init():
+            log.point(constants.CACHE_CLEAR, True)
+            log_submission(log, system, seed=1)
+            log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
+        with clock.run(evaluation_samples=10_000) as run:
+            _log_run(system, run)
 
 
 def _log_run(system: System, run: Run) -> None:

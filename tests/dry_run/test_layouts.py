@@ -45,7 +45,7 @@ def test_bubbles_are_those_of_the_paper() -> None:
 
 
 def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
-    system = load_system("dgxa100_n1", ["model.layers=1", "model.checkpoint=null"])
+    system = load_system("dgxa100_n1", ["hardware.division=open", "model.layers=1", "model.checkpoint=null"])
     layer = layer_keeps(system, 1)
     shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
     lengths = torch.tensor([300, 77]).numpy()
@@ -54,7 +54,7 @@ def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
     halved = layer_keeps(system, 2)
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities
     assert layer.token / 2 < halved.token < layer.token  # LayerNorms and what they add up are whole on every rank
-    in_fp32 = load_system("dgxa100_n1", ["model.checkpoint=null", "precision.compute=fp32"])
+    in_fp32 = load_system("dgxa100_n1", ["hardware.division=open", "model.checkpoint=null", "precision.compute=fp32"])
     assert layer_keeps(in_fp32, 2).pair == pytest.approx(layer_keeps(in_fp32, 1).pair / 2)
 
 
@@ -99,7 +99,7 @@ def test_step_seconds_follow_the_formulas() -> None:
 
 
 def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> None:
-    words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4"]
+    words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4", "clip.mode=after"]
     system = load_system("dgxa100_n128", words)
     run, step = forecast(system), step_seconds(system, "a100")
     steps = run.samples.number / 4096

@@ -20,6 +20,20 @@ def test_a_permutation_reaches_every_place_once(size: int) -> None:
     assert sorted(Permutation(size, 5)(np.arange(size)).tolist()) == list(range(size))
 
 
+def test_a_permutation_is_a_feistel_network_keyed_by_numpys_default_generator() -> None:
+    keys = [int(key) for key in np.random.default_rng(5).integers(0, 2**64, size=6, dtype=np.uint64)]
+
+    def place(index: int) -> int:  # 64 places: halves of 3 bits, and no place is outside
+        left, right = index >> 3, index & 7
+        for key in keys:
+            mixed = ((right ^ key) * 0x9E3779B97F4A7C15) % 2**64
+            mixed = ((mixed ^ mixed >> 29) * 0x9E3779B97F4A7C15) % 2**64
+            left, right = right, left ^ (mixed >> 32 & 7)
+        return left << 3 | right
+
+    assert Permutation(64, 5)(np.arange(64)).tolist() == [place(index) for index in range(64)]
+
+
 def test_permutations_differ_by_seed_and_don_t_keep_neighbours_together() -> None:
     first, second = (Permutation(10_007, seed)(np.arange(10_007)) for seed in (1, 2))
     assert np.mean(first == second) < 0.01

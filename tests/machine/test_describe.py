@@ -1,13 +1,17 @@
 import json
+import platform
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.config import load_system
 from bertbench.config.hardware import Hardware
 from bertbench.machine import describe
+from bertbench.machine.software import with_software
 
 
 def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
@@ -51,3 +55,21 @@ def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: py
 def test_a_description_that_cannot_be_written_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["detect", "--out", "/nowhere/here.json"]) == 2
     assert "/nowhere/here.json: cannot be written" in capsys.readouterr().err
+
+
+def test_a_description_gets_the_versions_that_it_leaves_out() -> None:
+    said = load_system("dgxa100_n1").hardware.description()
+    assert (said["framework"], said["operating_system"]) == ("PyTorch", "")
+    filled = with_software(said)
+    assert filled["framework"].startswith(f"PyTorch {torch.__version__}")
+    assert filled["operating_system"]
+    assert f"Python {platform.python_version()}" in filled["other_software_stack"]
+    assert f"numpy {np.__version__}" in filled["other_software_stack"]
+    changed = {name for name in said if filled[name] != said[name]}
+    assert changed == {"framework", "operating_system", "other_software_stack"}
+
+
+def test_a_description_keeps_versions_that_it_gives() -> None:
+    given = {"framework": "PyTorch 1.13", "operating_system": "DGX OS"}
+    filled = with_software(load_system("dgxa100_n1").hardware.description() | given)
+    assert (filled["framework"], filled["operating_system"]) == ("PyTorch 1.13", "DGX OS")

@@ -1,13 +1,17 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bertbench.cli import main
 from bertbench.common.paths import REPOSITORY
+from bertbench.config import load_system
+from bertbench.results import implementation
 from compliance.package import judge_package
 
 RESULTS = REPOSITORY / "results"
@@ -17,7 +21,7 @@ RESULTS = REPOSITORY / "results"
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("package") / "org"
     out.mkdir()
-    assert main(["package", "--out", str(out), "--submitter", "bertbench", "cpu_demo"]) == 0
+    assert main(["package", "--out", str(out), "--submitter", "bertbench", "--allow-dirty", "cpu_demo"]) == 0
     return out
 
 
@@ -28,7 +32,8 @@ def test_the_package_has_mlperfs_layout_and_the_logs_unchanged(package: Path) ->
     for log in logs:
         assert log.read_bytes() == (RESULTS / "cpu_demo" / "bert" / log.name).read_bytes()
     sources = package / "benchmarks" / "bert" / "implementations" / "bertbench"
-    for name in ("run_and_time.sh", "README.md", "benchmarks/bert/implementation/bertbench/training/train.py"):
+    train = "benchmarks/bert/implementation/bertbench/training/train.py"
+    for name in ("run_and_time.sh", "README.md", "Dockerfile", train):
         assert (sources / name).read_bytes() == (REPOSITORY / name).read_bytes()
     assert json.loads((sources / "measured/cpu_demo/result_3/run.json").read_text())["commit"].startswith("85804e9")
     assert not list(package.rglob("__pycache__"))
@@ -50,13 +55,115 @@ def test_the_judge_passes_it_without_a_word(package: Path) -> None:
 
 
 def test_the_submitter_is_who_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["package", "--out", str(tmp_path / "org"), "--submitter", "Some Org", "--json", "cpu_demo"]) == 0
+    words = ["--out", str(tmp_path / "org"), "--submitter", "Some Org", "--json", "--allow-dirty", "cpu_demo"]
+    assert main(["package", *words]) == 0
     assert json.loads((tmp_path / "org/systems/cpu_demo.json").read_text())["submitter"] == "Some Org"
     printed = capsys.readouterr()
     judgement = json.loads(printed.out)
     assert [finding["rule"] for finding in judgement["findings"]] == ["system-submitter"]
     assert Path(judgement["results"][0]["logs"][9]["path"]).is_file()
     assert "10 runs of commit 85804e9" in printed.err
+
+
+def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) -> None:
+    folder = package / "benchmarks/bert/implementations/cpu_demo"
+    scripts = ["init_datasets.sh", "run_and_time.sh", "setup.sh"]
+    others = ["README.md", "cpu_demo.json", "cpu_demo_bertbench.json"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*scripts, *others])
+    found = json.loads((folder / "cpu_demo_bertbench.json").read_text())
+    assert (found["system"], found["implementation"], found["division"]) == ("cpu_demo", "bertbench", "open")
+    assert found["seeds"][0] == 2557128240
+    assert found["configuration"] == json.loads((RESULTS / "cpu_demo/bert/result_0/config.json").read_text())
+    for script in scripts:
+        assert os.access(folder / script, os.X_OK)
+        subprocess.run([Path(sys.executable).with_name("shellcheck"), folder / script], check=True)
+    target = subprocess.run(["make", "--dry-run", "--always-make", "-C", folder / "../bertbench", ".venv/.run-ready"],
+                            capture_output=True, text=True, check=True)  # fmt: skip
+    assert "--editable ." in target.stdout  # what setup.sh makes
+
+
+def test_a_closed_systems_scripts_make_mlperfs_data_and_weights(tmp_path: Path) -> None:
+    config = load_system("dgxa100_n1").model_dump(mode="json", by_alias=True)
+    runs = [{"seed": 7, "commit": "abc"}]
+    implementation.write(tmp_path / "it", "dgxa100_n1", config, config["hardware"], runs, "abc")
+    datasets = tmp_path / "it/init_datasets.sh"
+    subprocess.run([Path(sys.executable).with_name("shellcheck"), datasets], check=True)
+    text = datasets.read_text()
+    for part in ("--recipe mlperf", "--select-eval 10000", '"$DATADIR/wiki_eval"', '"$DATADIR/phase1.safetensors"'):
+        assert part in text
+    refused = subprocess.run([datasets], capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert refused.returncode != 0
+    assert "DATADIR: set it to the folder of the prepared data" in refused.stderr
+
+
+@pytest.mark.slow  # a minute: data are made, and ten steps taken, twice
+def test_a_package_unpacked_elsewhere_makes_the_same_run(package: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "gztar", package)
+    shutil.unpack_archive(archive, tmp_path / "elsewhere")
+    folder = tmp_path / "elsewhere/benchmarks/bert/implementations/cpu_demo"
+    steps = ["--seed", "2557128240", "--set", "schedule.max_steps=10"]  # the decay's horizon is given apart
+
+    def environment(place: str, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DATADIR")}
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
+        return {**kept, "LOGDIR": str(tmp_path / place), "DATADIR": str(tmp_path / f"{place}_data"), **more}
+
+    there = environment("there")
+    subprocess.run([folder / "init_datasets.sh"], cwd="/", env=there, check=True)
+    subprocess.run([folder / "run_and_time.sh", *steps], cwd="/", env=there, check=False)
+    here = environment("here", PYTHONPATH=f"{REPOSITORY / 'benchmarks/bert/implementation'}:{REPOSITORY}")
+    bertbench = [sys.executable, "-m", "bertbench"]
+    subprocess.run([*bertbench, "data", "prepare", "--system", "cpu_demo"], env=here, check=True)
+    subprocess.run([*bertbench, "train", "cpu_demo", *steps], env=here, check=False)
+    first, second = (losses(tmp_path / place / "cpu_demo/bert/result_0/metrics.jsonl") for place in ("here", "there"))
+    assert len(first) == 10
+    assert first == second
+
+
+def losses(metrics: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+
+
+Build = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def build_in_clone(tmp_path: Path) -> tuple[Path, Build]:
+    """A clone of the repository, which has no changes, and `bertbench package` there."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
+    environment = {**os.environ, "PYTHONPATH": f"{clone / 'benchmarks/bert/implementation'}:{clone}"}
+
+    def build(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = ["package", "--out", str(tmp_path / name), "--submitter", "bertbench", *options, "cpu_demo"]
+        return subprocess.run([sys.executable, "-m", "bertbench", *command], cwd=clone, env=environment,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+
+    return clone, build
+
+
+def test_a_dirty_tree_is_refused_unless_asked_for(tmp_path: Path, build_in_clone: tuple[Path, Build]) -> None:
+    clone, build = build_in_clone
+    (clone / "tests" / "new.py").write_text("")  # isn't packaged
+    assert build("clean").returncode == 0
+    with (clone / "Makefile").open("a") as makefile:
+        makefile.write("# changed\n")
+    refused = build("dirty")
+    assert refused.returncode == 2
+    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
+    assert not (tmp_path / "dirty").exists()
+    assert build("asked", "--allow-dirty").returncode == 0
+
+
+def test_runs_of_a_dirty_tree_are_refused_unless_asked_for(tmp_path: Path, build_in_clone: tuple[Path, Build]) -> None:
+    _, build = build_in_clone
+    results = copy_of_results(tmp_path)
+    run = results / "cpu_demo/bert/result_6/run.json"
+    run.write_text(json.dumps({**json.loads(run.read_text()), "tree_dirty": True}))
+    refused = build("dirty", "--results", str(results))
+    assert refused.returncode == 2
+    assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
+    assert build("asked", "--results", str(results), "--allow-dirty").returncode == 0
 
 
 def copy_of_results(tmp_path: Path) -> Path:
@@ -66,7 +173,7 @@ def copy_of_results(tmp_path: Path) -> Path:
 def refused(tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str], system: str = "cpu_demo") -> str:
     out = tmp_path / "out" / "org"
     out.parent.mkdir()
-    arguments = ["--out", str(out), "--submitter", "org", "--results", str(results), system]
+    arguments = ["--out", str(out), "--submitter", "org", "--results", str(results), "--allow-dirty", system]
     assert main(["package", *arguments]) == 2
     assert list(out.parent.iterdir()) == []
     return capsys.readouterr().err
@@ -109,7 +216,8 @@ def test_runs_without_one_description_are_refused(
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["package", "--out", str(tmp_path / "no" / "org"), "--submitter", "org", "cpu_demo"]) == 2
+    words = ["--out", str(tmp_path / "no" / "org"), "--submitter", "org", "--allow-dirty", "cpu_demo"]
+    assert main(["package", *words]) == 2
     assert "No such file or directory" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bertbench.cli import main
 from compliance.judge import judge
@@ -56,6 +57,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert set(beside) == {"config.json", "system.json", "run.json", "communication.json"}
     assert beside["config.json"]["evaluation"]["target"] == 0.01
     assert len(beside["system.json"]) == 33
+    assert beside["system.json"]["framework"].startswith(f"PyTorch {torch.__version__}")
     assert beside["run.json"]["seed"] == outcome["seed"]
 
 

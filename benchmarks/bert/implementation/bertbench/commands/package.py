@@ -24,12 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
         help=f"rules to judge by (default {DEFAULT_RULESET})",
     )  # fmt: skip
+    parser.add_argument(
+        "--allow-dirty", action="store_true",
+        help="package sources and runs whose code has changes that no commit holds (refused without this)",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Build it and print the judge's verdict."""
     measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
-    judgement = build(arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset)
+    judgement = build(
+        arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset,
+        arguments.allow_dirty,
+    )  # fmt: skip
     print("\n".join(measured), file=sys.stderr)
     emit(arguments.json, judgement.as_json(), told(judgement))
     return 0

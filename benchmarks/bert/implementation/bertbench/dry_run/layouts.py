@@ -110,6 +110,8 @@ def settings(system: System) -> str:
     """The layout as one would set it."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
+    if system.parallel.splits and system.hardware.division == "closed":
+        given.append(f"clip.mode={system.clip.mode}")  # closed files clip before the all-reduce
     if system.data.gradient_accumulation_steps > 1:
         given.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
     return " ".join(given) or "data parallelism alone"

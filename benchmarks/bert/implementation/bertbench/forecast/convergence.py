@@ -14,6 +14,7 @@ from mlperf_logging import rcp_checker
 from bertbench.report.published import Published
 
 _RULESET = "5.0.0"  # the newest with BERT
+_CLIPPING = "their logs don't say whether they clipped before or after the all-reduce"
 _SAME_BATCH = 0.01  # 16,384 and 16,416 are one batch dealt to 1,024 and to 1,368 GPUs
 
 
@@ -53,10 +54,11 @@ def samples_to_converge(
         and np.allclose(row.hyper_parameters, hyper_parameters, rtol=1e-4, atol=0)
     ]
     if same:
-        return Samples(median(same), f"median of {len(same)} published results with these hyper-parameters")
+        source = f"median of {len(same)} published results with these hyper-parameters; {_CLIPPING}"
+        return Samples(median(same), source)
     points = sorted((batch, mean_samples) for batch, (mean_samples, _) in reference_points().items())
     batches, means = zip(*points, strict=True)
     return Samples(
         float(np.interp(global_batch_size, batches, means)),
-        "reference convergence points (of LAMB), interpolated",
+        "reference convergence points (of LAMB, clipped before the all-reduce), interpolated",
     )

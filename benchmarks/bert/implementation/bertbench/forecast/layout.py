@@ -98,7 +98,11 @@ def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
 
 
 def candidates(system: System) -> Iterator[System]:
-    """The same work in every layout that could be: sizes and parts in powers of two."""
+    """Yield the same work in every layout that could be: sizes and parts in powers of two.
+
+    A split model clips after the all-reduce: before it, no rank has a whole gradient.
+    """
+    after = system.clip.model_copy(update={"mode": "after"})
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
     powers = [2**power for power in range(system.world_size.bit_length())]
     for tensor in powers:
@@ -113,6 +117,7 @@ def candidates(system: System) -> Iterator[System]:
                     found = system.model_copy(
                         update={
                             "parallel": parallel,
+                            "clip": after if parallel.splits else system.clip,
                             "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
                         }
                     )

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pynvml
-import torch
 
 from bertbench.common.errors import RunError
 from bertbench.config.hardware import Hardware
 from bertbench.machine.processor import processor
+from bertbench.machine.software import software
 
 _SYS = Path("/sys")
 _GB = 1e9
@@ -25,7 +25,7 @@ _GIB = 2**30
 
 def describe() -> dict[str, str]:
     """Every field of an MLPerf system description under its name; empty where the machine doesn't tell."""
-    found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **_software()}
+    found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **software()}
     names = [field.alias or name for name, field in Hardware.model_fields.items()]
     return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
@@ -149,20 +149,6 @@ def _link_is_up(gpu: object, link: int) -> bool:
         return bool(pynvml.nvmlDeviceGetNvLinkState(gpu, link))
     except pynvml.NVMLError:  # the GPU has no such link
         return False
-
-
-def _software() -> dict[str, str]:
-    release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
-    stack = [f"Python {platform.python_version()}", f"Linux {platform.release()}"]
-    if torch.version.cuda:
-        stack += [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
-    if torch.cuda.is_available():
-        stack.append("NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
-    return {
-        "framework": f"PyTorch {torch.__version__}",
-        "other_software_stack": ", ".join(stack),
-        "operating_system": release.get("PRETTY_NAME", platform.system()),
-    }
 
 
 def _counted(things: Iterable[str]) -> str:

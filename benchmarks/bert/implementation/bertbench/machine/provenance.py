@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import torch
@@ -15,7 +16,7 @@ from bertbench.machine.processor import processor
 def provenance() -> dict[str, object]:
     """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
     return {
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": commit(),
         "tree_dirty": bool(_git("status", "--porcelain")),
         "processor": processor(),
         "cores": available_cores(),
@@ -25,6 +26,17 @@ def provenance() -> dict[str, object]:
         "mlperf_logging": version("mlperf-logging"),
         "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
     }
+
+
+def commit() -> str | None:
+    """Return the repository's commit; None where there is no git."""
+    return _git("rev-parse", "HEAD")
+
+
+def uncommitted(paths: Sequence[str]) -> list[str]:
+    """Return the files below these paths of the repository that differ from its commit; none where there is no git."""
+    lines = (_git("status", "--porcelain", "--", *paths) or "").splitlines()
+    return [line.split(maxsplit=1)[-1] for line in lines]
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,6 +1,7 @@
 """The learning rate of MLPerf's BERT: warm-up with an offset, then polynomial decay of power 1."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,12 @@ class Schedule:
     warmup_steps: int
     start_warmup_step: int
     decay_steps: int
+    power: ClassVar[int] = 1
+    """Of the polynomial; the closed division's."""
 
     def rate(self, step: int) -> float:
         """The learning rate of step `step` >= 0."""
         warmed = step - self.start_warmup_step
         if warmed < self.warmup_steps:
             return self.base * warmed / self.warmup_steps
-        return self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps)
+        return self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps) ** self.power

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.machine.provenance import provenance
+from bertbench.machine.software import with_software
 from bertbench.optim.traffic import Communication
 
 if TYPE_CHECKING:  # benches name the processor where pydantic isn't
@@ -54,7 +55,7 @@ class ResultFiles:
         except OSError as error:
             raise _refused(self.folder, error) from error
         _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
-        _write(self.folder / "system.json", system.hardware.description())
+        _write(self.folder / "system.json", with_software(system.hardware.description()))
         _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
 
     def describe_communication(self, communication: Communication) -> None:

@@ -17,7 +17,6 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
 from bertbench.common.paths import REPOSITORY
-from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
@@ -78,37 +77,6 @@ class MlperfLog:
     def end(self, key: str, metadata: dict[str, Any] | None = None) -> None:
         """The end of an interval."""
         self._mllog.end(key, metadata=metadata)
-
-
-def log_submission(log: MlperfLog, system: System, seed: int) -> None:
-    """Who runs what: everything that the rules want logged before the clock starts."""
-    hardware = system.hardware
-    log.point(constants.SUBMISSION_BENCHMARK, constants.BERT)
-    log.point(constants.SUBMISSION_DIVISION, hardware.division)
-    log.point(constants.SUBMISSION_ORG, hardware.submitter)
-    log.point(constants.SUBMISSION_PLATFORM, hardware.system_name)
-    log.point(constants.SUBMISSION_STATUS, hardware.status)
-    log.point(constants.SEED, seed)
-    log.point(constants.GLOBAL_BATCH_SIZE, system.global_batch_size)
-    log.point(constants.GRADIENT_ACCUMULATION_STEPS, system.parts)
-    log.point(constants.MAX_SEQUENCE_LENGTH, system.model.max_positions)
-    log.point(constants.OPT_NAME, system.optimizer.name)
-    log.point(constants.OPT_BASE_LR, system.optimizer.learning_rate)
-    log.point(constants.OPT_LAMB_EPSILON, system.optimizer.epsilon)
-    log.point(constants.OPT_LAMB_BETA_1, system.optimizer.beta1)
-    log.point(constants.OPT_LAMB_BETA_2, system.optimizer.beta2)
-    log.point(constants.OPT_LAMB_WEIGHT_DECAY, system.optimizer.weight_decay)
-    log.point(constants.OPT_LR_TRAINING_STEPS, system.schedule.max_steps)
-    log.point(constants.OPT_END_LR, system.schedule.end_learning_rate)
-    log.point(constants.OPT_LR_WARMUP_STEPS, system.schedule.warmup_steps)
-    log.point("num_warmup_steps", system.schedule.warmup_steps)
-    log.point("start_warmup_step", system.schedule.start_warmup_step)
-
-
-def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
-    """One event a tensor that came from a checkpoint; rulesets 1.1 to 2.1 ask for these."""
-    for name in tensors:
-        log.point(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": name})
 
 
 class Run:

@@ -2,13 +2,14 @@
 
 systems/<system>.json                                   what the runs wrote of their machine, with the submitter
 results/<system>/bert/result_<n>.txt                    the logs, unchanged
-benchmarks/bert/implementations/bertbench/              the sources
+benchmarks/bert/implementations/bertbench/              the sources, with the Dockerfile
 benchmarks/bert/implementations/bertbench/measured/     configuration and origin of every run
+benchmarks/bert/implementations/<system>/               what makes the runs again (results/implementation.py)
 """
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,49 @@ from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
 from bertbench.common.json_object import read_object
 from bertbench.common.paths import REPOSITORY
+from bertbench.machine.provenance import commit, uncommitted
+from bertbench.results import implementation
 from compliance.judge import LOG_PATTERN
 from compliance.package import PackageJudgement, judge_package, told
 
 _SOURCES = (
-    "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs", "pyproject.toml",
-    "run_and_time.sh",
+    "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs",
+    "pyproject.toml", "run_and_time.sh",
 )  # fmt: skip
-_IMPLEMENTATION = Path("benchmarks", "bert", "implementations", "bertbench")
+_IMPLEMENTATIONS = Path("benchmarks", "bert", "implementations")
+_IMPLEMENTATION = _IMPLEMENTATIONS / implementation.NAME
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 
 
-def build(out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str) -> PackageJudgement:
+def build(
+    out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str, allow_dirty: bool = False
+) -> PackageJudgement:
     """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
 
-    Raises PackageError if results are missing, if their judgement fails, or if `out` can't be written.
+    Raises PackageError if results are missing, if their judgement fails, if `out` can't be written, or, without
+    `allow_dirty`, if the sources or those of a run have changes that no commit holds.
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PackageError(f"{out}: exists already and is no empty folder; remove it or name another with --out")
     found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
     descriptions = {system: _description(logs) | {"submitter": submitter} for system, logs in found.items()}
+    if not allow_dirty:
+        _require_commits(found)
     try:
         with new_folder(out) as unfinished:
             _copy_sources(unfinished / _IMPLEMENTATION)
             for system, logs in found.items():
                 _write(unfinished / "systems" / f"{system}.json", descriptions[system])
                 _copy_runs(logs, unfinished, system)
+                implementation.write(
+                    unfinished / _IMPLEMENTATIONS / system,
+                    system,
+                    _configuration(logs),
+                    descriptions[system],
+                    [_read(log.with_suffix("") / "run.json") for log in logs],
+                    commit(),
+                )
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 raise PackageError(
@@ -83,6 +100,28 @@ def _description(logs: Sequence[Path]) -> dict[str, Any]:
         if _read(other) != fields:
             raise PackageError(f"{other}: differs from {first}; package runs of one system, described alike")
     return fields
+
+
+def _configuration(logs: Sequence[Path]) -> dict[str, Any]:
+    """Return the configuration that all runs share."""
+    first, *others = [log.with_suffix("") / "config.json" for log in logs]
+    config = _read(first)
+    for other in others:
+        if _read(other) != config:
+            raise PackageError(f"{other}: differs from {first}; package runs of one configuration")
+    return config
+
+
+def _require_commits(found: Mapping[str, Sequence[Path]]) -> None:
+    """Raise PackageError where the code of the sources, or of a run by its log, stands in no commit."""
+    remedy = "commit and run again, or package it as it is with --allow-dirty"
+    if changed := uncommitted(_SOURCES):
+        raise PackageError(f"{REPOSITORY}: found changes in {', '.join(changed[:5])}, expected none; {remedy}")
+    for logs in found.values():
+        for log in logs:
+            run = log.with_suffix("") / "run.json"
+            if _read(run).get("tree_dirty"):
+                raise PackageError(f"{run}: this run's code had changes that no commit holds; {remedy}")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from bertbench.loading.sampler import Sampler
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
 from bertbench.parallel.microbatches import TokenSampler
 from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import MlperfLog, log_submission, log_weights
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_weights, open_data

@@ -5,8 +5,10 @@ from pathlib import Path
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
 from bertbench.config import System
+from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset, SplitName
 from bertbench.data.store.manifest import Manifest
+from bertbench.results.submission import max_predictions
 from bertbench.weights.file import Weights
 
 
@@ -20,7 +22,25 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
         raise DataError(
             f"{training.folder} and {evaluation.folder} use different vocabularies; prepare both with the same --vocab"
         )
+    if system.hardware.division == "closed":
+        _require_closed_data(training, evaluation)
     return training, evaluation
+
+
+def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
+    """Raise ConfigError if the data isn't what the closed division fixes, as far as its manifests tell."""
+    remedy = "use MLPerf's data (docs/data.md), or set hardware.division to open"
+    if len(evaluation) != EVALUATION_SAMPLES:
+        raise ConfigError(
+            f"{evaluation.folder}: found {len(evaluation):,} evaluation samples, the closed division expects "
+            f"{EVALUATION_SAMPLES:,} (rule closed-evaluation-set); {remedy}"
+        )
+    predicted = max_predictions(Manifest.read(training.folder))
+    if predicted not in (None, MAX_PREDICTIONS):
+        raise ConfigError(
+            f"{training.folder}: found up to {predicted} predictions in a sample, the closed division expects "
+            f"{MAX_PREDICTIONS} (rule closed-predictions); {remedy}"
+        )
 
 
 def open_split(system: System, name: SplitName) -> Dataset:

@@ -1,0 +1,129 @@
+"""implementations/<system>/ of a package: the files with which anyone makes a system's runs again.
+
+<system>_bertbench.json   the system, its origin, and the resolved configuration of the runs
+<system>.json             that configuration as a system file, which run_and_time.sh takes
+README.md, setup.sh, init_datasets.sh, run_and_time.sh
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+NAME = "bertbench"
+"""Of the implementation: its sources stand beside the systems' folders under this name."""
+
+_HEAD = """#!/usr/bin/env bash
+# {purpose}
+set -euo pipefail
+here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+sources="$here/../{name}"
+"""
+
+_SETUP = """# Needs Python 3.11 or newer and a package index. In a container instead: docker build "$sources"
+make -C "$sources" VENV=.venv .venv/.run-ready
+"""
+
+# The sources' own environment if setup.sh made one, else what Python finds: a container has all that a run needs.
+_ENVIRONMENT = """export PYTHONPATH="$sources/benchmarks/bert/implementation:$sources"
+python="$sources/.venv/bin/python"
+[[ -x "$python" ]] || python=python3
+"""
+
+_OWN_DATA = """exec "$python" -m bertbench data prepare --system "$here/{system}.json" "$@"
+"""
+
+_MLPERF_DATA = """
+: "${{DATADIR:?set it to the folder of the prepared data}}"
+: "${{MLPERF_BERT:?set it to a folder with part-*-of-00500, eval.txt, vocab.txt, bert_config.json, model.ckpt-28252.*}}"
+prepare=("$python" -m bertbench data prepare --recipe mlperf --vocab "$MLPERF_BERT/vocab.txt")
+"${{prepare[@]}}" --text "$MLPERF_BERT"/part-*-of-00500 --out "$DATADIR/{train}_in_order"
+"${{prepare[@]}}" --text "$MLPERF_BERT/eval.txt" --select-eval 10000 --out "$DATADIR/{eval}"
+"$python" -m bertbench data shuffle "$DATADIR/{train}_in_order" --seed 1 --shards 4320 --out "$DATADIR/{train}"
+[[ -e "$DATADIR/{checkpoint}" ]] || "$python" -m bertbench checkpoint import \\
+    --from-tf "$MLPERF_BERT/model.ckpt-28252" --config "$MLPERF_BERT/bert_config.json" --out "$DATADIR/{checkpoint}"
+"""
+
+_RUN = """exec "$sources/run_and_time.sh" "$here/{system}.json" "$@"
+"""
+
+_README = """# {system}, BERT, {division} division
+
+{description}
+
+The logs of ten runs, each with a seed of its own, are in `results/{system}/bert`. `{system}_{name}.json` has their
+configuration and seeds, `{system}.json` the same as a system file.
+
+The runs are of {runs_of}; the sources in `../{name}` are of {sources_of}.
+
+```
+./setup.sh                        # an environment in ../{name}/.venv; or build the image of ../{name}/Dockerfile
+./init_datasets.sh                # the data{where}
+./run_and_time.sh --runs 10       # LOGDIR says where results go; --seed N makes one run again
+```
+"""
+
+
+def write(
+    folder: Path,
+    system: str,
+    config: dict[str, Any],
+    description: dict[str, Any],
+    runs: Sequence[dict[str, Any]],
+    sources: str | None,
+) -> None:
+    """Write the folder of a system from its runs' configuration, description and origins (run.json).
+
+    `sources` is the commit of the packaged sources, where it is known.
+    """
+    folder.mkdir(parents=True)
+    commits = sorted({str(run.get("commit")) for run in runs})
+    told = {
+        "submitter": description["submitter"],
+        "division": description["division"],
+        "system": system,
+        "implementation": NAME,
+        "benchmark": "bert",
+        "framework": description["framework"],
+        "commits": commits,
+        "commit_of_sources": sources,
+        "seeds": [run.get("seed") for run in runs],
+        "configuration": config,
+    }
+    own_data = config["data"].get("recipe") is not None
+    _write(folder / f"{system}_{NAME}.json", json.dumps(told, indent=2) + "\n")
+    _write(folder / f"{system}.json", json.dumps(config, indent=2) + "\n")
+    _write(
+        folder / "README.md",
+        _README.format(
+            system=system,
+            name=NAME,
+            division=description["division"],
+            description=config.get("description") or description["system_name"],
+            runs_of=", ".join(f"commit {commit}" for commit in commits),
+            sources_of=f"commit {sources}" if sources else "an unknown commit",
+            where="" if own_data else ", from MLCommons' files in MLPERF_BERT to DATADIR",
+        ),
+    )
+    data = config["data"]
+    datasets = _OWN_DATA if own_data else _MLPERF_DATA
+    scripts = {
+        "setup.sh": ("Makes the environment that the runs need, in the sources' .venv.", _SETUP),
+        "init_datasets.sh": ("Makes the runs' data, and the weights that they start from.", _ENVIRONMENT + datasets),
+        "run_and_time.sh": ("Makes one timed run, or as many as --runs says.", _ENVIRONMENT + _RUN),
+    }
+    for name, (purpose, body) in scripts.items():
+        text = (_HEAD + body).format(
+            purpose=purpose,
+            name=NAME,
+            system=system,
+            train=data["path"],
+            eval=data.get("eval_path") or data["path"],
+            checkpoint=config["model"].get("checkpoint"),
+        )
+        _write(folder / name, text)
+        (folder / name).chmod(0o755)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,108 @@
+"""What a run logs of itself before its clock starts: who submits what, and everything that decides its legality.
+
+Names are those of mlperf-logging or of published logs; ours begin with bertbench_ and official checkers ignore them
+(docs/compliance.md lists them).
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from mlperf_logging.mllog import constants
+
+from bertbench.common.paths import data_folder
+from bertbench.config import System
+from bertbench.config.hardware import Status
+from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
+from bertbench.data.text.mlperf import MlperfRecipe
+from bertbench.results.mlperf_log import MlperfLog
+
+
+def log_submission(log: MlperfLog, system: System, seed: int) -> None:
+    """Log everything that decides what a run is, and whether its division allows it, before the clock starts."""
+    hardware = system.hardware
+    log.point(constants.SUBMISSION_BENCHMARK, constants.BERT)
+    log.point(constants.SUBMISSION_DIVISION, hardware.division)
+    log.point(constants.SUBMISSION_ORG, hardware.submitter)
+    log.point(constants.SUBMISSION_PLATFORM, hardware.system_name)
+    log.point(constants.SUBMISSION_STATUS, _LOGGED_STATUS[hardware.status])
+    log.point(constants.SEED, seed)
+    for key, value in {**_hyperparameters(system), **_choices(system)}.items():
+        log.point(key, value)
+
+
+_LOGGED_STATUS: dict[Status, str] = {
+    "Available on-premise": constants.ONPREM,
+    "Available cloud": constants.CLOUD,
+    "Research, Development, or Internal (RDI)": constants.RESEARCH,
+    "Preview": "preview",
+}
+"""A log's words for the words of a system description: rulesets up to 4.0.0 check them."""
+
+
+def _hyperparameters(system: System) -> dict[str, Any]:
+    """Return hyper-parameters under MLPerf's names, or those of published logs."""
+    optimizer, schedule = system.optimizer, system.learning_rate
+    found = {
+        constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
+        "d_batch_size": system.local_batch // system.parts,
+        constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
+        constants.MAX_SEQUENCE_LENGTH: system.model.max_positions,
+        "max_predictions_per_seq": _max_predictions(system),
+        constants.OPT_NAME: optimizer.name,
+        constants.OPT_BASE_LR: optimizer.learning_rate,
+        constants.OPT_LAMB_EPSILON: optimizer.epsilon,
+        "opt_epsilon": optimizer.epsilon,  # its name in rulesets up to 2.0.0
+        constants.OPT_LAMB_BETA_1: optimizer.beta1,
+        constants.OPT_LAMB_BETA_2: optimizer.beta2,
+        constants.OPT_LAMB_WEIGHT_DECAY: optimizer.weight_decay,
+        constants.OPT_LR_TRAINING_STEPS: schedule.decay_steps,
+        constants.OPT_LR_DECAY_STEPS: schedule.decay_steps,
+        constants.OPT_LAMB_LR_DECAY_POLY_POWER: schedule.power,
+        constants.OPT_END_LR: schedule.end,
+        constants.OPT_LR_WARMUP_STEPS: schedule.warmup_steps,
+        "num_warmup_steps": schedule.warmup_steps,
+        "start_warmup_step": schedule.start_warmup_step,
+        constants.OPT_GRADIENT_CLIP_NORM: None if system.clip.mode == "none" else system.clip.max_norm,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _choices(system: System) -> dict[str, Any]:
+    """Return what decides legality and has no name in MLPerf's logs, under ours: checkers ignore these keys."""
+    model = asdict(system.model.shape())
+    sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
+    return {
+        "bertbench_model": {name: model[name] for name in sizes},
+        "bertbench_hidden_dropout": system.model.hidden_dropout,
+        "bertbench_attention_dropout": system.model.attention_dropout,
+        "bertbench_checkpoint": system.model.checkpoint is not None,
+        "bertbench_loss_normalize": system.loss.normalize,
+        "bertbench_clip_mode": system.clip.mode,
+        "bertbench_compression": system.communication.compression,
+        "bertbench_balance": system.data.balance,
+        "bertbench_precision": system.precision.compute,
+        "bertbench_target": system.evaluation.target,
+        "bertbench_evaluation_interval": system.evaluation_interval,
+        "bertbench_max_steps": system.max_steps,
+    }
+
+
+def max_predictions(manifest: Manifest) -> int | None:
+    """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
+    recipe = manifest.request.get("recipe", {})
+    if recipe.get("name") == "mlperf":
+        return MlperfRecipe().options().max_predictions_per_seq
+    found = recipe.get("options", {}).get("max_predictions_per_seq")
+    return None if found is None else int(found)
+
+
+def _max_predictions(system: System) -> int | None:
+    folder = data_folder(system.data.path)
+    return max_predictions(Manifest.read(folder)) if (folder / MANIFEST_NAME).exists() else None
+
+
+def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
+    """Log each tensor that came from a checkpoint; rulesets 1.1 to 2.1 ask for these."""
+    for name in tensors:
+        log.point(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": name})

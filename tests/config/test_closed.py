@@ -1,0 +1,90 @@
+"""What MLPerf's closed division fixes: each deviation of a closed file is refused by name, and open takes it."""
+
+from pathlib import Path
+
+import pytest
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import load_system, system_names
+from bertbench.config.checks import problems
+from bertbench.training.inputs import open_data
+
+_RECIPE = (
+    '{"vocab_size": 30522, "held_out_fraction": 0.01, "held_out_samples": %s, "max_predictions_per_seq": %s, '
+    '"dupe_factor": %s}'
+)
+DEVIATIONS = [
+    ("model.layers=2", "closed-model"),
+    ("model.hidden_size=512", "closed-model"),
+    ("model.attention_heads=8", "closed-model"),
+    ("model.feed_forward_size=1024", "closed-model"),
+    ("model.vocab_size=512", "closed-model"),
+    ("model.max_positions=128", "closed-sequence"),
+    ("model.hidden_dropout=0", "closed-dropout"),
+    ("model.attention_dropout=0.05", "closed-dropout"),
+    ("model.checkpoint=null", "closed-checkpoint"),
+    (f"data.recipe={_RECIPE % (10_000, 20, 10)}", "closed-predictions"),
+    (f"data.recipe={_RECIPE % (9_999, 76, 10)}", "closed-evaluation-set"),
+    (f"data.recipe={_RECIPE % (10_000, 76, 5)}", "closed-samples"),
+    ("data.balance=stratified", "closed-data-order"),
+    ("data.balance=stratified_presort", "closed-data-order"),
+    ("data.balance=planned_local", "closed-data-order"),
+    ("loss.normalize=global", "closed-loss"),
+    ("optimizer.name=adam", "closed-optimizer"),
+    ("schedule.end_learning_rate=1e-5", "closed-decay"),
+    ("schedule.decay_steps=900", "closed-decay"),
+    ("clip.mode=none", "closed-clip"),
+    ("clip.mode=bucket", "closed-clip"),
+    ("clip.max_norm=5", "closed-clip"),
+    ("communication.compression=powersgd", "closed-compression"),
+    ("evaluation.target=0.5", "closed-target"),
+    ("evaluation.interval_samples=150000", "closed-cadence"),  # batch 3,072 wants 175,000
+]
+LEGAL = [
+    "data.balance=none", "data.global_batch_size=4096", "data.gradient_accumulation_steps=2", "clip.mode=before",
+    "clip.mode=after", "optimizer.learning_rate=0.003", "optimizer.beta1=0.7", "optimizer.beta2=0.99",
+    "optimizer.epsilon=1e-7", "optimizer.weight_decay=0.01", "schedule.max_steps=900", "schedule.warmup_steps=10",
+    "schedule.start_warmup_step=-76", "precision.compute=fp8", "communication.compression=bf16",
+    "evaluation.interval_samples=175000", "schedule.decay_steps=1059", "optimizer.sharded=true",
+    f"data.recipe={_RECIPE % (10_000, 76, 10)}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "rule"), DEVIATIONS)
+def test_a_closed_file_that_deviates_is_refused_with_the_name_of_the_rule(setting: str, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_system("dgxa100_n8", [setting])
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"--set {setting!r}: ")
+    assert "is not allowed in the closed division" in line
+    assert f"(rule {rule})" in line
+    assert line.endswith("or set hardware.division to open")
+
+
+@pytest.mark.parametrize(("setting", "rule"), DEVIATIONS)
+def test_the_open_division_takes_it(setting: str, rule: str) -> None:
+    assert load_system("dgxa100_n8", [setting, "hardware.division=open"])
+
+
+@pytest.mark.parametrize("setting", LEGAL)
+def test_what_the_division_leaves_free_is_free(setting: str) -> None:
+    assert load_system("dgxa100_n8", [setting]).hardware.division == "closed"
+
+
+def test_all_deviations_are_reported_at_once() -> None:
+    wrong = ["clip.max_norm=5", "model.layers=two", "communication.compression=powersgd", "evaluation.target=0.5"]
+    with pytest.raises(ConfigError) as caught:
+        load_system("dgxa100_n8", wrong)
+    assert len(str(caught.value).splitlines()) == 4
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_every_file_that_comes_with_the_project_keeps_the_rules(name: str) -> None:
+    assert list(problems(load_system(name))) == []
+
+
+def test_a_closed_run_is_refused_on_another_evaluation_set(tiny_folder: Path) -> None:
+    data = [f"data.path={tiny_folder}", f"data.eval_path={tiny_folder}"]
+    with pytest.raises(ConfigError, match=r"found 13 evaluation samples.*10,000 \(rule closed-evaluation-set\)"):
+        open_data(load_system("dgxa100_n8", data))
+    assert open_data(load_system("dgxa100_n8", [*data, "hardware.division=open"]))
