@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import STUDIES, runs_folder
 from bertbench.common.progress import Progress
@@ -45,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         summaries, found = summarize(definition, folder, rows), differences(definition, rows)
         machine = f"{arguments.parallel} trials at a time on {available_cores()} cores of {processor()}"
         page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
-        (folder / "study.html").write_text(page, encoding="utf-8")
-        progress.message(f"wrote {folder / 'study.html'}")
+    write_file(folder / "study.html", page, "--out")
     emit(arguments.json, rows, _table(summaries, found))
     return 0
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
@@ -30,10 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder, cores = arguments.out or runs_folder() / "study_parallel", available_cores()
     with Progress() as progress:
         rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
-        folder.mkdir(parents=True, exist_ok=True)
-        page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
-        (folder / "study.html").write_text(page, encoding="utf-8")
-        progress.message(f"wrote {folder / 'study.html'}")
+    folder.mkdir(parents=True, exist_ok=True)
+    page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
+    write_file(folder / "study.html", page, "--out")
     table = table_rows(rows)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
