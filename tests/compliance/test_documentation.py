@@ -6,7 +6,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "compliance.md"
 
 
 def test_the_document_lists_every_rule_as_it_is() -> None:
-    written = [one for one in DOCUMENT.read_text().splitlines() if one.startswith("| `")]
+    rows = [one for one in DOCUMENT.read_text().splitlines() if one.startswith("| `")]
+    written = [one for one in rows if one.count(" | ") == 3]  # the table of what our logs add has fewer columns
     assert written == [f"| `{one.id}` | {one.severity} | {one.sentence} | {one.source} |" for one in RULES]
 
 
