@@ -5,6 +5,7 @@ Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
 
 import argparse
 import importlib
+import io
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from compliance import official
 from compliance.judge import Judgement, Overall, find_logs, judge_path
 from compliance.log import CannotJudge
+from compliance.record import printable
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 # Each has `main(arguments) -> exit code`. A log of such a name is given as ./NAME.
@@ -41,6 +43,8 @@ class _Told(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Judge the logs at the paths given, or run a subcommand; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):  # one that knows ASCII only shows other letters as escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments and arguments[0] in _SUBCOMMANDS:
         command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
         return int(command.main(arguments[1:]))
@@ -113,7 +117,7 @@ def _cores() -> int:
 
 
 def _text(judgement: Judgement) -> str:
-    facts, verdict, path = judgement.facts, judgement.official, _printable(str(judgement.path))
+    facts, verdict, path = judgement.facts, judgement.official, printable(str(judgement.path))
     lines = [f"{judgement.verdict.upper():<12} {path}"]
     if facts is not None:
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
@@ -128,12 +132,7 @@ def _text(judgement: Judgement) -> str:
             f"  {where}: {finding.severity} {finding.rule}: found {finding.found}",
             f"    expected: {finding.expected}; remedy: {finding.remedy}",
         ]
-    return "\n".join([lines[0], *map(_printable, lines[1:])])
-
-
-def _printable(text: str) -> str:
-    """Text that can't steer a terminal: names of files and values of logs are other people's."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
+    return "\n".join([lines[0], *map(printable, lines[1:])])
 
 
 if __name__ == "__main__":

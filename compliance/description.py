@@ -1,99 +1,81 @@
-"""System descriptions: MLPerf's JSON of 33 fields that says what machine a result was measured on."""
+"""System descriptions: MLPerf's JSON of 33 fields that says what machine a result was measured on.
+
+Published ones hold objects and lists too, mostly as other_software_stack: any value is read as text.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance import official_tools
-from compliance.judge import Finding
-from compliance.log import Event
+from compliance.record import twice
+from compliance.source import CannotJudge, read_plain
 
 _LARGEST = 1 << 20
-_MEND = "write the system description anew, with the fields that the submission rules list"
+DIVISIONS = ("closed", "open")
 
 
 class UnreadableDescription(Exception):  # noqa: N818 - what the file is
-    """A system description that is no JSON object of texts; the message says why."""
+    """A system description that is no JSON object; the message says why."""
 
 
 def read(path: Path) -> dict[str, str]:
-    """The fields of a description. Raises UnreadableDescription."""
-    if not path.is_file():
-        raise UnreadableDescription("is no file")
+    """Return the fields of a description, values that are no text as JSON. Raises UnreadableDescription."""
+    return texts(load(path)[0])
+
+
+def texts(content: dict[str, Any]) -> dict[str, str]:
+    """Return the fields of a description's JSON object as text."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in content.items()}
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return a description's JSON object and the fields that it gives more than once. Raises UnreadableDescription."""
+    repeated: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        repeated.extend(twice(items))
+        return dict(items)
+
     try:
-        if path.stat().st_size > _LARGEST:
-            raise UnreadableDescription(f"holds {path.stat().st_size:,} bytes")
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json.loads(read_plain(path, _LARGEST).decode(), object_pairs_hook=pairs)
+    except CannotJudge as problem:
+        raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
+    except (ValueError, RecursionError) as error:
         raise UnreadableDescription(f"is no JSON file ({error})") from error
     if not isinstance(content, dict):
         raise UnreadableDescription(f"holds {type(content).__name__}, no object")
-    odd = [name for name, value in content.items() if not isinstance(value, str)]
-    if odd:
-        raise UnreadableDescription(f"has values that are no text: {', '.join(odd[:5])}")
-    return content
+    return content, repeated
 
 
-def beside(log: Path) -> Path | None:
-    """The description of the system that a log was measured on.
+def described_at(log: Path) -> list[Path]:
+    """Return where the system of a log may be described, the likelier place first.
 
-    In a package it is <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt; runs of
-    bertbench leave result_0/system.json.
+    Runs of bertbench leave result_0/system.json; in a package it is <org>/systems/<system>.json for
+    <org>/results/<system>/<benchmark>/result_0.txt.
     """
-    log = log.absolute()
-    candidates = [log.with_suffix("") / "system.json"]
-    if len(log.parents) > 3:
-        candidates.append(log.parents[3] / "systems" / f"{log.parents[1].name}.json")
-    return next((path for path in candidates if path.is_file()), None)
+    folder = log.absolute().parent.parent
+    return [log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"]
+
+
+def of_log(log: Path) -> dict[str, str]:
+    """Return the fields of the description beside a log; none where there is no sound one.
+
+    Files of bertbench that describe a system keep the fields under `hardware`.
+    """
+    for path in described_at(log):
+        try:
+            content, _ = load(path)
+        except UnreadableDescription:
+            continue  # the judge of packages reports what is wrong with a description
+        hardware = content.get("hardware", content)
+        if isinstance(hardware, dict):
+            return texts(hardware)
+    return {}
 
 
 def accelerators(fields: dict[str, str]) -> int | None:
-    """Accelerators of the whole system, None where the description has no two whole numbers."""
+    """Return the accelerators of the whole system, None where the description has no two whole numbers."""
     try:
         return int(fields["number_of_nodes"]) * int(fields["accelerators_per_node"])
     except (KeyError, ValueError):
         return None
-
-
-def judge(path: Path, name: str, runs: Sequence[Sequence[Event]], ruleset: str) -> Iterator[Finding]:
-    """What is wrong in a description, and where it says other than the logs of the runs on that system."""
-    try:
-        fields = read(path)
-    except UnreadableDescription as problem:
-        yield Finding("system-description", "error", None, f"{name} {problem}", "a JSON object of texts", _MEND)
-        return
-    for found in official_tools.description_problems(path, ruleset):
-        yield Finding("system-description", "error", None, f"{name}: {found}", f"what ruleset {ruleset} asks", _MEND)
-    yield from _counts(name, fields)
-    yield from _against_logs(name, fields, runs)
-
-
-def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
-    for field, least in (("number_of_nodes", 1), ("accelerators_per_node", 0)):
-        value = fields.get(field, "")
-        if value and not (value.isascii() and value.isdigit() and int(value) >= least):
-            found, expected = f"{name}: {field} is {value!r}", f"a whole number of at least {least}, as text"
-            yield Finding("system-counts", "warning", None, found, expected, f"correct {field}")
-
-
-def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
-    division = fields.get("division")
-    if division not in ("closed", "open"):
-        found = f"{name}: division is {division!r}"
-        yield Finding("system-division", "error", None, found, "closed or open, in lower case", "correct division")
-    # the logs' division is judged with them: it decides by which rules
-    for key, field in (("submission_org", "submitter"), ("submission_status", "status")):
-        described = fields.get(field, "")
-        logged = {event.value for run in runs for event in run if event.key == key and isinstance(event.value, str)}
-        other = sorted(value for value in logged if not _agrees(field, value, described))
-        if other:
-            found = f"{name}: {field} is {described!r}, but logs say {key} {', '.join(map(repr, other))}"
-            remedy = f"correct {field}, or run again with the right {key}"
-            yield Finding(f"system-{field}", "warning", None, found, "the same in both", remedy)
-
-
-def _agrees(field: str, logged: str, described: str) -> bool:
-    if field == "status":  # the logs' vocabulary is shorter: onprem is "Available on-premise"
-        return logged.replace("-", "").lower() in described.replace("-", "").lower()
-    return logged == described

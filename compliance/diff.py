@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+from compliance import description
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
-from compliance.record import shown
-from compliance.rules.submission import described_at, read_description
+from compliance.record import printable, shown
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     try:
         found = differences(options.a, options.b)
     except CannotJudge as problem:
-        print(problem, file=sys.stderr)
+        print(printable(str(problem)), file=sys.stderr)
         return 2
     if options.json:
         content = {"a": str(options.a), "b": str(options.b), "differences": [one._asdict() for one in found]}
@@ -85,7 +85,7 @@ def _told(path: Path) -> dict[str, dict[str, Any]]:
         },
         "cadence": _cadence(runs),
         "result": _result(runs),
-        "system": next((content for at in described_at(logs[0]) if (content := read_description(at))), {}),
+        "system": description.of_log(logs[0]),
     }
 
 
@@ -125,7 +125,7 @@ def _over(statistic: Callable[[list[float]], float], values: list[float]) -> flo
 
 def _table(a: Path, b: Path, found: list[Difference]) -> str:
     if not found:
-        return f"{a} and {b} tell the same"
+        return printable(f"{a} and {b} tell the same")
     lines = []
     for section in dict.fromkeys(one.section for one in found):
         rows = [(one.name, _cell(one.a), _cell(one.b)) for one in found if one.section == section]
@@ -133,7 +133,7 @@ def _table(a: Path, b: Path, found: list[Difference]) -> str:
         head = (section, str(a), str(b))
         lines += ["  ".join((row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2])) for row in [head, *rows]]
         lines.append("")
-    return "\n".join(lines[:-1])
+    return "\n".join(map(printable, lines[:-1]))
 
 
 def _cell(value: Any) -> str:

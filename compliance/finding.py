@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from compliance.log import Log
 from compliance.run import RunFacts
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Case(NamedTuple):
     facts: RunFacts
     ruleset: str
     required_division: str | None = None
+    system: dict[str, str] = {}  # noqa: RUF012 - the description beside the log, never written to
 
     @property
     def closed(self) -> bool:

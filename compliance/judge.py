@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from compliance import official
+from compliance import description, official
 from compliance.finding import Case, Finding, Rule
 from compliance.log import CannotJudge, Log
 from compliance.rules import OFFICIAL, READABLE, RULES, RULESET
@@ -96,7 +96,7 @@ def judge_stream(
 
 def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
     facts = RunFacts(log.events)
-    case = Case(path, log, facts, ruleset, division)
+    case = Case(path, log, facts, ruleset, division, {} if path == STDIN else description.of_log(path))
     verdict = official.check(log, ruleset)
     ours = [found for rule in RULES for found in islice(_broken(rule, case), _MOST_OF_A_RULE)]
     failed = any(finding.severity == "error" for _, finding in ours)

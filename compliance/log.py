@@ -1,6 +1,7 @@
 """One log: its events for our rules, its records for the official checker, and what in it is neither.
 
-The file is streamed, and what is kept of it is bounded: 200 MB of records must fit into 300 MB of memory.
+The file is streamed, and what is kept of it is bounded: 200 MB of anything take less than 300 MB of memory and 60 s.
+Where a bound on what our rules need is passed, the log can't be judged: rules that saw a part of it could be misled.
 """
 
 from collections import Counter
@@ -9,15 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from compliance.record import RECORD_TOKEN, TOKEN, NoRecord, Record, parse_record, record_lines
+from compliance.record import RECORD_TOKEN, TOKEN, NoRecord, Record, parse_record, record_lines, weight
 from compliance.source import CannotJudge, kind_of, open_plain
 
 MOST_OF_A_KEY = 10_000  # events kept of one key; 4,096 ranks that log init_start each are real
-_MOST_EVENTS = 100_000
-_MOST_EVENT_TEXT = 16 << 20
-_ALWAYS_KEPT = 3  # events of a key, however much others fill
+MOST_RECORDS = 1_000_000  # published logs have at most some thousands
+_MOST_KEYS = 10_000
+_LONGEST_KEY = 256  # characters
+# Weights, in bytes: see `record.weight`. A usual record weighs 2,000 and takes up half of it.
+_HEAVY_RECORD = 32 << 10
+_HEAVIEST_RECORDS = 24 << 20  # all heavy records of a log together
+_HEAVIEST_EVENTS = 128 << 20
+_HEAVIEST_RECORDS_IN_MEMORY = 48 << 20
 _MOST_RECORDS_IN_MEMORY = 20_000
-_MOST_RECORD_TEXT_IN_MEMORY = 8 << 20
+_LONGEST_TEXT_OF_HEAVY = 1_000  # characters kept of a text in a heavy record
 _MOST_NOTES = 100  # of each kind
 _PATH_KEYS = ("submission_division", "submission_benchmark")
 
@@ -46,9 +52,10 @@ class Log:
 
     `broken` are records that don't parse; `crashes` those of them at which the official checker ends in a traceback;
     `ambiguous` records that name a field twice; `ignored` lines that neither this nor the official checker reads in
-    full; `nul_lines` lines with NUL bytes, and whether the line is a record; `flooded` keys of which only the first
-    MOST_OF_A_KEY events are kept; `submission` the first record of each key that the official checker makes paths from.
-    Raises CannotJudge if the file can't be read safely or holds no MLPerf line.
+    full; `odd_times` records whose time_ms is no JSON number; `nul_lines` lines with NUL bytes, and whether the line is
+    a record; `flooded` keys of which only the first MOST_OF_A_KEY events are kept; `submission` the first record of
+    each key that the official checker makes paths from. Events of long records keep short values only.
+    Raises CannotJudge if the file can't be read safely, holds more than can be looked at, or no MLPerf line.
     """
 
     def __init__(
@@ -57,12 +64,15 @@ class Log:
         self._stream = stream
         self._ruled_keys = ruled_keys
         self._counts: Counter[str] = Counter()
-        self._event_text = 0
+        self._lines = 0
+        self._event_weight = 0
+        self._heavy_weight = 0
         self.events: list[Event] = []
         self.broken: list[Note] = []
         self.crashes: list[Note] = []
         self.ambiguous: list[Note] = []
         self.ignored: list[Note] = []
+        self.odd_times: list[Note] = []
         self.nul_lines: list[tuple[int, bool]] = []
         self.submission: dict[str, Record] = {}
         self._kept: list[Record] | None = []
@@ -90,9 +100,10 @@ class Log:
                 continue
 
     def _read(self, name: str) -> None:
-        seen, kept_text, ruled = False, 0, None
+        seen, kept_weight, ruled = False, 0, None
         for line, text in record_lines(self._stream, self._watch):
             seen = True
+            weighs = self._weighed(line, text)
             repeated: list[str] = []
             try:
                 record = parse_record(line, text, repeated)
@@ -102,17 +113,20 @@ class Log:
                     _note(self.crashes, line, str(problem))
                 continue
             if repeated:
-                _note(self.ambiguous, line, f"fields given more than once: {', '.join(sorted(set(repeated)))[:80]}")
+                names = ", ".join(sorted(set(repeated))[:5])
+                _note(self.ambiguous, line, f"fields given more than once: {names[:80]}")
+            if record.oddity is not None:
+                _note(self.odd_times, line, f"time_ms {record.oddity}")
             if record.key in _PATH_KEYS:
                 self.submission.setdefault(record.key, record)
-            self._keep_event(record, len(text))
+            self._keep_event(record, weighs)
             if self._kept is None or (ruled is not None and not _is_of(ruled, record)):
                 continue
             self._kept.append(record)
-            kept_text += len(text)
-            if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_text > _MOST_RECORD_TEXT_IN_MEMORY:
+            kept_weight += weighs
+            if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_weight > _HEAVIEST_RECORDS_IN_MEMORY:
                 if ruled is None and self._ruled_keys is not None:
-                    ruled, kept_text = self._ruled_keys(), 0
+                    ruled, kept_weight = self._ruled_keys(), 0
                     self._kept = [one for one in self._kept if _is_of(ruled, one)]
                 else:
                     self._kept = None
@@ -121,35 +135,49 @@ class Log:
             found = kind_of(self._stream.read(4096))
             raise CannotJudge(f"{name}: found {found}; expected an MLPerf log, text with {TOKEN} lines")
 
+    def _weighed(self, line: int, text: str) -> int:
+        """Return the record's weight, before anything of it is read. Raises CannotJudge where there is too much."""
+        weighs = weight(text)
+        if weighs > _HEAVY_RECORD:
+            self._heavy_weight += weighs
+            if self._heavy_weight > _HEAVIEST_RECORDS:
+                raise CannotJudge("found more in long records than can be looked at; a run's records are short", line)
+        return weighs
+
     def _watch(self, line: int, text: str) -> None:
-        """Look at every line, record or not, for what a log doesn't have."""
+        """Look at every line with a token for what a log doesn't have."""
         tokens = text.count(TOKEN)
-        if "\0" in text and len(self.nul_lines) < _MOST_NOTES:
+        self._lines += tokens > 0
+        if self._lines > MOST_RECORDS:
+            raise CannotJudge(f"found more than {MOST_RECORDS:,} lines with {TOKEN}", line)
+        if "\0" in text and len(self.nul_lines) < _MOST_NOTES:  # at most one of them is no record
             self.nul_lines.append((line, tokens > 0))
         if tokens > 1:
             _note(self.ignored, line, f"{TOKEN} {tokens} times in one line, of which only the last is read")
         elif tokens and RECORD_TOKEN not in text and text.partition(TOKEN)[2].strip():
             _note(self.ignored, line, f"no blank after {TOKEN}, so the line is not read")
 
-    def _keep_event(self, record: Record, size: int) -> None:
+    def _keep_event(self, record: Record, weighs: int) -> None:
         key = record.key
-        if not isinstance(key, str):
-            _note(self.ignored, record.lineno, f"a key that is no text: {type(key).__name__}")
+        if not isinstance(key, str) or len(key) > _LONGEST_KEY:
+            found = f"of {len(key):,} characters" if isinstance(key, str) else f"that is no text: {type(key).__name__}"
+            _note(self.ignored, record.lineno, f"a key {found}")
             return
-        if key not in self._counts and len(self._counts) >= MOST_OF_A_KEY:
-            return
+        if key not in self._counts and len(self._counts) >= _MOST_KEYS:
+            raise CannotJudge(f"found more than {_MOST_KEYS:,} keys", record.lineno)
         self._counts[key] += 1
-        count = self._counts[key]
-        full = len(self.events) >= _MOST_EVENTS or self._event_text > _MOST_EVENT_TEXT
-        if count > MOST_OF_A_KEY or (full and count > _ALWAYS_KEPT):
-            self._counts[key] = max(count, MOST_OF_A_KEY + 1)
+        if self._counts[key] > MOST_OF_A_KEY:
             return
-        self._event_text += size
-        metadata = record.value["metadata"]
-        value = _as_utf8(record.value["value"])
-        self.events.append(
-            Event(record.lineno, key, record.timestamp, value, metadata if isinstance(metadata, dict) else {})
-        )
+        heavy = weighs > _HEAVY_RECORD
+        self._event_weight += _HEAVY_RECORD if heavy else weighs
+        if self._event_weight > _HEAVIEST_EVENTS:
+            raise CannotJudge("found more records of different keys than can be looked at", record.lineno)
+        value, metadata = _as_utf8(record.value["value"]), record.value["metadata"]
+        fields = metadata if isinstance(metadata, dict) else {}
+        if heavy:
+            value = _short(value)
+            fields = {name: _short(one) for name, one in fields.items() if not isinstance(one, list | dict)}
+        self.events.append(Event(record.lineno, key, record.timestamp, value, fields))
 
 
 @contextmanager
@@ -175,6 +203,13 @@ def _is_of(keys: frozenset[str], record: Record) -> bool:
 def _note(notes: list[Note], line: int, reason: str) -> None:
     if len(notes) < _MOST_NOTES:
         notes.append(Note(line, reason))
+
+
+def _short(value: Any) -> Any:
+    """Return what our rules see of a value in a long record: a number as it is, of anything else its beginning."""
+    if isinstance(value, list | dict):
+        return f"{type(value).__name__} of {len(value):,}"
+    return value[:_LONGEST_TEXT_OF_HEAVY] if isinstance(value, str) else value
 
 
 def _as_utf8(value: Any) -> Any:

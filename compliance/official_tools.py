@@ -1,18 +1,26 @@
 """The official mlperf-logging tools for packages, run in this process: system descriptions and convergence points.
 
-They tell what they found to the root logger, and the second writes beside the logs that it reads; so the logger is
-listened to while they work, and the logs are lent to it in a folder of links.
+They report to the root logger, so it is listened to while they work. Neither sees a file of the package: both open what
+they are given without care, and the second takes time quadratic in the length of a line, looks for its keys anywhere in
+a line, and writes beside the logs. They get files written here, which hold only what they need.
 """
 
+import importlib.util
+import json
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
 
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
+
+from compliance.record import RECORD_TOKEN
 
 OLDEST_RCP_RULESET = "1.0.0"
 
@@ -38,29 +46,53 @@ def runs_per_result(benchmark: str) -> int:
     return count
 
 
-def description_problems(path: Path, ruleset: str) -> list[str]:
-    """What the official checker finds wrong in a system description, which must be an object of texts."""
-    with _listening() as records:
-        valid, *_ = system_desc_checker.check_system_desc(str(path), "training", ruleset)
+class Converged(NamedTuple):
+    """What the convergence check needs of a run; `samples` to its last evaluation, None where the run failed."""
+
+    global_batch_size: float | None
+    samples: float | None
+
+
+def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
+    """Return what the official checker finds wrong in a system description."""
+    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+        path = Path(folder, "system.json")
+        path.write_text(json.dumps(content))
+        try:
+            valid, *_ = system_desc_checker.check_system_desc(str(path), "training", ruleset)
+        except (TypeError, ValueError) as error:  # it joins seven of the fields as texts
+            return [f"the official checker fails on it: {error}"]
     return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
-def convergence(logs: Sequence[Path], ruleset: str, by_train_samples: bool) -> Convergence:
-    """Samples to converge of the runs of one closed result against the reference convergence points.
+@lru_cache(maxsize=16)
+def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
+    """Return the reference convergence points of BERT: global batch size and mean samples, by batch size.
 
-    They are the last evaluation's epoch_num or, where logs count epochs there, the value of train_samples.
+    None before ruleset 1.0.0, and none of those that converge more slowly than a larger batch.
     """
+    spec = importlib.util.find_spec("mlperf_logging")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    path = folder / "rcp_checker" / f"training_{ruleset}" / "rcps_bert.json"
+    if ruleset < OLDEST_RCP_RULESET or not path.is_file():
+        return ()
+    points = json.loads(path.read_text(encoding="utf-8")).values()
+    return tuple(sorted((float(point["BS"]), mean(point["Epochs to converge"])) for point in points))
+
+
+def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
+    """Judge the samples to converge of one closed result's runs by the reference convergence points."""
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
-        for number, log in enumerate(logs):
-            Path(folder, f"result_{number}.txt").symlink_to(log.resolve())
+        for number, run in enumerate(runs):
+            Path(folder, f"result_{number}.txt").write_text(_bare_log(run))
         try:
             passed, message, scaling = rcp_checker.check_directory(
-                folder, "training", ruleset, verbose=False, bert_train_samples=by_train_samples,
-                rcp_pass="pruned_rcps", set_scaling=True,
+                folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
+                set_scaling=True,
             )  # fmt: skip
-        except Exception as error:  # it raises anything on logs it didn't expect  # noqa: BLE001
+        except Exception as error:  # it raises anything on runs it didn't expect  # noqa: BLE001
             return Convergence(False, f"the official checker failed on these logs: {error!r}")
     point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
     if not isinstance(point, dict):
@@ -68,6 +100,24 @@ def convergence(logs: Sequence[Path], ruleset: str, by_train_samples: bool) -> C
     reference, least = float(point["RCP Mean"]), float(point["Min Epochs"])
     mean = reference / float(scaling) if scaling > 1 else None
     return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference)
+
+
+def _bare_log(run: Converged) -> str:
+    """Return a log with the five things that the convergence check looks for, and nothing else."""
+    status = "aborted" if run.samples is None else "success"
+    records: list[tuple[str, Any, dict[str, Any]]] = [
+        ("submission_benchmark", "bert", {}),
+        ("eval_accuracy", None, {"epoch_num": _whole(run.samples or 0.0)}),
+        ("run_stop", None, {"status": status}),
+    ]
+    if run.global_batch_size is not None:
+        records.insert(0, ("global_batch_size", _whole(run.global_batch_size), {}))
+    lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
+    return "".join(f"{RECORD_TOKEN}{line}\n" for line in lines)
+
+
+def _whole(value: float) -> float:
+    return int(value) if value == int(value) else value
 
 
 class _Listener(logging.Handler):

@@ -1,6 +1,6 @@
 """`python -m compliance package DIR`: the verdict on a whole submission, which it only reads.
 
-The layers: the tree's files, each system's description, and each result's runs (`tree`, `description`, `result`).
+The layers: the tree's files, each system's description, and each result's runs (`tree`, `systems`, `result`).
 Exit code 0 pass, 1 fail, 2 no package to judge.
 """
 
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance import description, official, tree
-from compliance.judge import Finding
-from compliance.log import CannotJudge
+from compliance import description, official, systems, tree
+from compliance.finding import Finding
+from compliance.record import printable
 from compliance.result import Result, judge_result
+from compliance.source import CannotJudge
 
 _BENCHMARK = "bert"
 
@@ -62,7 +63,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
         results += here
         runs = [events for result in here for events in result.events]
         name = f"systems/{system.name}.json"
-        findings += description.judge(root / name, name, runs, ruleset)
+        findings += systems.judge(root / name, name, runs, ruleset)
         findings += _other_benchmarks(system)
     if not results:
         found = f"no results/<system>/{_BENCHMARK}/"
@@ -87,8 +88,7 @@ def told(judgement: PackageJudgement) -> str:
     for result in judgement.results:
         for log in result.logs:
             lines += [f"  {log.path.name}: {_line(finding).strip()}" for finding in log.findings]
-    # names of files and values of logs are other people's: none of them may steer a terminal
-    return "\n".join("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
+    return "\n".join(map(printable, lines))
 
 
 def main(arguments: list[str]) -> int:
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
     try:
         judgement = judge_package(options.folder, options.ruleset)
     except CannotJudge as problem:
-        print(f"cannot judge: {problem}", file=sys.stderr)
+        print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         return 2
     print(json.dumps(judgement.as_json(), indent=2) if options.json else told(judgement))
     return 0 if judgement.verdict == "pass" else 1

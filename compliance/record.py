@@ -2,14 +2,13 @@ r"""MLPerf lines as the official checker reads them.
 
 A line that holds `:::MLLOG ` is a record, whatever stands before the token; \n, \r and \r\n end a line, bytes are
 latin-1, and where a line holds the token twice the last one counts. Lines are numbered by \n, as editors and grep do.
+Whatever the bytes are, the time to read them is linear in their number.
 """
 
-import io
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from compliance.source import CannotJudge
 
@@ -19,8 +18,12 @@ RECORD_TOKEN = TOKEN + " "
 LONGEST_RECORD = 1 << 20  # characters; published records have some hundreds
 DEEPEST_RECORD = 64  # published records are nested 2 deep
 
+_TOKEN = TOKEN.encode()
+_BLOCK = 1 << 20
 _FIELDS = ("time_ms", "key", "value", "metadata")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LINE_END = re.compile(rb"[\r\n]")
+# The quantifier is possessive and the closing quote optional: no text makes it try a character twice.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class Record(NamedTuple):
@@ -31,6 +34,7 @@ class Record(NamedTuple):
     key: Any
     value: dict[str, Any]
     lineno: int
+    oddity: str | None = None  # what its time_ms is, where it is not the number that it should be
 
 
 class NoRecord(Exception):  # noqa: N818 - a fact about a line
@@ -42,39 +46,65 @@ class NoRecord(Exception):  # noqa: N818 - a fact about a line
 
 
 def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, str]]:
-    """Number and text, from its last token on, of each line that holds a record.
+    """Yield number and text, from its last token on, of each line that holds a record.
 
-    `watch` sees the number and all of each line that holds a token or a NUL. Raises CannotJudge on an endless record.
+    `watch` sees the number and text of each line that holds a token, and of the first other line with a NUL byte.
+    Raises CannotJudge on an endless record.
     """
+    number, hole_seen = 1, watch is None
+    for block in _blocks(stream):
+        done = 0
+        while (token := block.find(_TOKEN, done)) >= 0:
+            start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
+            end = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)
+            if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0 and watch is not None:
+                watch(number + block.count(b"\n", done, hole), "\0")
+                hole_seen = True
+            number += block.count(b"\n", done, start)
+            line = block[start:end].decode("latin-1")
+            at = line.rfind(TOKEN)
+            if len(line) - at > LONGEST_RECORD:
+                raise CannotJudge(f"found a record of more than {LONGEST_RECORD:,} characters", number)
+            if watch is not None:
+                watch(number, line)
+            if (at := line.rfind(RECORD_TOKEN)) >= 0:
+                yield number, line[at:].strip()
+            done = end
+        if not hole_seen and (hole := block.find(b"\0", done)) >= 0 and watch is not None:
+            watch(number + block.count(b"\n", done, hole), "\0")
+            hole_seen = True
+        number += block.count(b"\n", done)
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the stream in pieces that end where a line ends; of a longer line without a record, pieces of it."""
     stream.seek(0)
-    text = io.TextIOWrapper(cast(IO[bytes], stream), encoding="latin-1", newline="")
-    number, pending = 1, ""
-    try:
-        while piece := text.readline(LONGEST_RECORD):
-            complete = len(piece) < LONGEST_RECORD or piece[-1] in "\r\n"
-            if pending or not complete:  # of a longer line, only what follows its last token matters
-                piece = pending + piece
-                at = piece.rfind(TOKEN)
-                pending = piece[at:] if at >= 0 else piece[-len(RECORD_TOKEN) :]
-                if at >= 0 and len(pending) > LONGEST_RECORD:
-                    raise CannotJudge(f"found a record of more than {LONGEST_RECORD:,} characters", number)
-                if not complete:
-                    continue
-                piece, pending = pending, ""
-            if TOKEN in piece or "\0" in piece:
-                if watch is not None:
-                    watch(number, piece)
-                at = piece.rfind(RECORD_TOKEN)
-                if at >= 0:
-                    yield number, piece[at:].strip()
-            if piece[-1] == "\n":
-                number += 1
-    finally:
-        text.detach()
+    pending: list[bytes] = []
+    waiting = 0
+    while block := stream.read(_BLOCK):
+        # A \r at the end may be half of \r\n, and what follows the last end belongs to a line that goes on.
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
+        if cut:
+            yield b"".join((*pending, block[:cut]))
+            pending, waiting = [block[cut:]], len(block) - cut
+            continue
+        pending.append(block)
+        waiting += len(block)
+        if waiting > 2 * LONGEST_RECORD:
+            line = b"".join(pending)
+            at = line.rfind(_TOKEN)
+            if at >= 0 and len(line) - at > LONGEST_RECORD:
+                yield line  # its reader refuses it
+            kept = line[at:] if at >= 0 else line[-len(RECORD_TOKEN) :]
+            if b"\0" in line[: len(line) - len(kept)]:
+                yield b"\0"
+            pending, waiting = [kept], len(kept)
+    if waiting:
+        yield b"".join(pending)
 
 
 def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Record:
-    """The record of a line; `repeated` gets the names of fields that it gives more than once.
+    """Return the record of a line; `repeated` gets the names of fields that it gives more than once.
 
     Raises NoRecord, and CannotJudge if it is nested too deep to be looked at.
     """
@@ -84,7 +114,7 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(items)
         if repeated is not None and len(content) != len(items):
-            repeated.extend(name for name, count in Counter(name for name, _ in items).items() if count > 1)
+            repeated.extend(twice(items))
         return content
 
     try:
@@ -98,14 +128,36 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
         time_ms = _time(content["time_ms"])  # before the others are missed: so it is with the official checker
     if missing:
         raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
+    odd = None if type(content["time_ms"]) in (int, float) else shown(content["time_ms"])
     value = {"value": content["value"], "metadata": content["metadata"]}
-    return Record(f"line {line}", time_ms, content["key"], value, line)
+    return Record(f"line {line}", time_ms, content["key"], value, line, odd)
+
+
+def weight(text: str) -> int:
+    """Return more bytes than a JSON text takes up once it is read: 4 a character, 100 a value, list or object."""
+    return 4 * len(text) + 100 * (text.count(",") + text.count("[") + text.count("{"))
+
+
+def twice(items: list[tuple[str, Any]]) -> list[str]:
+    """Return the names that a JSON object gives more than once."""
+    seen: set[str] = set()
+    again: dict[str, None] = {}
+    for name, _ in items:
+        if name in seen:
+            again[name] = None
+        seen.add(name)
+    return list(again)
 
 
 def shown(value: Any, length: int = 60) -> str:
-    """A value out of a log as one short line of ASCII: no control character of it reaches a terminal."""
+    """Return a value out of a log as one short line of ASCII: no control character of it reaches a terminal."""
     text = json.dumps(value)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """Return text that can't steer a terminal: names of files and values of logs are other people's."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
 
 
 def _time(value: Any) -> float:
@@ -119,7 +171,8 @@ def _time(value: Any) -> float:
 
 def _depth(text: str) -> int:
     depth = deepest = 0
-    for character in _STRING.sub("", text):
+    for match in _STRING_OR_BRACKET.finditer(text):
+        character = match[0]
         if character in "[{":
             depth += 1
             deepest = max(deepest, depth)

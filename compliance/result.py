@@ -6,20 +6,22 @@ seed each, the same settings, samples to converge no fewer than the reference's.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from compliance import official_tools
-from compliance.judge import LOG_PATTERN, Finding, Judgement, judge
-from compliance.log import CannotJudge, Event, read_events
+from compliance import official_tools, together
+from compliance.description import DIVISIONS
+from compliance.finding import Finding, Severity
+from compliance.judge import LOG_PATTERN, Judgement, judge
+from compliance.log import Event
+from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
+from compliance.source import CannotJudge, read_plain
 
-Severity = Literal["error", "warning"]
-_SETTINGS = ("global_batch_size", "gradient_accumulation_steps", "num_warmup_steps", "start_warmup_step")
-_PARAMETERS = "package_checker_params"
-_MEND_RUNS = "run the benchmark again; of more runs, take ten that followed each other"
+_MOST_SCALING = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,14 @@ class Result:
     benchmark: str
     division: str | None
     logs: tuple[Judgement, ...]
-    events: tuple[tuple[Event, ...], ...]
     time_to_train_s: float | None
     convergence: official_tools.Convergence | None
     findings: tuple[Finding, ...]
+
+    @property
+    def events(self) -> list[list[Event]]:
+        """Events of each run that the package's judge compares."""
+        return [log.facts.events() for log in self.logs if log.facts is not None]
 
     def as_json(self) -> dict[str, Any]:
         """The fields that `--json` prints."""
@@ -49,24 +55,24 @@ class Result:
 
 
 def judge_result(folder: Path, name: str, division: str | None, ruleset: str) -> Result:
-    """Judge the logs in results/<system>/<benchmark>; `division` is the system description's."""
-    paths = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
-    logs = tuple(judge(path, ruleset) for path in paths)
-    events = tuple(tuple(_events(path)) for path in paths)
+    """Judge the logs in results/<system>/<benchmark>; `division` is the system description's, if it can be read."""
+    entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
+    paths = [path for path in entries if path.is_file()]
+    logs = tuple(_judged(path, ruleset) for path in paths)
     passed = [_converged(log) for log in logs]
     times = [log.facts.time_to_train_s if ok and log.facts else None for log, ok in zip(logs, passed, strict=True)]
+    closed = _is_closed(division, logs)
     findings = [
-        *_number_of_runs(folder, name, len(paths)),
+        *_number_of_runs(folder, name, entries, paths),
         *_failures(name, logs, passed),
         *_no_results(name, logs),
         *_belonging(name, folder.name, division, logs),
-        *_seeds(name, division == "closed" and "seed-checker-bypass" not in _parameters(folder), paths, events),
-        *_settings(name, events),
+        *together.judge(folder, name, closed, [together.Run(log.path.name, log.facts) for log in logs]),
     ]
     convergence = None
-    whole = len(logs) == official_tools.runs_per_result(folder.name) and all(log.facts for log in logs)
-    if division == "closed" and ruleset >= official_tools.OLDEST_RCP_RULESET and whole:
-        convergence = official_tools.convergence(paths, ruleset, by_train_samples=any(map(_counts_epochs, logs)))
+    whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
+    if closed and ruleset >= official_tools.OLDEST_RCP_RULESET and whole:
+        convergence = official_tools.convergence([_to_converge(log.facts) for log in logs], ruleset)
         findings += _convergence(folder, name, convergence)
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
     return Result(
@@ -74,41 +80,76 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
         benchmark=folder.name,
         division=division,
         logs=logs,
-        events=events,
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),
     )
 
 
-def _events(path: Path) -> list[Event]:
-    try:
-        return read_events(path)
-    except CannotJudge:
-        return []  # the log's own judgement says so
+def _judged(path: Path, ruleset: str) -> Judgement:
+    """Judge one run, and keep of its facts what its result's judge looks at: ten large logs must fit into memory."""
+    judgement = judge(path, ruleset)
+    facts = judgement.facts and judgement.facts.only(together.KEPT, together.MOST_KEPT)
+    return replace(judgement, facts=facts)
+
+
+def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
+    """Whether the closed division's rules hold; the logs decide where the system's description says no division."""
+    if division in DIVISIONS:
+        return division == "closed"
+    return any(log.facts is not None and log.facts.division == "closed" for log in logs)
+
+
+def _to_converge(facts: RunFacts | None) -> official_tools.Converged:
+    """Return the samples of a run's last evaluation before run_stop, which the official checker takes too.
+
+    Where epoch_num counts epochs, as in some published logs, they are its train_samples.
+    """
+    stop = facts.first("run_stop") if facts else None
+    batch = number(facts.global_batch_size) if facts else None
+    if facts is None or stop is None or stop.metadata.get("status") != "success":
+        return official_tools.Converged(batch, None)
+    before = [evaluation.samples for evaluation in facts.evaluations if evaluation.line < stop.line]
+    samples = before[-1] if before else None
+    if samples is None or _counts_epochs(facts):
+        trained = facts.value("train_samples")
+        samples = number(trained[0] if isinstance(trained, list) and len(trained) == 1 else trained)
+    return official_tools.Converged(batch, samples)
 
 
 def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
 
 
-def _counts_epochs(log: Judgement) -> bool:
+def _counts_epochs(facts: RunFacts) -> bool:
     """Whether epoch_num can't be samples: some published logs hold epochs there, fewer than one batch has samples."""
-    facts = log.facts
-    batch = facts.global_batch_size if facts else None
-    return facts is not None and facts.samples is not None and isinstance(batch, int | float) and facts.samples < batch
+    batch = number(facts.global_batch_size)
+    return facts.samples is not None and batch is not None and facts.samples < batch
 
 
-def _number_of_runs(folder: Path, name: str, runs: int) -> Iterator[Finding]:
+def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Sequence[Path]) -> Iterator[Finding]:
     expected = official_tools.runs_per_result(folder.name)
-    if runs != expected:
-        found = f"{name}: {runs} {LOG_PATTERN}"
-        yield Finding("runs", "error", None, found, f"exactly {expected}", _MEND_RUNS)
-    known = {_PARAMETERS, "scaling.json"}
-    others = sorted(p.name for p in folder.iterdir() if not p.match(LOG_PATTERN) and p.name not in known)
+    if len(paths) != expected:
+        found = f"{name}: {len(paths)} {LOG_PATTERN}"
+        yield Finding("runs", "error", None, found, f"exactly {expected}", together.MEND_RUNS)
+    if len(paths) < len(entries):
+        found = f"{name}: no files: {_listed(path for path in entries if path not in paths)}"
+        yield Finding(
+            "runs", "error", None, found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there"
+        )
+    twins = [path for number, path in enumerate(paths) if any(path.samefile(other) for other in paths[:number])]
+    if twins:
+        found = f"{name}: other names of the same file: {_listed(twins)}"
+        yield Finding("runs", "error", None, found, "a file of its own for each run", together.MEND_RUNS)
+    known = {together.PARAMETERS, "scaling.json"}
+    others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:
-        found = f"{name}: other entries: {', '.join(others[:5])}"
+        found = f"{name}: other entries: {_listed(others)}"
         yield Finding("runs", "warning", None, found, f"{LOG_PATTERN} only", "rename or remove them")
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join(path.name for path in list(paths)[:5])
 
 
 def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> Iterator[Finding]:
@@ -117,7 +158,7 @@ def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> I
         found = f"{name}: {len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
         severity: Severity = "warning" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
-        yield Finding("failed-runs", severity, None, found, expected, _MEND_RUNS)
+        yield Finding("failed-runs", severity, None, found, expected, together.MEND_RUNS)
 
 
 def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -125,7 +166,7 @@ def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
     found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
     if found:
         told = f"{name}: runs that say they are no results: {', '.join(found)}"
-        yield Finding("not-a-result", "error", None, told, "runs made to their end", _MEND_RUNS)
+        yield Finding("not-a-result", "error", None, told, "runs made to their end", together.MEND_RUNS)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -140,41 +181,13 @@ def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[J
             yield Finding(what, "error", None, found, f"{here!r}, as the package says", remedy)
 
 
-def _seeds(name: str, required: bool, paths: Sequence[Path], runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
-    asked = "a seed of its own in every run, from the clock or /dev/urandom"
-    first: dict[tuple[str, str, str], str] = {}
-    for path, events in zip(paths, runs, strict=True):
-        seeds = [event for event in events if event.key == "seed"]
-        if not seeds and events:
-            severity: Severity = "error" if required else "warning"
-            yield Finding("seed", severity, None, f"{name}: {path.name} logs no seed", asked, "log the seed")
-        for event in seeds:
-            place = (str(event.metadata.get("file")), str(event.metadata.get("lineno")), str(event.value))
-            if place in first and first[place] != path.name:
-                found = f"{name}: {path.name} logs seed {place[2][:40]}, as {first[place]} does"
-                yield Finding("seed", "error", event.line, found, asked, _MEND_RUNS)
-            first.setdefault(place, path.name)
-
-
-def _settings(name: str, runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
-    values: dict[str, dict[str, None]] = {}  # a dict keeps the order, a set doesn't
-    for event in (event for events in runs for event in events):
-        if event.key in _SETTINGS or str(event.key).startswith("opt_"):
-            values.setdefault(str(event.key), {})[repr(event.value)] = None
-    for key, different in values.items():
-        if len(different) > 1:
-            severity: Severity = "error" if key == "global_batch_size" else "warning"
-            found = f"{name}: {key} is {' and '.join(value[:40] for value in list(different)[:5])}"
-            yield Finding("settings", severity, None, found, "one value in all runs of a result", _MEND_RUNS)
-
-
 def _convergence(folder: Path, name: str, verdict: official_tools.Convergence) -> Iterator[Finding]:
     told = name if verdict.mean is None else f"{name}: mean samples to converge {verdict.mean:,.0f}"
     if not verdict.passed:
         expected = "agreement with the reference convergence points"
         if verdict.least_mean is not None:
             expected = f"at least {verdict.least_mean:,.0f}, which is plausible beside the reference"
-        severity: Severity = "warning" if "rcp-bypass" in _parameters(folder) else "error"
+        severity: Severity = "warning" if "rcp-bypass" in together.parameters(folder) else "error"
         remedy = "run again, or submit a reference convergence point for this batch size"
         yield Finding("convergence", severity, None, f"{told}: {verdict.message}", expected, remedy)
     elif verdict.scaling > 1:
@@ -186,24 +199,14 @@ def _convergence(folder: Path, name: str, verdict: official_tools.Convergence) -
 def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:
     # result_summarizer multiplies the score by whatever the file says, in the open division too
     path = folder / "scaling.json"
-    if not path.is_file():
+    if not os.path.lexists(path):
         return
     try:
-        factor = float(json.loads(path.read_text(encoding="utf-8"))["scaling_factor"])
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        factor = float(json.loads(read_plain(path, _MOST_SCALING))["scaling_factor"])
+    except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         factor = math.nan
     if not math.isclose(factor, expected, rel_tol=1e-6):
         found = f"{name}/scaling.json: factor {factor}"
         yield Finding(
             "scaling", "error", None, found, f"{expected:.6f}", "remove the file: the official tool writes it"
         )
-
-
-def _parameters(folder: Path) -> list[str]:
-    """The lines by which a submitter asks the official checker for leniency, as it reads them: with their line ends."""
-    lines: list[str] = []
-    for path in (folder / _PARAMETERS, folder.parent / _PARAMETERS):
-        if path.is_file():
-            with path.open(encoding="utf-8", errors="replace") as file:
-                lines += file.readlines(1 << 16)
-    return lines

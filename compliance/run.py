@@ -58,6 +58,14 @@ class RunFacts:
         """The keys that occur."""
         return set(self._by_key)
 
+    def events(self) -> list[Event]:
+        """All events."""
+        return self._events
+
+    def only(self, keys: frozenset[str], most: int) -> "RunFacts":
+        """Return the facts of at most `most` events of each of these keys: a package's runs are kept together."""
+        return RunFacts(sorted((event for key in keys for event in self.all(key)[:most]), key=lambda event: event.line))
+
     @property
     def time_to_train_s(self) -> float | None:
         """Seconds from run_start to run_stop: the score."""
@@ -122,7 +130,7 @@ class RunFacts:
     def evaluation_s(self) -> float:
         """Seconds between eval_start and eval_stop, summed."""
         total, started = 0.0, None
-        for event in self._events:
+        for event in (event for event in self._events if math.isfinite(event.time_ms)):
             if event.key == "eval_start":
                 started = event.time_ms
             elif event.key == "eval_stop" and started is not None:

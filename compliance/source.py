@@ -1,6 +1,10 @@
-"""Open a log that nobody vouches for: plain files and standard input only, of bounded size, without hanging."""
+"""Open a file that nobody vouches for: plain files and standard input only, of bounded size, without hanging.
+
+Every file that the judge or a report reads is opened here: logs, and what lies beside them.
+"""
 
 import errno
+import io
 import os
 import stat
 import sys
@@ -8,11 +12,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 STDIN = Path("-")
 LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a file of a submission
 _IN_MEMORY = 16 << 20
+_BLOCK = 1 << 20
+_LONGEST_SHOWN = 1 << 12  # bytes of one line
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -41,10 +47,34 @@ class CannotJudge(Exception):  # noqa: N818 - the verdict's name
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a plain file, or of standard input for `-`. Raises CannotJudge."""
-    with _spooled() if path == STDIN else _plain_file(path) as stream:
+def open_plain(path: Path, largest: int = LARGEST_LOG) -> Iterator[BinaryIO]:
+    """Open a plain file of at most `largest` bytes, or standard input for `-`. Raises CannotJudge."""
+    with _spooled() if path == STDIN else _plain_file(path, largest) as stream:
         yield stream
+
+
+def read_plain(path: Path, largest: int) -> bytes:
+    """Return all bytes of a plain file. Raises CannotJudge, also where it has more than `largest` bytes."""
+    with open_plain(path, largest) as stream:
+        return stream.read()
+
+
+def line_of(path: Path, number: int) -> str:
+    """Return the beginning of a line, counted from 1 by its line feeds, as text editors do. Raises CannotJudge."""
+    with open_plain(path) as stream:
+        before = number - 1
+        while block := stream.read(_BLOCK):
+            here = block.count(b"\n")
+            if here < before:
+                before -= here
+                continue
+            at = 0
+            for _ in range(before):
+                at = block.index(b"\n", at) + 1
+            line, *_ = (block[at:] + stream.read(_LONGEST_SHOWN)).split(b"\n", 1)
+            more = " ..." if len(line) > _LONGEST_SHOWN else ""
+            return line[:_LONGEST_SHOWN].decode(errors="replace").strip() + more
+    return ""
 
 
 def kind_of(start: bytes) -> str:
@@ -58,23 +88,49 @@ def kind_of(start: bytes) -> str:
 
 
 @contextmanager
-def _plain_file(path: Path) -> Iterator[BinaryIO]:
+def _plain_file(path: Path, largest: int) -> Iterator[BinaryIO]:
     try:
-        _refuse_special(path, path.stat())  # before it is opened: opening a device can act on it
+        _refuse_special(path, path.stat(), largest)  # before it is opened: opening a device can act on it
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(descriptor, "rb") as stream:
-            _refuse_special(path, os.fstat(descriptor))  # and after: it may have been exchanged
-            yield stream
+        with os.fdopen(descriptor, "rb", buffering=0) as raw:
+            status = os.fstat(descriptor)
+            _refuse_special(path, status, largest)  # and after: it may have been exchanged
+            with io.BufferedReader(_Window(raw, status.st_size), _BLOCK) as stream:
+                yield cast(BinaryIO, stream)
     except (OSError, ValueError) as error:
         raise CannotJudge(f"{path}: {_unreadable(error)}; give a log or a folder of logs") from error
 
 
-def _refuse_special(path: Path, status: os.stat_result) -> None:
+class _Window(io.RawIOBase):
+    """The first `size` bytes of a file: one that grows, or a kernel's file without a size, has no other end."""
+
+    def __init__(self, raw: io.FileIO, size: int) -> None:
+        self._raw = raw
+        self._size = size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        wanted = max(0, min(len(buffer), self._size - self._raw.tell()))
+        return self._raw.readinto(memoryview(buffer)[:wanted]) if wanted else 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+
+def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something special")
         raise CannotJudge(f"{path}: is {kind}, no regular file; give a log or a folder of logs")
-    if status.st_size > LARGEST_LOG:
-        raise CannotJudge(f"{path}: has {status.st_size:,} bytes; a log may have {LARGEST_LOG:,}")
+    if status.st_size > largest:
+        raise CannotJudge(f"{path}: has {status.st_size:,} bytes; it may have {largest:,}")
 
 
 def _unreadable(error: OSError | ValueError) -> str:

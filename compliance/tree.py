@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.judge import Finding
+from compliance.finding import Finding
 
 _LARGEST_MB = 50
 _SHOWN = 5

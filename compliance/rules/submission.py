@@ -1,19 +1,15 @@
 """Rules about who ran what: division, benchmark, names, seeds."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-from compliance import official
+from compliance import description, official
 from compliance.finding import Breach, Case, Rule
 from compliance.record import shown
 from compliance.run import number
 
 _TRAINING_RULES = "training_rules.adoc"
-_DIVISIONS = ("closed", "open")
+_DIVISIONS = description.DIVISIONS
 _NAMES = ("submission_org", "submission_platform")
-_LARGEST_DESCRIPTION = 1 << 20
 
 
 def _division(case: Case) -> Iterator[Breach]:
@@ -39,31 +35,10 @@ def _required_division(case: Case) -> Iterator[Breach]:
 
 
 def _described_division(case: Case) -> Iterator[Breach]:
-    found = case.facts.first("submission_division")
-    for path in described_at(case.path):
-        described = read_description(path).get("division")
-        if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
-            yield Breach(found.line, f"division {found.value}, but {described} in {path.name}", f"division {described}")
-
-
-def described_at(log: Path) -> list[Path]:
-    """Where the system of a log is described: beside our own runs, or in a submission's systems folder."""
-    folder = log.absolute().parent.parent
-    return [log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"]
-
-
-def read_description(path: Path) -> dict[str, Any]:
-    """The fields of a system's description, which system files keep under `hardware`; none if it is not sound."""
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_DESCRIPTION:
-            return {}
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}  # the package's judge reports what is wrong with a description
-    if not isinstance(content, dict):
-        return {}
-    hardware = content.get("hardware", content)
-    return hardware if isinstance(hardware, dict) else {}
+    found, described = case.facts.first("submission_division"), case.system.get("division")
+    if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
+        expected = f"division {described}"
+        yield Breach(found.line, f"division {found.value}, but {described} in its system's description", expected)
 
 
 def _benchmark(case: Case) -> Iterator[Breach]:

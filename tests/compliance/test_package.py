@@ -1,8 +1,10 @@
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,89 @@ def test_convergence_is_judged_and_scaled_as_the_official_package_checker_does(
         assert f"{evaluated_after(evaluations):,}" in finding.found
 
 
+@pytest.mark.parametrize("value", [{"NCCL": "2.12"}, ["CUDA 12", "cuDNN"], None, 3])
+def test_a_published_description_holds_objects_and_lists(tmp_path: Path, value: Any) -> None:
+    write_package(tmp_path)
+    rewrite(tmp_path / SYSTEM, '"other_software_stack": ""', f'"other_software_stack": {json.dumps(value)}')
+    judgement = judged(tmp_path)
+    assert (judgement.verdict, judgement.all_findings()) == ("pass", [])
+    assert judgement.results[0].convergence is not None
+
+
+@pytest.mark.parametrize("field", ['"division"', '"status"', '"cooling"'])
+def test_an_odd_field_of_the_description_switches_no_check_off(tmp_path: Path, field: str) -> None:
+    logs = write_package(tmp_path, evaluations=14)  # fewer samples than the reference believes
+    content = json.loads((tmp_path / SYSTEM).read_text()) | {json.loads(field): ["?"]}
+    (tmp_path / SYSTEM).write_text(json.dumps(content))
+    rewrite(logs / "result_3.txt", '"seed", "value": 4', '"seed", "value": 8')
+    assert {"convergence", "seed"} <= errors(tmp_path)
+    (tmp_path / SYSTEM).write_text("{")
+    assert {"convergence", "seed", "system-description"} <= errors(tmp_path)
+
+
+@pytest.mark.parametrize("status", ["Available on premise", "available on-premise", "available"])
+def test_a_status_may_be_spelled_otherwise(tmp_path: Path, status: str) -> None:
+    write_package(tmp_path)
+    rewrite(tmp_path / SYSTEM, "Available on-premise", status)
+    found = {finding.rule for finding in judge_package(tmp_path, "3.1.0").all_findings()}
+    assert "system-status" not in found
+
+
+def test_a_note_and_an_unreadable_log_do_not_switch_the_convergence_check_off(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=14)
+    assert not official_package_checker(tmp_path, tmp_path.with_name("before"))[0]
+    for log in logs.iterdir():  # the official tool takes any line that mentions the key
+        lines = log.read_text().splitlines()
+        note = line("note", "not an eval_accuracy", 99_000, epoch_num=2_600_000)
+        log.write_text("\n".join([*lines[:-1], note, lines[-1]]) + "\n")
+    assert official_package_checker(tmp_path, tmp_path.with_name("after"))[0]
+    assert "convergence" in errors(tmp_path)
+    (logs / "result_3.txt").write_bytes(b"\x1f\x8b")
+    assert "convergence" in errors(tmp_path)
+
+
+def test_a_long_value_does_not_hang_the_convergence_check(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    (logs / "result_3.txt").write_text(
+        line("note", ":::MLLOG" + "x" * 700_000) + "\n" + (logs / "result_3.txt").read_text()
+    )
+    began = time.process_time()
+    convergence = judged(tmp_path).results[0].convergence
+    assert convergence is not None
+    assert time.process_time() - began < 20  # the official tool alone takes minutes
+
+
+@pytest.mark.parametrize(
+    ("eighth", "fourth"), [("8.0", '"8"'), ("8", '" 8"'), ("8", "8.0"), ("8", '"0x8"'), ("8", "null"), ("8", '"eight"')]
+)
+def test_seeds_differ_in_more_than_their_spelling(tmp_path: Path, eighth: str, fourth: str) -> None:
+    logs = write_package(tmp_path)
+    rewrite(logs / "result_7.txt", '"seed", "value": 8', f'"seed", "value": {eighth}')
+    rewrite(logs / "result_3.txt", '"seed", "value": 4', f'"seed", "value": {fourth}')
+    assert "seed" in errors(tmp_path)
+
+
+def test_a_seed_logged_from_another_line_is_the_same_seed(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    moved = '"seed", "value": 8, "metadata": {"file": "y.py", "lineno": 7}'
+    rewrite(logs / "result_3.txt", '"seed", "value": 4, "metadata": {"file": "x.py", "lineno": 1}', moved)
+    assert "seed" in errors(tmp_path)
+
+
+def test_one_run_copied_with_new_seeds_is_found(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    for run in range(1, 10):
+        copy = run_log(seconds=100 + run, seed=1).replace('"seed", "value": 1', f'"seed", "value": {run + 1}')
+        (logs / f"result_{run}.txt").write_text(copy)
+    assert errors(tmp_path) == {"copied-run"}
+
+
+def test_a_run_copied_with_other_accuracies_has_its_times(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    (logs / "result_3.txt").write_text(run_log(seconds=100, seed=4))
+    assert errors(tmp_path) == {"copied-run"}
+
+
 def test_logs_that_count_epochs_are_judged_by_their_train_samples(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=16)
     for log in logs.iterdir():
@@ -87,20 +172,22 @@ def test_one_failed_run_is_dropped_as_the_slowest(tmp_path: Path) -> None:
     assert (judgement.verdict, warnings(tmp_path)) == ("pass", {"failed-runs"})
     # 101, 102, 103, 105 ... 109: without the fastest (100) and the failed one
     assert judgement.results[0].time_to_train_s == 105.125
-    (logs / "result_7.txt").write_text(run_log(seed=8, status="aborted"))
+    (logs / "result_7.txt").write_text(run_log(seconds=98, seed=8, status="aborted"))
     assert "failed-runs" in errors(tmp_path)
 
 
 def test_a_run_that_was_made_to_look_inside_is_not_even_a_failed_one(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
-    (logs / "result_4.txt").write_text(line("not_a_result", "smoke") + "\n" + run_log(seed=5, status="aborted"))
+    (logs / "result_4.txt").write_text(
+        line("not_a_result", "smoke") + "\n" + run_log(seconds=99, seed=5, status="aborted")
+    )
     assert errors(tmp_path) == {"not-a-result"}
 
 
-def rewrite(path: Path, old: str, new: str) -> None:
+def rewrite(path: Path, old: str, new: str, most: int = -1) -> None:
     text = path.read_text()
     assert old in text
-    path.write_text(text.replace(old, new))
+    path.write_text(text.replace(old, new, most))
 
 
 def edit(path: str, old: str, new: str) -> Callable[[Path], None]:
@@ -109,6 +196,11 @@ def edit(path: str, old: str, new: str) -> Callable[[Path], None]:
 
 def link(root: Path) -> None:
     (root / "benchmarks" / "data").symlink_to("nowhere")
+
+
+def replaced(path: Path) -> Path:
+    path.unlink()
+    return path
 
 
 def large(root: Path) -> None:
@@ -136,6 +228,15 @@ SYSTEM = "systems/toy.json"
         ("system-description", edit(SYSTEM, '"8"', "8")),
         ("system-description", lambda root: (root / SYSTEM).write_text("[" * 100_000)),
         ("system-division", edit(SYSTEM, '"closed"', '"Closed"')),
+        ("system-description", edit(SYSTEM, '"division": "closed"', '"division": "open", "division": "closed"')),
+        ("system-description", lambda root: os.mkfifo(replaced(root / SYSTEM))),
+        ("system-description", lambda root: replaced(root / SYSTEM).symlink_to("/dev/zero")),
+        ("runs", lambda root: replaced(root / LOG).mkdir()),
+        ("runs", lambda root: os.mkfifo(replaced(root / LOG))),
+        ("runs", lambda root: replaced(root / LOG).symlink_to("result_0.txt")),
+        ("scaling", lambda root: os.mkfifo((root / LOG).with_name("scaling.json"))),
+        ("same-system", edit(LOG, '"value": "toy"', '"value": "another"')),
+        ("same-system", edit(LOG, '"value": "org"', '"value": "another"')),
         ("layout", lambda root: shutil.rmtree(root / "benchmarks")),
         ("sources", lambda root: (root / "benchmarks/bert/implementations/toy/main.py").unlink()),
         ("file-name", lambda root: (root / "benchmarks" / "a b.py").touch()),

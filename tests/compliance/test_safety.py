@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,63 @@ def test_200_mb_are_judged_in_300_mb_of_memory(tmp_path: Path, key: str) -> None
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stderr) < 300 * 1024
+
+
+@pytest.mark.parametrize(
+    "nasty",
+    ["[", '"', '["\\', "{}", '{"a":', "[],", '"\\"', ":::MLLOG", "1", "\\u12", '{"a":1,"a":2},'],
+)
+def test_a_record_is_read_in_time_linear_in_its_length(tmp_path: Path, nasty: str) -> None:
+    value = f'{{"time_ms": 1, "key": "x", "metadata": {{}}, "value": [{nasty * ((1 << 20) // len(nasty) - 80)}]}}'
+    path = write(tmp_path / "result_0.txt", text(closed()) + f":::MLLOG {value}\n:::MLLOG {value[:40_000]}\n")
+    began = time.process_time()
+    judge(path, "5.0.0")
+    assert time.process_time() - began < 10  # a quadratic one takes hours
+
+
+ONE_MB = 1 << 20
+NASTY = {
+    "line ends": b"\n",
+    "one line": b"x",
+    "NUL": b"\0\n",
+    "broken records": b":::MLLOG {\n",
+    "no records": b":::MLLOGx\n",
+    "small objects": b':::MLLOG {"time_ms":1,"key":"k","metadata":{},"value":[' + b"{}," * 340_000 + b"0]}\n",
+    "smaller objects": b':::MLLOG {"time_ms":1,"key":"eval_accuracy","metadata":{},"value":[' + b"{}," * 140 + b"0]}\n",
+    "many keys": b"".join(
+        b':::MLLOG {"time_ms":1,"key":"k%d","metadata":{},"value":1.5}\n' % key for key in range(9_000)
+    ),
+    "long keys": b':::MLLOG {"time_ms":1,"key":"' + b"k" * (ONE_MB - 99) + b'","metadata":{},"value":1}\n',
+    "settings": b':::MLLOG {"time_ms":1,"key":"opt_base_learning_rate","metadata":{},"value":1.5}\n',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nasty", NASTY.values(), ids=NASTY.keys())
+def test_no_200_mb_take_more_than_300_mb_of_memory_or_a_minute(tmp_path: Path, nasty: bytes) -> None:
+    block = nasty * max(1, ONE_MB // len(nasty))
+    with (tmp_path / "result_0.txt").open("wb") as file:
+        file.write(text(closed()[:-1]).encode())
+        while file.tell() < 200 << 20:
+            file.write(block)
+        file.write(b"\n" + text(closed()[-1:]).encode())
+    code = (
+        "import resource, sys; from compliance.__main__ import main; main(sys.argv[1:])\n"
+        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(used.ru_maxrss, used.ru_utime + used.ru_stime, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "result_0.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    memory, seconds = done.stderr.split()
+    assert int(memory) < 300 * 1024
+    assert float(seconds) < 60
+
+
+def test_a_kernel_file_without_a_size_has_no_endless_log(tmp_path: Path) -> None:
+    path = Path("/proc/self/pagemap")
+    if not path.exists():
+        pytest.skip("no such file here")
+    assert "an empty file" in judge(path, "5.0.0").findings[0].found
 
 
 def test_mutated_logs_are_judged_without_a_crash() -> None:

@@ -1,6 +1,8 @@
 """`bertbench report`: runs as a table or as a page, made by `compliance` from their logs alone."""
 
 import argparse
+import io
+import sys
 from pathlib import Path
 
 from bertbench.commands import emit, write_file
@@ -10,6 +12,7 @@ from bertbench.report.report_page import html
 from bertbench.report.runs import summary, table
 from compliance.log import CannotJudge
 from compliance.official import DEFAULT_RULESET, rulesets
+from compliance.record import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a table a system, or JSON; write the page if one is asked for."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # one that knows ASCII only shows other letters as escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     paths = arguments.results or [runs_folder()]
     try:
         if arguments.html:
             write_file(arguments.html, html(paths, arguments.ruleset))
         found = summary(paths)
     except CannotJudge as problem:
-        raise DataError(str(problem)) from problem
+        raise DataError(printable(str(problem))) from problem
     emit(arguments.json, found, table(found))
     return 0

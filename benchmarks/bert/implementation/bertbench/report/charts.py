@@ -8,7 +8,8 @@ drawn carries a `<title>`, which browsers show when it is pointed at. All text i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
+
+from bertbench.report.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: its text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0

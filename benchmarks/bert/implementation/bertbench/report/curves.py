@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
+from compliance.run import number
+from compliance.source import CannotJudge, open_plain
+
 _MOST_POINTS = 200
+_LARGEST = 256 << 20  # bytes
+_LONGEST_ROW = 1 << 16
+_MOST_ROWS = 100_000  # steps; published runs take 20,000 at most
 
 
 def curves(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, float]]]:
@@ -19,16 +25,19 @@ def curves(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, fl
 
 
 def _rows(path: Path) -> Iterator[dict[str, float]]:
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                content = json.loads(line)
-                row = {name: float(value) for name, value in content.items() if isinstance(value, int | float)}
-            except (ValueError, AttributeError, OverflowError, RecursionError):
-                continue  # such as the last line of a run that was killed
-            yield row
+    try:
+        with open_plain(path, _LARGEST) as file:
+            for _ in range(_MOST_ROWS):
+                line = file.readline(_LONGEST_ROW)
+                if not line:
+                    return
+                try:
+                    content = json.loads(line)
+                    yield {name: value for name, one in content.items() if (value := number(one)) is not None}
+                except (ValueError, AttributeError, RecursionError):
+                    continue  # such as the last line of a run that was killed
+    except CannotJudge:
+        return  # no such file, or nothing that a run leaves
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

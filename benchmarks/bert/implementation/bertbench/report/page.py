@@ -6,7 +6,8 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 
 import re
 from collections.abc import Sequence
-from html import escape
+
+from bertbench.report.markup import escape
 
 _LIGHT = ("#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770")
 _DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf")

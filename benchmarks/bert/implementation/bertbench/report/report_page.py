@@ -6,7 +6,6 @@ the number of accelerators.
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
+from compliance.record import shown
 from compliance.run import RunFacts, number
+from compliance.source import CannotJudge, line_of, read_plain
 from compliance.startup import TIMED, UNTIMED
 
-_LONGEST_LINE = 2_000
+_LARGEST_CONFIG = 1 << 20  # bytes
 _MOST_FINDINGS = 100
 _MOST_PARTS = 30
 _RUN_KINDS = ("counts", "dropped", "did not reach the target")
@@ -45,7 +46,7 @@ class _System:
         self.judgements = [judge(log, ruleset) for log, _ in runs]
         self.ruleset = ruleset
         self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read
-        self.fields = _fields(self.first[0])
+        self.fields = description.of_log(self.first[0])
         self.quoted: dict[tuple[Path, int], tuple[str, str]] = {}  # log lines that findings name: anchor, HTML
         self._number = number
 
@@ -218,7 +219,7 @@ def _overview(groups: Sequence[_System]) -> str:
 def _machine(group: _System) -> str:
     """What log and description tell of the machine, in a line."""
     fields, facts = group.fields, group.first[1]
-    told = [f"{facts.division} division", f"global batch size {facts.global_batch_size}"]
+    told = [f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}"]
     if group.accelerators is not None:
         model = fields.get("accelerator_model_name") or "accelerator"
         told.append(f"nodes: {fields['number_of_nodes']}, in each {fields['accelerators_per_node']} x {model}")
@@ -231,33 +232,26 @@ def _target(group: _System) -> float | None:
     if facts.division == "closed":
         return MLPERF_TARGET
     try:
-        target = json.loads((log.with_suffix("") / "config.json").read_text(encoding="utf-8"))["evaluation"]["target"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        target = json.loads(read_plain(log.with_suffix("") / "config.json", _LARGEST_CONFIG))["evaluation"]["target"]
+    except (CannotJudge, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return float(target) if isinstance(target, int | float) else None
+    return number(target)
 
 
-def _fields(log: Path) -> dict[str, str]:
-    path = description.beside(log)
+def _line(log: Path, line: int) -> str:
+    """Return a line of a log, as text editors count them; nothing where the log has gone."""
     try:
-        return description.read(path) if path else {}
-    except description.UnreadableDescription:
-        return {}  # the package judge tells; a report goes on without
-
-
-def _line(log: Path, number: int) -> str:
-    """A line of a log, as text editors count them."""
-    with log.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        line = next(islice(file, number - 1, number), "")
-    return line.strip() if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE].strip()} ..."
+        return line_of(log, line)
+    except CannotJudge:
+        return ""
 
 
 def _profile_chart(log: Path) -> str:
     """Where a step's time went, by profile.json; nothing if the run wasn't profiled, or the file is not sound."""
     try:
-        parts = json.loads((log.with_suffix("") / "profile.json").read_text(encoding="utf-8"))["parts_ms"]
+        parts = json.loads(read_plain(log.with_suffix("") / "profile.json", _LARGEST_CONFIG))["parts_ms"]
         found = {str(name): ms for name, value in parts.items() if (ms := number(value)) is not None}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (CannotJudge, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
     step = sum(found.values()) or 1.0
     rows = [Bar(name, {"time": ms}, f"{ms / step:.1%}") for name, ms in list(found.items())[:_MOST_PARTS]]

@@ -8,6 +8,7 @@ from typing import Any
 
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
+from compliance.record import printable
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
 from compliance.startup import TIMED, UNTIMED
@@ -99,18 +100,27 @@ _COLUMNS = (
 )
 
 
+_WIDEST_CELL = 40
+
+
 def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and a row a run, of an object of `summary`."""
     header = ["run", *(title for _, title, _ in _COLUMNS), "status"]
     rows = [
         [
-            Path(row["log"]).stem,
-            *("-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS),
-            "no result" if row["not_a_result"] else str(row["status"] or "unfinished"),
+            cell(Path(row["log"]).stem),
+            *("-" if row[key] is None else cell(form.format(row[key])) for key, _, form in _COLUMNS),
+            "no result" if row["not_a_result"] else cell(str(row["status"] or "unfinished")),
         ]
         for row in content["runs"]
     ]
     return header, rows
+
+
+def cell(text: str) -> str:
+    """Return text of a log as a table shows it: what steers a terminal as its escape, and no more than fits."""
+    shown = printable(text)
+    return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 3]}..."
 
 
 def conclusion(content: dict[str, Any]) -> str:
@@ -127,7 +137,7 @@ def conclusion(content: dict[str, Any]) -> str:
 
 
 def _table(content: dict[str, Any]) -> str:
-    lines = [content["system"], *_aligned(*text_rows(content)), conclusion(content)]
+    lines = [printable(content["system"]), *_aligned(*text_rows(content)), conclusion(content)]
     header, rows = startup_rows(content)
     if rows:
         lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]
@@ -137,7 +147,7 @@ def _table(content: dict[str, Any]) -> str:
 
 def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and two rows a run, the rank that logs and the slowest, of an object of `summary`; seconds a piece."""
-    measured = [(Path(row["log"]).stem, row["startup"]) for row in content["runs"] if row["startup"]]
+    measured = [(cell(Path(row["log"]).stem), row["startup"]) for row in content["runs"] if row["startup"]]
     rows = []
     for name, startup in measured:
         of_rank = startup["untimed_s"] | startup["timed_s"]

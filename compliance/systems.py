@@ -1,0 +1,71 @@
+"""Judge a package's system descriptions, by themselves and against the logs of the runs on these systems."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from compliance import official_tools
+from compliance.description import DIVISIONS, UnreadableDescription, load, texts
+from compliance.finding import Finding
+from compliance.log import Event
+
+_MEND = "write the system description anew, with the fields that the submission rules list"
+# What a log's submission_status and a description's status can contradict each other in.
+_STATUSES = {"onprem": "onprem", "cloud": "cloud", "research": "research", "rdi": "research", "preview": "preview"}
+
+
+def judge(path: Path, name: str, runs: Sequence[Sequence[Event]], ruleset: str) -> Iterator[Finding]:
+    """Yield what is wrong in a description, and where it says other than the logs of the runs on that system."""
+    try:
+        content, repeated = load(path)
+    except UnreadableDescription as problem:
+        yield Finding("system-description", "error", None, f"{name} {problem}", "a JSON object", _MEND)
+        return
+    if repeated:
+        found = f"{name}: fields given more than once: {', '.join(repeated[:5])}"
+        yield Finding("system-description", "error", None, found, "each field once", _MEND)
+    for wrong in official_tools.description_problems(content, ruleset):
+        found, expected = f"{name}: {wrong}", f"what ruleset {ruleset} asks"
+        yield Finding("system-description", "error", None, found, expected, _MEND)
+    fields = texts(content)
+    yield from _counts(name, fields)
+    yield from _against_logs(name, fields, runs)
+
+
+def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
+    for field, least in (("number_of_nodes", 1), ("accelerators_per_node", 0)):
+        value = fields.get(field, "")
+        if value and not (value.isascii() and value.isdigit() and int(value[:20]) >= least):
+            found, expected = f"{name}: {field} is {value[:80]!r}", f"a whole number of at least {least}, as text"
+            yield Finding("system-counts", "warning", None, found, expected, f"correct {field}")
+
+
+def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
+    division = fields.get("division")
+    if division not in DIVISIONS:
+        found = f"{name}: division is {(division or '')[:80]!r}"
+        yield Finding("system-division", "error", None, found, "closed or open, in lower case", "correct division")
+    # the logs' division is judged with them: it decides by which rules
+    for key, field in (("submission_org", "submitter"), ("submission_status", "status")):
+        described = fields.get(field, "")
+        logged = {event.value for run in runs for event in run if event.key == key and isinstance(event.value, str)}
+        other = sorted(value for value in logged if not _agrees(field, value, described))
+        if other:
+            values = ", ".join(repr(value[:80]) for value in other[:5])
+            found = f"{name}: {field} is {described[:80]!r}, but logs say {key} {values}"
+            remedy = f"correct {field}, or run again with the right {key}"
+            yield Finding(f"system-{field}", "warning", None, found, "the same in both", remedy)
+
+
+def _agrees(field: str, logged: str, described: str) -> bool:
+    one, other = _letters(logged), _letters(described)
+    if field == "status":  # the logs' vocabulary is shorter, and descriptions of old rounds say "available" only
+        kinds = [{kind for word, kind in _STATUSES.items() if word in text} for text in (one, other)]
+        return not all(kinds) or bool(kinds[0] & kinds[1])
+    return one == other or (bool(one) and bool(other) and (one in other or other in one))
+
+
+def _letters(text: Any) -> str:
+    """Return a text without what people spell differently: case, hyphens and spaces."""
+    return re.sub(r"[\W_]+", "", text.casefold())
