@@ -126,7 +126,7 @@ def _text(judgement: Judgement) -> str:
             f"  {facts.benchmark}, {facts.division} division, ruleset {verdict.ruleset}: official {verdict.verdict}",
             f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
         ]
-    for finding in judgement.findings:
+    for finding in (*judgement.findings, *judgement.notes):
         where = path if finding.line is None else f"{path}:{finding.line}"
         lines += [
             f"  {where}: {finding.severity} {finding.rule}: found {finding.found}",

@@ -13,7 +13,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong in a log; `line` counts from 1, None where no line is to blame."""
+    """Something wrong in a log, or with severity info a note; `line` counts from 1, None where no line is to blame."""
 
     rule: str
     severity: Severity
@@ -57,6 +57,6 @@ class Rule(NamedTuple):
     id: str
     sentence: str
     source: str
-    severity: Literal["error", "warning", "cannot-judge"]
+    severity: Severity | Literal["cannot-judge"]
     remedy: str
     check: Callable[[Case], Iterable[Breach]] | None = None

@@ -1,15 +1,14 @@
 """Find logs, judge each by the official checker and by our rules, keep a verdict per log."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from compliance import description, official
-from compliance.finding import Case, Finding, Rule
+from compliance.finding import Case, Finding, Rule, Severity
 from compliance.log import CannotJudge, Log
 from compliance.rules import OFFICIAL, READABLE, RULES, RULESET
 from compliance.run import RunFacts
@@ -24,13 +23,18 @@ _MOST_OF_A_RULE = 5  # findings shown; a broken writer breaks one rule on every 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one log; `facts` is None where it could not be judged."""
+    """The verdict on one log; `facts` is None where it could not be judged.
+
+    `notes` are findings of severity info: what can't be known from this log, and what is legal but unusual. They never
+    fail a log.
+    """
 
     path: Path
     verdict: Overall
     official: official.OfficialVerdict
     facts: RunFacts | None
     findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The fields that `--json` prints."""
@@ -43,6 +47,7 @@ class Judgement:
             "time_to_train_s": self.facts and self.facts.time_to_train_s,
             "best_accuracy": self.facts and self.facts.best_accuracy,
             "findings": [vars(finding) for finding in self.findings],
+            "notes": [vars(note) for note in self.notes],
         }
 
 
@@ -98,26 +103,39 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
     facts = RunFacts(log.events)
     case = Case(path, log, facts, ruleset, division, {} if path == STDIN else description.of_log(path))
     verdict = official.check(log, ruleset)
-    ours = [found for rule in RULES for found in islice(_broken(rule, case), _MOST_OF_A_RULE)]
+    ours = [found for rule in RULES for found in _shown(_broken(rule, case))]
     failed = any(finding.severity == "error" for _, finding in ours)
     findings = [
         *_official_findings(verdict, facts),
         *(() if failed else _fitting_rulesets(verdict, log)),
-        *(finding for _, finding in ours),
+        *(finding for _, finding in ours if finding.severity != "info"),
     ]
+    notes = tuple(finding for _, finding in ours if finding.severity == "info")
     doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
     overall: Overall = "pass"
     if doubt or (verdict.verdict == "error" and not failed):
         overall = "cannot-judge"
     elif failed or verdict.verdict == "fail" or (strict and findings):
         overall = "fail"
-    return Judgement(path, overall, verdict, facts, tuple(findings))
+    return Judgement(path, overall, verdict, facts, tuple(findings), notes)
+
+
+def _shown(found: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
+    """Return the first breaches of a rule, in their order; errors come before what is milder and stands earlier."""
+    kept: dict[bool, list[tuple[int, tuple[Rule, Finding]]]] = {True: [], False: []}
+    for number, one in enumerate(found):
+        of_kind = kept[one[1].severity == "error"]
+        if len(of_kind) < _MOST_OF_A_RULE:
+            of_kind.append((number, one))
+        if len(kept[True]) == _MOST_OF_A_RULE:
+            break
+    return [one for _, one in sorted([*kept[True], *kept[False]][:_MOST_OF_A_RULE], key=lambda pair: pair[0])]
 
 
 def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:
     if rule.check is None:
         return
-    severity: Literal["error", "warning"] = "warning" if rule.severity == "warning" else "error"
+    severity: Severity = "error" if rule.severity == "cannot-judge" else rule.severity
     for breach in rule.check(case):
         yield (
             rule,

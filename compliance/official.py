@@ -8,9 +8,11 @@ logs, nothing is written to the root logger, and messages leave out the dumps of
 
 import builtins
 import importlib.util
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
+from statistics import mean
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import IO, Any, Literal, NamedTuple
 
@@ -20,6 +22,7 @@ from compliance.log import CannotJudge, Log
 
 Verdict = Literal["pass", "fail", "error"]
 DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
+OLDEST_RCP_RULESET = "1.0.0"
 _DIVISIONS = ("closed", "open")
 _CHECKER = "mlperf_logging.compliance_checker"
 
@@ -70,6 +73,16 @@ def benchmarks(ruleset: str, division: str) -> frozenset[str]:
     prefix = f"{division}_"
     names = {path.stem.removeprefix(prefix) for path in (_folder() / f"training_{ruleset}").glob(f"{prefix}*.yaml")}
     return frozenset(names - {"common"})  # as a benchmark, `common` would make the checker load one file for ever
+
+
+@lru_cache(maxsize=16)
+def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
+    """Return BERT's reference convergence points: global batch size and mean samples; none before ruleset 1.0.0."""
+    path = _folder().parent / "rcp_checker" / f"training_{ruleset}" / "rcps_bert.json"
+    if ruleset < OLDEST_RCP_RULESET or not path.is_file():
+        return ()
+    points = json.loads(path.read_text(encoding="utf-8")).values()
+    return tuple(sorted((float(point["BS"]), mean(point["Epochs to converge"])) for point in points))
 
 
 def check(log: Log, ruleset: str) -> OfficialVerdict:

@@ -5,24 +5,19 @@ they are given without care, and the second takes time quadratic in the length o
 a line, and writes beside the logs. They get files written here, which hold only what they need.
 """
 
-import importlib.util
 import json
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from statistics import mean
 from typing import Any, NamedTuple
 
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
 
 from compliance.record import RECORD_TOKEN
-
-OLDEST_RCP_RULESET = "1.0.0"
 
 
 @dataclass(frozen=True)
@@ -63,21 +58,6 @@ def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
         except (TypeError, ValueError) as error:  # it joins seven of the fields as texts
             return [f"the official checker fails on it: {error}"]
     return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
-
-
-@lru_cache(maxsize=16)
-def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
-    """Return the reference convergence points of BERT: global batch size and mean samples, by batch size.
-
-    None before ruleset 1.0.0, and none of those that converge more slowly than a larger batch.
-    """
-    spec = importlib.util.find_spec("mlperf_logging")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    path = folder / "rcp_checker" / f"training_{ruleset}" / "rcps_bert.json"
-    if ruleset < OLDEST_RCP_RULESET or not path.is_file():
-        return ()
-    points = json.loads(path.read_text(encoding="utf-8")).values()
-    return tuple(sorted((float(point["BS"]), mean(point["Epochs to converge"])) for point in points))
 
 
 def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compliance import official_tools, together
+from compliance import official, official_tools, together
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Severity
 from compliance.judge import LOG_PATTERN, Judgement, judge
@@ -71,7 +71,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
     ]
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
-    if closed and ruleset >= official_tools.OLDEST_RCP_RULESET and whole:
+    if closed and ruleset >= official.OLDEST_RCP_RULESET and whole:
         convergence = official_tools.convergence([_to_converge(log.facts) for log in logs], ruleset)
         findings += _convergence(folder, name, convergence)
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)

@@ -1,7 +1,17 @@
 """Our rules as data: what the official checker lets pass, and what it says without a line or a remedy."""
 
 from compliance.finding import Rule
-from compliance.rules import clock, evaluation, hyperparameters, records, submission
+from compliance.rules import (
+    blocks,
+    clock,
+    convergence,
+    division,
+    evaluation,
+    hyperparameters,
+    pace,
+    records,
+    submission,
+)
 
 # Rules whose verdict comes from elsewhere, so that all findings have one place to look their rule up.
 READABLE = Rule(
@@ -33,6 +43,10 @@ RULES: tuple[Rule, ...] = (
     *records.RULES,
     *submission.RULES,
     *clock.RULES,
+    *blocks.RULES,
+    *pace.RULES,
     *hyperparameters.RULES,
+    *division.RULES,
     *evaluation.RULES,
+    *convergence.RULES,
 )

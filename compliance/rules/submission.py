@@ -9,6 +9,7 @@ from compliance.run import number
 
 _TRAINING_RULES = "training_rules.adoc"
 _DIVISIONS = description.DIVISIONS
+_SEEDS_SINCE = "4.1.0"
 _NAMES = ("submission_org", "submission_platform")
 
 
@@ -55,13 +56,15 @@ def _benchmark(case: Case) -> Iterator[Breach]:
 
 def _names(case: Case) -> Iterator[Breach]:
     for key in _NAMES:
+        if case.facts.first(key) is None:
+            yield Breach(None, f"no {key}", None, None if case.closed else "info")  # 5.0.0 asks for neither
         for event in case.facts.all(key)[:1]:
             if not isinstance(event.value, str) or not event.value.strip() or "PLACEHOLDER" in event.value.upper():
                 yield Breach(event.line, f"{key} {shown(event.value)}")
 
 
 def _seed(case: Case) -> Iterator[Breach]:
-    if case.facts.first("seed") is None:
+    if case.closed and case.ruleset >= _SEEDS_SINCE and case.facts.first("seed") is None:
         yield Breach(None, "no seed")
 
 
@@ -125,7 +128,8 @@ RULES = (
         "set the names before the run", _names,
     ),
     Rule(
-        "seed", "Every run logs its seed", f"{_TRAINING_RULES}, section on random numbers", "warning",
+        "seed", "Every closed run logs its seed, from ruleset 4.1.0", f"{_TRAINING_RULES}, section on random numbers",
+        "warning",
         "log the key seed before training", _seed,
     ),
     Rule(

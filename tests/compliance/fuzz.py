@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge import judge_stream
-from tests.compliance.logs import Record, closed, demo, line
+from tests.compliance.logs import Record, closed, demo, line, with_own_keys
 
 RULESETS = ("0.7.0", "2.0.0", "3.1.0", "5.0.0", "5.1.0")
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 0.5, 0.72, 1.0, 1e308, -1e-308, float("nan"), float("inf"), float("-inf"), 10**400,
     2**63, "", "closed", "open", "bert", "common", "resnet", "../x", "{}", "{0.__class__}", "__import__('os')", "\0",
     "\ud800", "\u2028", "x" * 5000, [], [1], [[]], {}, {"epoch_num": 1}, {"status": "success"}, [None] * 50,
+    "1700000000000", 1.7e9, 40_000, [{}] * 400, {"layers": 2},
 )  # fmt: skip
 KEYS = (
     "run_start", "run_stop", "init_start", "init_stop", "eval_accuracy", "block_start", "submission_division",
-    "submission_benchmark", "seed", "global_batch_size", "weights_initialization", "train_samples", "x", "",
+    "submission_benchmark", "seed", "global_batch_size", "bertbench_model", "eval_start",
+    "submission_org", "weights_initialization", "train_samples", "x", "",
 )  # fmt: skip
 BYTES = (b"\0", b"\xff", b"\xfe\xff", b"\r", b"\n", b"\r\n", b":::MLLOG ", b":::MLLOG", b"{", b"}", b"[", b'"', b"\\")
 
@@ -46,13 +48,17 @@ def fuzz(chance: random.Random, number: int) -> Counter[str]:
 
 def mutated(chance: random.Random) -> bytes:
     """One log, some records of which were changed, and then some of its bytes."""
-    records: list[Any] = chance.choice((demo, closed))()[: chance.choice((60, 200, 200, 200))]
+    records: list[Any] = chance.choice((demo, closed, _own))()[: chance.choice((60, 200, 200, 200))]
     for _ in range(chance.randrange(4)):
         chance.choice(RECORD_MUTATIONS)(chance, records)
     content = bytearray("".join(_line(record) for record in records), "utf-8", "surrogatepass")
     for _ in range(chance.choice((0, 0, 1, 3))):
         chance.choice(BYTE_MUTATIONS)(chance, content)
     return bytes(content)
+
+
+def _own() -> list[Any]:
+    return with_own_keys(closed())
 
 
 def _line(record: Any) -> str:

@@ -9,7 +9,19 @@ from typing import Any, NamedTuple
 import pytest
 
 from compliance.judge import judge
-from tests.compliance.logs import Mutation, Record, at, closed, demo, line, official_verdict, text, write
+from tests.compliance.logs import (
+    OWN,
+    Mutation,
+    Record,
+    at,
+    closed,
+    demo,
+    line,
+    official_verdict,
+    text,
+    with_own_keys,
+    write,
+)
 
 TEN_MINUTES = 600_000
 
@@ -153,6 +165,74 @@ def none_reaching(records: list[Record]) -> list[Record]:
     return setting("eval_accuracy", 0.7153, -1)(records)
 
 
+def own(key: str, value: Any) -> Mutation:
+    return lambda records: setting(key, value)(with_own_keys(records))
+
+
+def from_key(key: str, milliseconds: float, nth: int = 0, to: str | None = None) -> Mutation:
+    """Everything from a record on is later, up to the last of another key."""
+
+    def change(records: list[Record]) -> list[Record]:
+        last = len(records) if to is None else at(records, to, -1)
+        for record in records[at(records, key, nth) : last]:
+            record["time_ms"] += milliseconds
+        return records
+
+    return change
+
+
+def scaled(factor: float, since_start: bool = False) -> Mutation:
+    """All times in another unit; `since_start`: of the run, which is slower or faster then."""
+
+    def change(records: list[Record]) -> list[Record]:
+        start = records[at(records, "run_start")]["time_ms"] if since_start else 0
+        for record in records:
+            record["time_ms"] = start + (record["time_ms"] - start) * factor
+        return records
+
+    return change
+
+
+def counted(key: str, factor: float) -> Mutation:
+    """Counts of samples in one key's metadata, times a factor."""
+
+    def change(records: list[Record]) -> list[Record]:
+        for record in records:
+            if record["key"] == key:
+                record["metadata"]["epoch_num"] = int(record["metadata"]["epoch_num"] * factor)
+        return records
+
+    return change
+
+
+def accuracies(value: Callable[[int, float], float]) -> Mutation:
+    """Accuracies made from their place and value."""
+
+    def change(records: list[Record]) -> list[Record]:
+        evaluations = [record for record in records if record["key"] == "eval_accuracy"]
+        for index, record in enumerate(evaluations):
+            record["value"] = value(index, record["value"])
+        return records
+
+    return change
+
+
+def stopped_after(evaluations: int) -> Mutation:
+    """A run cut after so many evaluations, the last of which is made to reach the target."""
+
+    def change(records: list[Record]) -> list[Record]:
+        cut, stop = at(records, "eval_stop", evaluations - 1) + 1, at(records, "train_samples")
+        kept = [*records[:cut], *records[stop:]]
+        kept[at(kept, "eval_accuracy", -1)]["value"] = 0.7212
+        end = kept[cut - 1]["time_ms"]
+        for record in kept[cut:]:
+            record["time_ms"] = end
+        kept[at(kept, "train_samples")]["value"] = evaluations * 150_080
+        return kept
+
+    return change
+
+
 CLOSED_KEYS = (
     "global_batch_size", "opt_base_learning_rate", "opt_lamb_epsilon", "opt_learning_rate_training_steps",
     "opt_learning_rate_warmup_steps", "num_warmup_steps", "start_warmup_step", "opt_lamb_beta_1", "opt_lamb_beta_2",
@@ -189,7 +269,7 @@ TABLE = [
     Broken("too few steps", "warning", "samples", "eval_accuracy",
            setting("opt_learning_rate_training_steps", 900), -1),
     Broken("another optimizer", "fail", "optimizer", "opt_name", setting("opt_name", "adam")),
-    Broken("another length", "warning", "reference-value", "max_sequence_length", setting("max_sequence_length", 128)),
+    Broken("another length", "fail", "reference-value", "max_sequence_length", setting("max_sequence_length", 128)),
     Broken("another batch later", "fail", "repeated", "global_batch_size", again("global_batch_size", value=64), 1),
     Broken("rate logged twice", "warning", "repeated", "opt_base_learning_rate", again("opt_base_learning_rate"), 1),
     Broken("division unknown", "fail", "division", "submission_division", setting("submission_division", "free")),
@@ -232,7 +312,7 @@ TABLE = [
     Broken("init_stop long after run_start", "warning", "init-before-run", "init_stop", later("init_stop", 60_000)),
     Broken("init_stop before init_start", "warning", "init-time", "init_stop", later("init_stop", -60_000)),
     Broken("training before the clock", "fail", "official", "block_start", moved("block_start", "init_stop")),
-    Broken("training before the clock by time", "warning", "on-clock", "block_start",
+    Broken("training before the clock by time", "fail", "on-clock", "block_start",
            later("block_start", -TEN_MINUTES)),
     Broken("a block that ends after the run", "warning", "on-clock", "block_stop", later("block_stop", TEN_MINUTES)),
     Broken("a block without a stop", "warning", "intervals", "block_start", without("block_stop", 3), 3),
@@ -250,7 +330,7 @@ TABLE = [
     Broken("target after the run", "fail", "target-on-clock", "eval_accuracy", reaching_after_run_stop, -1),
     Broken("target before the run", "fail", "target-on-clock", "eval_accuracy",
            moved("eval_accuracy", "run_start", -1)),
-    Broken("target after the run by time", "warning", "target-on-clock", "eval_accuracy",
+    Broken("target after the run by time", "fail", "target-on-clock", "eval_accuracy",
            later("eval_accuracy", TEN_MINUTES, -1), -1),
     Broken("accuracy text", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", "0.73", -1), -1),
     Broken("accuracy null", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", None, 2), 2),
@@ -264,7 +344,7 @@ TABLE = [
            telling("eval_accuracy", 2, epoch_num=float("nan")), 2),
     Broken("epoch_num null", "fail", "epoch-num", "eval_accuracy", telling("eval_accuracy", 2, epoch_num=None), 2),
     Broken("epoch_num negative", "fail", "epoch-num", "eval_accuracy", telling("eval_accuracy", 2, epoch_num=-1), 2),
-    Broken("epoch_num constant", "fail", "epoch-num-grows", "eval_accuracy", epoch_nums(lambda _: 150_080), 1),
+    Broken("epoch_num constant", "warning", "epoch-num-grows", "eval_accuracy", epoch_nums(lambda _: 150_080), 1),
     Broken("epoch_num falls", "fail", "epoch-num-grows", "eval_accuracy",
            epoch_nums(lambda index: (20 - index) * 150_080), 1),
     Broken("epoch_num steps back", "fail", "epoch-num-grows", "eval_accuracy",
@@ -276,9 +356,9 @@ TABLE = [
     Broken("epoch_num no whole batch", "warning", "samples", "eval_accuracy",
            telling("eval_accuracy", 5, epoch_num=6 * 150_080 + 13), 5),
     Broken("every second evaluation", "warning", "cadence", "eval_accuracy", fewer_evaluations),
-    Broken("evaluated twice as often", "warning", "cadence", "eval_accuracy",
+    Broken("evaluated twice as often", "fail", "cadence", "eval_accuracy",
            epoch_nums(lambda index: (index + 1) * 168 * 448)),
-    Broken("first evaluation left out", "warning", "cadence", "eval_accuracy", without("eval_accuracy")),
+    Broken("first evaluation left out", "note", "cadence", "eval_accuracy", without("eval_accuracy")),
     Broken("evaluated on a tenth", "fail", "eval-samples", "eval_samples", setting("eval_samples", 1000)),
     Broken("evaluated on too many", "fail", "eval-samples", "eval_samples", setting("eval_samples", [10_000, 10_000])),
     Broken("eval_samples text", "fail", "eval-samples", "eval_samples", setting("eval_samples", "10000")),
@@ -292,6 +372,71 @@ TABLE = [
     Broken("time beyond floats", "fail", "record", "run_stop", timed("run_stop", 10**400)),
     Broken("time NaN", "fail", "time", "run_stop", timed("run_stop", float("nan"))),
     Broken("time negative", "warning", "time", "eval_start", timed("eval_start", -5)),
+    # the clock
+    Broken("run_stop 0.4 s before the evaluation at the target", "fail", "target-on-clock", "eval_accuracy",
+           lambda records: timed("run_stop", records[at(records, "eval_accuracy", -1)]["time_ms"] - 400)(records), -1),
+    Broken("run_start 0.4 s after the first block", "fail", "on-clock", "block_start",
+           lambda records: timed("run_start", records[at(records, "block_start")]["time_ms"] + 400)(records)),
+    Broken("an hour back", "fail", "clock-back", "block_start", from_key("block_start", -3_600_000, 5), 5),
+    Broken("an hour on and back", "fail", "clock-back", "block_start",
+           lambda records: from_key("block_start", -3_600_000, 7)(from_key("block_start", 3_600_000, 3)(records)), 7),
+    Broken("two minutes back", "fail", "clock-back", "eval_accuracy", from_key("block_start", -120_000, 13), -1),
+    Broken("hours from init_stop to run_start", "fail", "init-time", "init_stop",
+           from_key("run_start", 2 * 3_600_000)),
+    Broken("times in seconds", "fail", "time", "run_start", scaled(1e-3)),
+    Broken("times in microseconds", "fail", "time", "run_start", scaled(1e3)),
+    Broken("times in nanoseconds", "fail", "time", "run_start", scaled(1e6)),
+    Broken("times in hours", "fail", "rate", "run_stop", scaled(1 / 3.6e6)),
+    Broken("a hundred times as fast", "fail", "rate", "run_stop", scaled(0.01, since_start=True)),
+    Broken("seconds cut out", "fail", "pace", "eval_accuracy", from_key("block_stop", -4_500, 6), 6),
+    Broken("seconds cut out of the first interval", "fail", "pace", "eval_accuracy", from_key("block_stop", -4_500)),
+    Broken("seconds cut out of the last interval", "fail", "pace", "eval_accuracy",
+           from_key("block_stop", -4_500, -1), -1),
+    # convergence
+    Broken("stopped after 4 evaluations with a leap", "fail", "leap", "eval_accuracy", stopped_after(4), -1),
+    Broken("stopped after 4 evaluations", "fail", "early", "eval_accuracy",
+           lambda records: accuracies(lambda index, one: one + 0.22 * (index < 3))(stopped_after(4)(records)), -1),
+    Broken("the target at the first of several evaluations", "fail", "leap", "eval_accuracy",
+           accuracies(lambda index, one: max(one, 0.721 + index * 1e-4))),
+    Broken("constant accuracy", "fail", "accuracy-moves", "eval_accuracy", accuracies(lambda *_: 0.7211), -1),
+    Broken("constant accuracy, then the target", "fail", "accuracy-moves", "eval_accuracy",
+           accuracies(lambda index, one: one if index == 13 else 0.65), -2),
+    Broken("two accuracies in turn", "fail", "accuracy-moves", "eval_accuracy",
+           accuracies(lambda index, one: one if index == 13 else 0.65 + index % 2 / 100), -2),
+    Broken("the last accuracy is counted elsewhere", "fail", "evaluation-count", "eval_accuracy",
+           telling("eval_accuracy", -1, epoch_num=16 * 150_080), -1),
+    Broken("another accuracy is counted elsewhere", "warning", "evaluation-count", "eval_accuracy",
+           telling("eval_accuracy", 5, epoch_num=6 * 150_080 + 448), 5),
+    Broken("all accuracies are counted higher", "warning", "evaluation-count", "eval_accuracy",
+           counted("eval_accuracy", 1.1), -1),
+    Broken("the target early, and not in the end", "fail", "target-kept", "eval_accuracy",
+           lambda records: setting("eval_accuracy", 0.7205, 12)(none_reaching(records)), -1),
+    Broken("the target early, and nearly in the end", "warning", "target-kept", "eval_accuracy",
+           lambda records: setting("eval_accuracy", 0.7205, 12)(setting("eval_accuracy", 0.7196, -1)(records)), -1),
+    *(Broken(f"batch {batch:,}", "fail", "batch-size", "global_batch_size", setting("global_batch_size", batch))
+      for batch in (1, 7, 65_537, 10**9)),
+    Broken("batch 40,000", "fail", "batch-size", "global_batch_size", setting("global_batch_size", 40_000)),
+    Broken("more parts than samples", "fail", "batch-size", "gradient_accumulation_steps",
+           setting("gradient_accumulation_steps", 449)),
+    Broken("time in quotes", "fail", "time-number", "eval_start",
+           lambda records: timed("eval_start", str(records[at(records, "eval_start")]["time_ms"]))(records)),
+    *(Broken(f"{key} missing", "warning", "names", None, without(key))
+      for key in ("submission_org", "submission_platform")),
+    # what the closed division fixes
+    *(Broken(f"{key} {value}", "fail", "reference-value", key, own(key, value)) for key, value in (
+        ("opt_gradient_clip_norm", 5), ("opt_lamb_learning_rate_decay_poly_power", 2),
+        ("max_predictions_per_seq", 20), ("bertbench_clip_mode", "none"), ("bertbench_clip_mode", "bucket"),
+        ("bertbench_clip_mode", ["before"]), ("bertbench_compression", "powersgd"), ("bertbench_compression", None),
+        ("bertbench_loss_normalize", "global"), ("bertbench_hidden_dropout", 0), ("bertbench_attention_dropout", "0.1"),
+        ("bertbench_checkpoint", False), ("bertbench_checkpoint", 1), ("bertbench_target", 0.5),
+        ("bertbench_evaluation_interval", 500_000), ("bertbench_balance", "stratified"),
+        ("bertbench_model", {**OWN["bertbench_model"], "layers": 2}), ("bertbench_model", "BERT-large"),
+        ("bertbench_model", {**OWN["bertbench_model"], "vocab_size": 40_000}),
+    )),
+    Broken("another end of the decay", "fail", "reference-value", "opt_end_learning_rate",
+           setting("opt_end_learning_rate", 1e-5)),
+    Broken("a key of ours taken out", "warning", "reference-keys", None,
+           lambda records: without("bertbench_compression")(with_own_keys(records))),
     Broken("key in another spelling", "fail", "official", None, renamed("opt_lamb_beta_1", "opt_lamb_beta1")),
     Broken("key a list", "fail", "official", None, renamed("opt_lamb_beta_1", ["opt_lamb_beta_1"])),
 ]  # fmt: skip
@@ -307,8 +452,9 @@ def test_every_broken_log_is_found_with_its_rule_and_line(tmp_path: Path, broken
     path = write(tmp_path / "result_0.txt", records)
     judgement = judge(path, "5.0.0")
     expected = None if broken.key is None else at(records, broken.key, broken.nth) + 1
-    assert (broken.rule, expected) in {(finding.rule, finding.line) for finding in judgement.findings}
-    assert judgement.verdict == ("pass" if broken.verdict == "warning" else broken.verdict)
+    where = judgement.notes if broken.verdict == "note" else judgement.findings
+    assert (broken.rule, expected) in {(finding.rule, finding.line) for finding in where}
+    assert judgement.verdict == ("pass" if broken.verdict in ("warning", "note") else broken.verdict)
     assert all(finding.found and finding.expected and finding.remedy for finding in judgement.findings)
     if broken.name not in NOT_SHOWN_TO_THE_OFFICIAL_CHECKER:
         assert judgement.official.verdict == official_verdict(path, "5.0.0")
@@ -376,6 +522,25 @@ def test_damaged_text_is_found_with_its_line(tmp_path: Path, damaged: Damaged) -
     blamed = content.count("\n") if damaged.line == -1 else damaged.line
     assert (damaged.rule, blamed) in {(finding.rule, finding.line) for finding in judgement.findings}
     assert judgement.verdict == ("pass" if damaged.verdict == "warning" else damaged.verdict)
+
+
+def test_an_error_is_shown_however_many_warnings_stand_before_it(tmp_path: Path) -> None:
+    records = closed()
+    for index in range(10):
+        records[at(records, "eval_start", index)]["time_ms"] = -1
+    records[at(records, "run_stop")]["time_ms"] *= 1000
+    judgement = judge(write(tmp_path / "result_0.txt", records), "5.0.0")
+    times = [(finding.severity, finding.line) for finding in judgement.findings if finding.rule == "time"]
+    assert len(times) == 5
+    assert times[-1] == ("error", at(records, "run_stop") + 1)
+
+
+def test_a_closed_log_of_ours_tells_all_and_another_what_it_does_not(tmp_path: Path) -> None:
+    told = judge(write(tmp_path / "result_0.txt", with_own_keys(closed())), "5.0.0", strict=True)
+    assert (told.verdict, told.findings, told.notes) == ("pass", (), ())
+    foreign = judge(write(tmp_path / "result_1.txt", closed()), "5.0.0", strict=True)
+    assert (foreign.verdict, foreign.findings, [note.rule for note in foreign.notes]) == ("pass", (), ["unknown"])
+    assert "clip norm, power of the decay, predictions a sample, clip mode, compression" in foreign.notes[0].found
 
 
 def test_an_open_run_is_evaluated_on_the_clock_too(tmp_path: Path) -> None:

@@ -158,16 +158,67 @@ def dataset_as_train_samples(records: list[Record]) -> str:
     return text(records)
 
 
+def block_stops_at_the_end(records: list[Record]) -> str:
+    count = 0
+    for record in records:
+        if record["key"] == "block_start":
+            count = record["metadata"]["epoch_count"]
+        elif record["key"] == "block_stop":
+            record["metadata"]["first_epoch_num"] += count
+    return text(records)
+
+
+def late_first_evaluation(records: list[Record]) -> str:
+    first = at(records, "eval_start")
+    return text([*records[:first], *records[at(records, "eval_stop") + 1 :]])
+
+
+def block_after_the_target(records: list[Record]) -> str:
+    end = at(records, "run_stop")
+    before = records[at(records, "block_start", -1)]
+    metadata = {**before["metadata"], "first_epoch_num": 14 * 150_080}
+    last = {**before, "metadata": metadata, "time_ms": records[end]["time_ms"] + 3}
+    stop = {**last, "key": "block_stop", "time_ms": last["time_ms"] + 4_000}
+    return text([*records, last, stop])
+
+
+def multiples_of_a_part(records: list[Record]) -> str:
+    """Steps counted between two gradient accumulations: 448 samples are 8 parts of 56."""
+    records[at(records, "gradient_accumulation_steps")]["value"] = 8
+    for key in ("eval_start", "eval_accuracy", "eval_stop"):
+        for number, index in enumerate(i for i, record in enumerate(records) if record["key"] == key):
+            records[index]["metadata"]["epoch_num"] += 56 * (number % 2)
+    return text(records)
+
+
+def planned_samples_before_the_run(records: list[Record]) -> str:
+    trained = records.pop(at(records, "train_samples"))
+    index = at(records, "global_batch_size")
+    return text(
+        [*records[:index], {**trained, "value": 6_700 * 448, "time_ms": records[index]["time_ms"]}, *records[index:]]
+    )
+
+
+def late_line(records: list[Record]) -> str:
+    """A writer that stalls: one accuracy is logged late by most of an interval."""
+    for key in ("eval_accuracy", "eval_stop"):
+        records[at(records, key, 6)]["time_ms"] += 5_000
+    records[at(records, "block_start", 7)]["time_ms"] += 5_000
+    return text(records)
+
+
 MANNERS = (
     text, prefixed, time_stamped, crlf, unfinished_last_line, among_other_output, late_writers, times_out_of_order,
     keys_after_run_stop, one_block, bare_fields, every_rank, samples_as_floats_and_lists, small_epoch_nums,
     nominal_samples, packed_samples, batches_rounded_down, evaluated_beyond_the_target, dataset_as_train_samples,
+    block_stops_at_the_end, late_first_evaluation, block_after_the_target, multiples_of_a_part,
+    planned_samples_before_the_run, late_line,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("ruleset", "manner"),
-    [*((ruleset, text) for ruleset in RULESETS), *zip(RULESETS * 2, MANNERS, strict=False)],
+    [*((ruleset, text) for ruleset in RULESETS), *zip(RULESETS * 3, MANNERS, strict=False)],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner: Manner) -> None:
@@ -175,6 +226,18 @@ def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner:
     judgement = judge(path, ruleset, division="closed", strict=True)
     assert official_verdict(path, ruleset) == "pass"
     assert (judgement.verdict, judgement.official.verdict, judgement.findings) == ("pass", "pass", ())
+
+
+@pytest.mark.parametrize(
+    ("ruleset", "records", "asked"),
+    [("5.0.0", closed(), True), ("4.1.0", closed(), True), ("4.0.0", closed(), False), ("5.0.0", demo(), False)],
+    ids=["closed", "closed 4.1", "closed 4.0", "open"],
+)
+def test_a_seed_is_asked_for_where_the_rules_do(
+    tmp_path: Path, ruleset: str, records: list[Record], asked: bool
+) -> None:
+    path = write(tmp_path / "result_0.txt", [record for record in records if record["key"] != "seed"])
+    assert [finding.rule for finding in judge(path, ruleset).findings] == ["seed"] * asked
 
 
 def test_our_own_results_pass_without_a_word() -> None:

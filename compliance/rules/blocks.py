@@ -1,0 +1,94 @@
+"""Rules about what happens within a run: blocks of training and evaluations start, stop, and follow each other."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+from compliance.finding import Breach, Case, Rule
+from compliance.log import Event
+from compliance.record import shown
+from compliance.rules.clock import SKEW_MS
+from compliance.run import number
+
+_LOGGING = "mlcommons/logging, compliance_checker (common.yaml)"
+
+
+def _intervals(case: Case) -> Iterator[Breach]:
+    for kind in ("block", "epoch", "eval"):
+        starts, stops = case.facts.all(f"{kind}_start"), case.facts.all(f"{kind}_stop")
+        starts = _by_their_ends(starts, stops)
+        names = {_name(event) for event in starts} & {_name(event) for event in stops}
+        if len(names) < 2 or 2 * len(names) < max(len(starts), len(stops)):
+            continue  # this log doesn't name its intervals alike at start and stop, or has one: nothing to compare
+        last = max(starts, key=lambda event: event.line)
+        for event in starts:
+            if _name(event) not in names and event is not last:
+                yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a stop")
+        for event in stops:
+            if _name(event) not in names:
+                yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a start")
+        began = {_name(event): event.time_ms for event in starts}
+        for event in stops:
+            early = began.get(_name(event), event.time_ms) - event.time_ms
+            if early > SKEW_MS:
+                yield Breach(event.line, f"{event.key} {early / 1e3:.1f} s before its start")
+        yield from _without_accuracy(case, names) if kind == "eval" else ()
+
+
+def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
+    """Return the starts under the names of their stops, where these carry the count at which the interval ends."""
+    stopped = {_name(event) for event in stops}
+    ends = [
+        event._replace(metadata={"first_epoch_num": _name(event) + count})
+        for event in starts
+        if (count := number(event.metadata.get("epoch_count"))) is not None
+    ]
+    by_end = len(stopped & {_name(event) for event in ends}) > len(stopped & {_name(event) for event in starts})
+    return ends if by_end and len(ends) == len(starts) else starts
+
+
+def _without_accuracy(case: Case, names: set[float]) -> Iterator[Breach]:
+    measured = {_name(event) for event in case.facts.all("eval_accuracy")}
+    if 2 * len(measured & names) < len(names):
+        return
+    for event in case.facts.all("eval_stop"):
+        if _name(event) in names - measured:
+            yield Breach(event.line, f"an evaluation at {shown(_name(event))} without eval_accuracy")
+
+
+def _name(event: Event) -> float:
+    metadata = event.metadata
+    for field in ("first_epoch_num", "epoch_num", "samples_count", "step_num"):
+        if (value := number(metadata.get(field))) is not None:
+            return value
+    return math.nan  # equal to nothing
+
+
+def _contiguous(case: Case) -> Iterator[Breach]:
+    blocks = [
+        (event, first, count)
+        for event in case.facts.all("block_start")
+        if (first := number(event.metadata.get("first_epoch_num"))) is not None
+        and (count := number(event.metadata.get("epoch_count"))) is not None
+    ]
+    gaps = [
+        (event, first, previous + count)
+        for (_, previous, count), (event, first, _) in pairwise(blocks)
+        if first != previous + count
+    ]
+    # Logs that count otherwise have gaps throughout; a sound one of ours has none.
+    if 0 < 3 * len(gaps) <= len(blocks) - 1:
+        for event, first, due in gaps:
+            yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, where the last one ended")
+
+
+RULES = (
+    Rule(
+        "intervals", "Every block, epoch and evaluation that starts also stops, and is evaluated", _LOGGING, "warning",
+        "look whether lines were lost", _intervals,
+    ),
+    Rule(
+        "blocks-contiguous", "A block of training starts where the one before ended", _LOGGING, "warning",
+        "look whether lines were lost", _contiguous,
+    ),
+)  # fmt: skip

@@ -1,0 +1,120 @@
+"""Rules about how accuracy rises: as training raises it, over as many samples as training takes.
+
+The convergence check of a package judges the samples to converge of ten runs; these look at the course of one.
+"""
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator
+
+from compliance.finding import Breach, Case, Rule
+from compliance.log import Event
+from compliance.record import shown
+from compliance.rules.samples import in_samples, reaching, reference_samples, target
+from compliance.run import number
+
+_QUALITY = "training_rules.adoc, table of benchmarks"
+_RCP = "mlcommons/logging, rcp_checker"
+_LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
+_FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take 0.90 of it at least, as the mean of ten runs
+_SAME = 4  # evaluations of 10,000 samples never agree to the last digit so often
+_KEPT = 0.002  # evaluations at the target may differ by so much
+_ROUNDING = 0.02  # of a count: packed or nominal samples beside exact ones
+
+
+def _leap(case: Case) -> Iterator[Breach]:
+    reached, evaluations = reaching(case), case.facts.evaluations
+    if not case.closed or not reached:
+        return
+    first, index = reached[0], evaluations.index(reached[0])
+    if index == 0:
+        found = f"accuracy {first.accuracy:.5f} at the first evaluation"
+        yield Breach(first.line, found, None, "error" if len(evaluations) > 1 else "warning")
+    elif (before := evaluations[index - 1].accuracy) < _LEAST_BEFORE_TARGET:
+        yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {before:.5f}")
+
+
+def _early(case: Case) -> Iterator[Breach]:
+    batch, reached = number(case.facts.global_batch_size), {one.line for one in reaching(case)}
+    reference = None if batch is None else reference_samples(case.ruleset, batch)
+    first = next(((one, at) for one, at in in_samples(case) if one.line in reached), None)
+    if not case.closed or reference is None or first is None or first[1] >= _FEWEST_SAMPLES * reference:
+        return
+    expected = f"at least {_FEWEST_SAMPLES * reference:,.0f}; the reference takes {reference:,.0f} at this batch size"
+    yield Breach(first[0].line, f"the target after {first[1]:,.0f} samples", expected)
+
+
+def _constant(case: Case) -> Iterator[Breach]:
+    if not case.closed:
+        return
+    # Several ranks may log one evaluation, so an accuracy counts once at each count of samples, if these differ.
+    counted = len({one.samples for one in case.facts.evaluations}) > 1
+    distinct = {(one.samples if counted else number, one.accuracy): one
+                for number, one in enumerate(case.facts.evaluations)}  # fmt: skip
+    times = Counter(one.accuracy for one in distinct.values())
+    for accuracy, count in times.most_common(1):
+        if count >= _SAME or (len(times) == 1 and count == _SAME - 1):
+            last = max(one.line for one in distinct.values() if one.accuracy == accuracy)
+            yield Breach(last, f"accuracy {accuracy:.5g} at {count} of {len(distinct)} evaluations")
+
+
+def _kept(case: Case) -> Iterator[Breach]:
+    evaluations = case.facts.evaluations
+    if not case.closed or not reaching(case) or evaluations[-1].accuracy >= target(case):
+        return
+    last, first = evaluations[-1], reaching(case)[0]
+    found = f"accuracy {last.accuracy:.5f} at the last evaluation, after {first.accuracy:.5f} on line {first.line}"
+    yield Breach(last.line, found, None, "error" if target(case) - last.accuracy > _KEPT else "warning")
+
+
+def _counts(case: Case) -> Iterator[Breach]:
+    starts = sorted(case.facts.all("eval_start") or case.facts.all("eval_stop"), key=lambda event: event.line)
+    lines = [event.line for event in starts]
+    pairs = [
+        (event, said, begun)
+        for event in case.facts.all("eval_accuracy")
+        if (said := number(event.metadata.get("epoch_num"))) is not None
+        and (index := bisect(lines, event.line)) > 0
+        and (begun := number(starts[index - 1].metadata.get("epoch_num"))) is not None
+    ]
+    agreeing = sum(said == begun for _, said, begun in pairs)
+    if agreeing >= 2 and 2 * agreeing >= len(pairs):
+        for event, said, begun in pairs:
+            if said != begun:
+                last = event is pairs[-1][0]  # the samples to converge
+                found = f"epoch_num {shown(said)} in an evaluation at {shown(begun)}"
+                yield Breach(event.line, found, None, "error" if last and case.closed else "warning")
+    elif pairs and not agreeing:
+        yield from _other_scale(case, pairs)
+
+
+def _other_scale(case: Case, pairs: list[tuple[Event, float, float]]) -> Iterator[Breach]:
+    """Both count samples, and not the same ones."""
+    batch = number(case.facts.global_batch_size) or 0.0
+    event, said, begun = pairs[-1]
+    if min(said, begun) >= batch > 0 and begun / 2 <= said <= 2 * begun and abs(said - begun) > _ROUNDING * begun:
+        yield Breach(event.line, f"epoch_num {shown(said)} in an evaluation at {shown(begun)}")
+
+
+RULES = (
+    Rule(
+        "leap", "A closed run nears the target before it reaches it", _QUALITY, "error",
+        "hand in the log as the run wrote it, with all its evaluations", _leap,
+    ),
+    Rule(
+        "early", "A closed run takes samples to converge as the reference does", _RCP, "error",
+        "log the training samples seen so far as epoch_num", _early,
+    ),
+    Rule(
+        "accuracy-moves", "Accuracies differ from one evaluation to the next", _QUALITY, "error",
+        "log what each evaluation measured", _constant,
+    ),
+    Rule(
+        "target-kept", "A closed run ends at the target that it reached", _QUALITY, "error",
+        "stop at the evaluation that reaches the target", _kept,
+    ),
+    Rule(
+        "evaluation-count", "epoch_num of an accuracy is that of its evaluation; an error at a closed run's last one",
+        _RCP, "warning", "log the training samples seen so far at both", _counts,
+    ),
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""What the closed division fixes, by the keys that say it: one table, and what a log without them leaves open.
+
+Keys of mlperf-logging and of published logs first; those that begin with bertbench_ are in logs of bertbench only.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from compliance.finding import Breach, Case, Rule
+from compliance.record import shown
+from compliance.rules.samples import evaluation_interval
+from compliance.run import number
+
+_HYPERPARAMETERS = "training_rules.adoc, section on hyper-parameters and optimizers"
+_OWN = "bertbench_"
+_MODEL = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
+_VOCABULARY = range(30_522, 30_529)  # as published, and padded to whole tiles of 8
+
+
+class _Fixed(NamedTuple):
+    """What one key must say: `sound` gets its value and the global batch size; `topic` is unknown without the key."""
+
+    topic: str
+    expected: str
+    sound: Callable[[Any, float | None], bool]
+
+
+def _equal(reference: float) -> Callable[[Any, float | None], bool]:
+    return lambda value, _: (found := number(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
+
+
+def _one_of(*allowed: str) -> Callable[[Any, float | None], bool]:
+    return lambda value, _: value in allowed
+
+
+def _model(value: Any, _: float | None) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return all(value.get(name) == size for name, size in _MODEL.items()) and value.get("vocab_size") in _VOCABULARY
+
+
+def _interval(value: Any, batch: float | None) -> bool:
+    found = number(value)
+    if found is None or batch is None or batch <= 0:
+        return False
+    interval = evaluation_interval(batch)
+    return found in (interval, math.ceil(interval / batch) * batch)
+
+
+_FIXED = {
+    "opt_gradient_clip_norm": _Fixed("clip norm", "clip norm 1.0", _equal(1)),
+    "opt_lamb_learning_rate_decay_poly_power": _Fixed("power of the decay", "decay power 1", _equal(1)),
+    "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0)),
+    "max_sequence_length": _Fixed("sequence length", "512 tokens", _equal(512)),
+    "max_predictions_per_seq": _Fixed("predictions a sample", "76 predictions a sample", _equal(76)),
+    f"{_OWN}clip_mode": _Fixed(
+        "clip mode", "clipping the whole gradient, before or after the all-reduce", _one_of("before", "after")
+    ),
+    f"{_OWN}compression": _Fixed("compression", "no compression but a format", _one_of("none", "fp16", "bf16")),
+    f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
+    f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),
+    f"{_OWN}attention_dropout": _Fixed("dropout of attention", "dropout 0.1", _equal(0.1)),
+    f"{_OWN}model": _Fixed("model", "BERT-large", _model),
+    f"{_OWN}balance": _Fixed(
+        "order of the data", "a random order that is dealt or packed, no other mix",
+        _one_of("none", "planned", "presort", "global_exchange", "packed"),
+    ),
+    f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda value, _: value is True),
+    f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72)),
+    f"{_OWN}evaluation_interval": _Fixed("cadence", "the interval that the rules' formula gives", _interval),
+}  # fmt: skip
+_OTHER_WORDS = {f"{_OWN}checkpoint": "weights_initialization"}  # keys by which other logs say the same
+
+
+def _reference(case: Case) -> Iterator[Breach]:
+    if not case.closed:
+        return
+    batch = number(case.facts.global_batch_size)
+    for key, fixed in _FIXED.items():
+        for event in case.facts.all(key):
+            if not fixed.sound(event.value, batch):
+                yield Breach(event.line, f"{key} {shown(event.value)}", f"{fixed.expected}, as the reference has it")
+
+
+def _lost(case: Case) -> Iterator[Breach]:
+    own = [key for key in _FIXED if key.startswith(_OWN)]
+    missing = [key for key in own if case.facts.first(key) is None]
+    if case.closed and 0 < len(missing) < len(own):
+        yield Breach(None, f"no {', '.join(missing)}, though other keys of bertbench", "all of them")
+
+
+def _unknown(case: Case) -> Iterator[Breach]:
+    topics = [
+        fixed.topic for key, fixed in _FIXED.items()
+        if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None
+    ]  # fmt: skip
+    if case.closed and topics:
+        yield Breach(
+            None, f"a log that doesn't tell: {', '.join(topics)}", "nothing: the rules don't ask for these keys"
+        )
+
+
+RULES = (
+    Rule(
+        "reference-value", "What the closed division doesn't free is as in the reference", _HYPERPARAMETERS, "error",
+        "set the reference's value, or submit to the open division", _reference,
+    ),
+    Rule(
+        "reference-keys", "A closed log of bertbench has all its keys that decide whether it is closed",
+        _HYPERPARAMETERS, "warning", "hand in the log as the run wrote it", _lost,
+    ),
+    Rule(
+        "unknown", "What a closed log doesn't tell, nobody can judge by it", _HYPERPARAMETERS, "info",
+        "look into the implementation's sources", _unknown,
+    ),
+)  # fmt: skip
