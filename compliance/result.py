@@ -22,6 +22,7 @@ from compliance.score import olympic_mean
 from compliance.source import CannotJudge, read_plain
 
 _MOST_SCALING = 1 << 16  # bytes
+_MOST_RUNS = 50  # that are looked at: ten make a result
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Result:
 def judge_result(folder: Path, name: str, division: str | None, ruleset: str) -> Result:
     """Judge the logs in results/<system>/<benchmark>; `division` is the system description's, if it can be read."""
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
-    paths = [path for path in entries if path.is_file()]
+    paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     logs = tuple(_judged(path, ruleset) for path in paths)
     passed = [_converged(log) for log in logs]
     times = [log.facts.time_to_train_s if ok and log.facts else None for log, ok in zip(logs, passed, strict=True)]
@@ -130,10 +131,10 @@ def _counts_epochs(facts: RunFacts) -> bool:
 def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Sequence[Path]) -> Iterator[Finding]:
     expected = official_tools.runs_per_result(folder.name)
     if len(paths) != expected:
-        found = f"{name}: {len(paths)} {LOG_PATTERN}"
+        found = f"{name}: {len(entries)} {LOG_PATTERN}"
         yield Finding("runs", "error", None, found, f"exactly {expected}", together.MEND_RUNS)
-    if len(paths) < len(entries):
-        found = f"{name}: no files: {_listed(path for path in entries if path not in paths)}"
+    if specials := [path for path in entries if not path.is_file()]:
+        found = f"{name}: no files: {_listed(specials)}"
         yield Finding(
             "runs", "error", None, found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there"
         )

@@ -4,6 +4,8 @@ Lines of several writers may stand out of order by some seconds in sound logs, s
 times disagree, that alone is no error. What decides the score is: the first block, the evaluation at the target.
 """
 
+import math
+from bisect import bisect
 from collections.abc import Iterator
 
 from compliance.finding import Breach, Case, Rule, Severity
@@ -110,45 +112,55 @@ def _on_clock(case: Case) -> Iterator[Breach]:
     first, last = case.facts.first("run_start"), case.facts.first("run_stop")
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
-    start, stop, allowed, done = first.time_ms, last.time_ms, allowance_ms(case), _done(case)
+    start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
     for key in _COURSE[1:-1]:
         trained = key.startswith("block") or (key.startswith("epoch") and not case.facts.all("block_start"))
+        surplus = _after_the_target(case, key.partition("_")[0])
         for event in case.facts.all(key):
             # By line and time; by time alone, only where it is more than clocks differ.
             if event.time_ms < start - (0 if event.line < first.line else allowed):
                 severity: Severity = "error" if trained else "warning"
                 found = f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start"
                 yield Breach(event.line, found, None, severity)
-            elif event.time_ms > stop + (0 if event.line > last.line else allowed):
-                if event.line > done and not key.startswith("eval"):
-                    continue  # a block that the end of the run cuts off
+            elif event.time_ms > stop + (0 if event.line > last.line else allowed) and event.line not in surplus:
                 yield Breach(event.line, f"{key} {(event.time_ms - stop) / 1e3:.3f} s after run_stop")
 
 
-def _done(case: Case) -> int:
-    """Return the line of the evaluation after which nothing has to be trained: what reached the target, or the last."""
+def _after_the_target(case: Case, kind: str) -> set[int]:
+    """Return lines of blocks, or epochs, that nothing needed: training had reached the target, or its end.
+
+    Some implementations evaluate in parallel and train on until they know; the block on the way then is one of these.
+    """
     evaluations = (reaching(case) if case.closed else []) or case.facts.evaluations[-1:]
-    return evaluations[0].line if evaluations else 0
+    if kind not in ("block", "epoch") or not evaluations:
+        return set()
+    starts, target_ms = case.facts.all(f"{kind}_start"), evaluations[0].time_ms
+    surplus = {event.line for event in starts if event.time_ms >= target_ms}
+    last_needed = max((event.time_ms for event in starts if event.time_ms < target_ms), default=-math.inf)
+    lines = [event.line for event in starts]  # in file order
+    for stop in case.facts.all(f"{kind}_stop"):
+        index = bisect(lines, stop.line) - 1
+        if index < 0 or starts[index].time_ms >= last_needed:
+            surplus.add(stop.line)
+    return surplus
 
 
 def _back(case: Case) -> Iterator[Breach]:
-    """Time that goes back between lines by more than several writers explain."""
-    latest: Event | None = None
-    for event in sorted((event for key in _COURSE for event in case.facts.all(key)), key=lambda event: event.line):
-        if not _plausible(event.time_ms):
-            continue  # the rule `time` says so
-        if latest is not None and latest.time_ms - event.time_ms > _BACK_MS:
-            found = f"{event.key} {(latest.time_ms - event.time_ms) / 1e3:,.1f} s before line {latest.line}"
-            yield Breach(event.line, found)
-            return
-        latest = event if latest is None or event.time_ms > latest.time_ms else latest
-    before = None
-    for one in case.facts.evaluations:
-        if before is not None and before.time_ms - one.time_ms > _EVALUATION_BACK_MS:
-            found = f"an evaluation {(before.time_ms - one.time_ms) / 1e3:,.1f} s before the one on line {before.line}"
-            yield Breach(one.line, found)
-            return
-        before = one if before is None or one.time_ms > before.time_ms else before
+    """Find time that goes back between lines of one key by more than several writers explain.
+
+    Between lines of different keys it may: implementations that evaluate after training log all evaluations then.
+    """
+    for key in _COURSE:
+        allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
+        latest: Event | None = None
+        for event in (event for event in case.facts.all(key) if _plausible(event.time_ms)):  # `time` finds the others
+            if latest is not None and latest.time_ms - event.time_ms > allowed:
+                found = (
+                    f"{event.key} {(latest.time_ms - event.time_ms) / 1e3:,.1f} s before the one on line {latest.line}"
+                )
+                yield Breach(event.line, found)
+                break
+            latest = event if latest is None or event.time_ms > latest.time_ms else latest
 
 
 def _plausible(time_ms: float) -> bool:

@@ -103,7 +103,6 @@ def test_a_status_may_be_spelled_otherwise(tmp_path: Path, status: str) -> None:
 
 def test_a_note_and_an_unreadable_log_do_not_switch_the_convergence_check_off(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=14)
-    assert not official_package_checker(tmp_path, tmp_path.with_name("before"))[0]
     for log in logs.iterdir():  # the official tool takes any line that mentions the key
         lines = log.read_text().splitlines()
         note = line("note", "not an eval_accuracy", 99_000, epoch_num=2_600_000)

@@ -226,6 +226,16 @@ NASTY = {
 }
 
 
+def test_ten_thousand_events_of_every_key_are_compared_in_seconds(tmp_path: Path) -> None:
+    records = closed()
+    keys = ("block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop")
+    many = [{**records[at(records, key)], "time_ms": 1.8e12 + n} for n in range(6_000) for key in keys]
+    path = write(tmp_path / "result_0.txt", [*records[:-1], *many, records[-1]])
+    began = time.process_time()
+    judge(path, "5.0.0")
+    assert time.process_time() - began < 20  # 36 million comparisons of events take longer
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("nasty", NASTY.values(), ids=NASTY.keys())
 def test_no_200_mb_take_more_than_300_mb_of_memory_or_a_minute(tmp_path: Path, nasty: bytes) -> None:

@@ -182,6 +182,25 @@ def block_after_the_target(records: list[Record]) -> str:
     return text([*records, last, stop])
 
 
+def evaluated_in_parallel(records: list[Record]) -> str:
+    """Evaluations are logged after training, which went on for two blocks while the last of them ran, for hours."""
+    start = records[at(records, "run_start")]["time_ms"]
+    for record in records[at(records, "run_start") :]:
+        record["time_ms"] = start + (record["time_ms"] - start) * 100
+    evaluations = [record for record in records if record["key"] == "eval_accuracy"]
+    stop = records[at(records, "run_stop")]["time_ms"] = evaluations[-1]["time_ms"]
+    others = [record for record in records if not record["key"].startswith("eval_")]
+    end = at(others, "train_samples")
+    last = others[at(others, "block_start", -1)]
+    more = []
+    for number in (14, 15):
+        metadata = {**last["metadata"], "first_epoch_num": number * 150_080}
+        began = {**last, "metadata": metadata, "time_ms": stop + (number - 14) * 900_000}
+        more += [began, {**began, "key": "block_stop", "time_ms": began["time_ms"] + 899_000}]
+    samples = [record for record in records if record["key"] == "eval_samples"]
+    return text([*others[:end], *more, *evaluations, *samples, *others[end:]])
+
+
 def multiples_of_a_part(records: list[Record]) -> str:
     """Steps counted between two gradient accumulations: 448 samples are 8 parts of 56."""
     records[at(records, "gradient_accumulation_steps")]["value"] = 8
@@ -211,7 +230,7 @@ MANNERS = (
     text, prefixed, time_stamped, crlf, unfinished_last_line, among_other_output, late_writers, times_out_of_order,
     keys_after_run_stop, one_block, bare_fields, every_rank, samples_as_floats_and_lists, small_epoch_nums,
     nominal_samples, packed_samples, batches_rounded_down, evaluated_beyond_the_target, dataset_as_train_samples,
-    block_stops_at_the_end, late_first_evaluation, block_after_the_target, multiples_of_a_part,
+    evaluated_in_parallel, block_stops_at_the_end, late_first_evaluation, block_after_the_target, multiples_of_a_part,
     planned_samples_before_the_run, late_line,
 )  # fmt: skip
 

@@ -174,52 +174,46 @@ def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) ->
     assert system["mean_time_to_train_s"] == 105.5
 
 
-def _beside(tmp_path: Path) -> Path:
+@pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "loop", "large", "deep"])
+def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, kind: str) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_0").mkdir()
-    return logs / "result_0"
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "profile.json", "system.json", "config.json"])
-@pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "loop", "large", "deep"])
-def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, name: str, kind: str) -> None:
-    path = _beside(tmp_path) / name
-    if kind == "FIFO":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "large":
-        with path.open("wb") as file:
-            file.truncate(8 << 30)
-    elif kind == "deep":
-        path.write_text("[" * 500_000)
-    else:
-        path.symlink_to("/dev/zero" if kind == "device" else path)
+    for name in ("metrics.jsonl", "profile.json", "system.json", "config.json"):
+        path = logs / "result_0" / name
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "large":
+            with path.open("wb") as file:
+                file.truncate(8 << 30)
+        elif kind == "deep":
+            path.write_text("[" * 500_000)
+        else:
+            path.symlink_to("/dev/zero" if kind == "device" else path)
     command = [sys.executable, "-m", "bertbench", "report", str(tmp_path), "--html", str(tmp_path / "page.html")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
 
 
-@pytest.mark.parametrize("evil", ["\x1b[2J\x07", "\u202egnp", "half \ud800 of a pair", "\x00", "\x9b31m"])
-@pytest.mark.parametrize("key", ["submission_platform", "submission_org", "status", "not_a_result"])
-def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Path, key: str, evil: str) -> None:
-    log = run_log(evaluations=2)
-    if key == "status":
-        log = log.replace('"status": "success"', f'"status": {json.dumps(evil)}')
-    else:
-        log = line(key, evil) + "\n" + log
+EVIL = "\x1b[2J\x07 \u202egnp half \ud800 of a pair \x00 \x9b31m"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Path, encoding: str) -> None:
     folder = tmp_path / os.fsdecode(b"\xff\x1b[1m")
     folder.mkdir()
-    (folder / "result_0.txt").write_text(log)
+    for number, key in enumerate(("submission_platform", "submission_org", "not_a_result", "status")):
+        log = run_log(evaluations=2).replace('"status": "success"', f'"status": {json.dumps(EVIL)}')
+        (folder / f"result_{number}.txt").write_text(log if key == "status" else line(key, EVIL) + "\n" + log)
     out = tmp_path / "page.html"
     command = [sys.executable, "-m", "bertbench", "report", str(folder), "--html", str(out)]
-    for encoding in ("utf-8", "ascii"):
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        done = subprocess.run(command, capture_output=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-        for output in (done.stdout, out.read_bytes()):
-            text = output.decode()  # no half of a pair is left
-            assert all(one.isprintable() or one == "\n" for one in text)
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    for output in (done.stdout, out.read_bytes()):
+        text = output.decode()  # no half of a pair is left
+        assert all(one.isprintable() or one == "\n" for one in text)
 
 
 def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
