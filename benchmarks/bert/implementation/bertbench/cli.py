@@ -43,6 +43,7 @@ COMMANDS = (
     Command("launch", "start runs of a system", "launch"),
     Command("balance", "compare ways to deal batches to ranks", "balance"),
     Command("bench step", "measure the training step", "bench_step"),
+    Command("bench train", "measure the time to the target", "bench_train"),
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
     Command("bench balance", "measure what dealing by cost is worth", "bench_balance"),

@@ -22,7 +22,7 @@ def is_here() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def stock_model(shape: BertShape) -> Any:
+def stock_model(shape: BertShape, initializer_range: float = 0.02) -> Any:
     """Transformers' BertForPreTraining of this shape with the same activation and dropout, in training mode."""
     import transformers  # noqa: PLC0415 - seconds, and an extra
 
@@ -36,6 +36,7 @@ def stock_model(shape: BertShape) -> Any:
         hidden_act="gelu_pytorch_tanh",
         hidden_dropout_prob=shape.hidden_dropout,
         attention_probs_dropout_prob=shape.attention_dropout,
+        initializer_range=initializer_range,
     )
     return transformers.BertForPreTraining(config).train()
 

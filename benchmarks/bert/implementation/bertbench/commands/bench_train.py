@@ -1,0 +1,57 @@
+"""`bertbench bench train`: time to the target beside Hugging Face's Trainer."""
+
+import argparse
+import importlib.util
+
+from bertbench.bench.train import OURS, Contest, Result, measure
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, check_at_least_one, emit
+from bertbench.common.progress import Progress
+from bertbench.config import load_system
+from bertbench.machine.processor import processor
+from bertbench.training.inputs import open_data
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, seeds, and whether to stop after a few steps."""
+    parser.add_argument(
+        "system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each program (default 1)")
+    parser.add_argument("--steps", type=int, metavar="N", help="measure throughput alone, over so many steps")
+    add_system_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print a table."""
+    check_at_least_one(arguments, "seeds", "steps")
+    contest = Contest(arguments.system, tuple(arguments.overrides), arguments.steps)
+    system = load_system(contest.name_or_path, contest.overrides)
+    open_data(system)  # what is wrong with it is better said before minutes of training
+    rivals = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
+    with Progress() as progress:
+        if not rivals:
+            progress.message(
+                "transformers and accelerate are not installed, so ours is measured alone; `make setup` installs them"
+            )
+        results = measure(contest, system, range(1, arguments.seeds + 1), rivals, progress)
+    emit(arguments.json, results, _table(results, system.name))
+    return 0
+
+
+def _table(results: list[Result], system: str) -> str:
+    lines = [f"{system} on {processor()}; medians", f"{'':<52}{'seconds':>9}{'samples':>10}{'samples/s':>11}"]
+    for result in results:
+        seconds = "-" if result.seconds_to_target is None else f"{result.seconds_to_target:,.1f}"
+        samples = "-" if result.samples_to_target is None else f"{result.samples_to_target:,.0f}"
+        lines.append(f"{result.name:<52}{seconds:>9}{samples:>10}{result.samples_per_s:>11,.0f}")
+    ours, *rivals = results
+    assert ours.name == OURS
+    if rivals:
+        fastest = max(rivals, key=lambda result: result.samples_per_s)
+        lines.append(f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}")
+    timed = [result for result in rivals if result.seconds_to_target is not None]
+    if ours.seconds_to_target and timed:
+        best = min(timed, key=lambda result: result.seconds_to_target or 0.0)
+        ratio = (best.seconds_to_target or 0.0) / ours.seconds_to_target
+        lines.append(f"{ratio:.2f} times as fast to the target as {best.name}, the fastest Trainer that reached it")
+    return "\n".join(lines)
