@@ -14,7 +14,7 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
 from bertbench.common.errors import ConfigError, RunError
-from bertbench.common.paths import data_folder, runs_folder, weights_file
+from bertbench.common.paths import data_folder, runs_folder
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
@@ -26,7 +26,7 @@ from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import check_weights, open_data, open_split
+from bertbench.training.inputs import check_start, open_data, open_split
 from bertbench.training.profiling import Profiler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import Options, train
@@ -103,8 +103,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         shortened(system, short)  # for its error
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
-    if system.model.checkpoint is not None:
-        check_weights(system, weights_file(system.model.checkpoint))
+    check_start(system)
     if (code := _over(arguments)) is not None:
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)

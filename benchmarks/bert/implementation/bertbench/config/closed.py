@@ -14,6 +14,8 @@ from bertbench.config.settings import Settings, mlperf_evaluation_interval
 TARGET = 0.72
 EVALUATION_SAMPLES = 10_000
 MAX_PREDICTIONS = 76
+CHECKPOINT = "model.ckpt-28252"
+"""Prefix of MLCommons' files; a weights file names the checkpoint that it was imported from."""
 
 
 def _fixed(name: str, setting: str, *allowed: object, instead: str = "") -> Rule:

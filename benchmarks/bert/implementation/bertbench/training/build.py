@@ -6,7 +6,6 @@ from mlperf_logging.mllog import constants
 
 from bertbench.balance.plan import EXCHANGING, Planner
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
@@ -24,7 +23,7 @@ from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.inputs import check_weights, open_data
+from bertbench.training.inputs import check_start, open_data
 from bertbench.training.layout_evaluate import LayoutEvaluator
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
@@ -70,12 +69,12 @@ def build(
 
 
 def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
-    """Log what a run says of itself before its clock starts; raises what `check_weights` raises."""
+    """Log what a run says of itself before its clock starts; raises what `check_start` raises."""
     for cleared in caches_cleared(system, world):
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)
     if system.model.checkpoint is not None:
-        check_weights(system, weights_file(system.model.checkpoint))
+        check_start(system)
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 
 

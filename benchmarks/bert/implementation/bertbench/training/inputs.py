@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_folder, weights_file
 from bertbench.config import System
-from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
+from bertbench.config.closed import CHECKPOINT, EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset, SplitName
 from bertbench.data.store.manifest import Manifest
 from bertbench.results.submission import max_predictions
@@ -64,6 +64,22 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{system.model.max_positions}; raise it to at least as much"
         )
     return split
+
+
+def check_start(system: System) -> None:
+    """Check the weights that a run starts from, if it starts from any.
+
+    Raises what `check_weights` raises, and ConfigError if a closed run doesn't start from MLPerf's checkpoint.
+    """
+    if system.model.checkpoint is None:
+        return
+    path = weights_file(system.model.checkpoint)
+    found = check_weights(system, path).source
+    if system.hardware.division == "closed" and not found.endswith(CHECKPOINT):
+        raise ConfigError(
+            f"{path}: found weights of {found}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
+            "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
+        )
 
 
 def check_weights(system: System, path: Path) -> Weights:
