@@ -26,6 +26,21 @@ _LINE_END = re.compile(rb"[\r\n]")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
+# Decoders are made once: making one takes as long as reading a record.
+_twice_named: list[str] = []
+
+
+def _watched(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(items)
+    if len(content) != len(items):
+        _twice_named.extend(twice(items))
+    return content
+
+
+_PLAIN = json.JSONDecoder()
+_WATCHFUL = json.JSONDecoder(object_pairs_hook=_watched)
+
+
 class Record(NamedTuple):
     """A record by the names that the official checker's rules use; `full_string` only says where it stands."""
 
@@ -111,16 +126,14 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
     if text.count("[") + text.count("{") > DEEPEST_RECORD and _depth(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
 
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(items)
-        if repeated is not None and len(content) != len(items):
-            repeated.extend(twice(items))
-        return content
-
+    _twice_named.clear()
+    decoder = _PLAIN if repeated is None else _WATCHFUL
     try:
-        content = json.loads(text[len(RECORD_TOKEN) :], object_pairs_hook=None if repeated is None else pairs)
+        content = decoder.decode(text[len(RECORD_TOKEN) :])
     except ValueError as error:
         raise NoRecord(f"no JSON: {error}") from error
+    if repeated is not None:
+        repeated.extend(_twice_named)
     if not isinstance(content, dict):
         raise NoRecord(f"no object but {shown(content)}", crash=content is not None)
     missing = [name for name in _FIELDS if name not in content]

@@ -27,12 +27,12 @@ _NAMES = ("submission_platform", "submission_org")
 KEPT = frozenset(
     (
         *_SETTINGS, *_NAMES, "seed", "submission_division", "submission_benchmark", "submission_status", "run_start",
-        "run_stop", "init_start", "init_stop", "eval_accuracy", "train_samples", "not_a_result",
+        "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
 """Keys of a run that its result's judge looks at."""
-MOST_KEPT = 5_000
-"""Events of each of these: 4,096 ranks that log a seed each are real."""
+MOST_KEPT = 1_000
+"""Events of each of these; a run has some tens of evaluations."""
 _FEWEST_ALIKE = 3
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 

@@ -6,13 +6,14 @@ the number of accelerators.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bertbench.report import curves, page
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
-from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
+from bertbench.report.runs import Systems, conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
 from compliance.record import shown
@@ -28,7 +29,12 @@ _RUN_KINDS = ("counts", "dropped", "did not reach the target")
 
 def html(paths: Sequence[Path], ruleset: str) -> str:
     """The whole page. Raises CannotJudge as `report.systems` does."""
-    groups = [_System(name, runs, ruleset, number) for number, (name, runs) in enumerate(systems(paths).items())]
+    return html_of(systems(paths), ruleset)
+
+
+def html_of(found: Systems, ruleset: str) -> str:
+    """Return the page for runs that have been read."""
+    groups = [_System(name, runs, ruleset, number) for number, (name, runs) in enumerate(found.items())]
     overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []
     sections = [_section(group) for group in groups]  # quotes the log lines that findings name
     quoted = "".join(line for group in groups for _, line in group.quoted.values())
@@ -43,7 +49,7 @@ class _System:
     def __init__(self, name: str, runs: list[tuple[Path, RunFacts]], ruleset: str, number: int) -> None:
         self.name, self.runs = name, runs
         self.summary: dict[str, Any] = summarized(name, runs)
-        self.judgements = [judge(log, ruleset) for log, _ in runs]
+        self.judgements = [replace(judge(log, ruleset), facts=None) for log, _ in runs]
         self.ruleset = ruleset
         self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read
         self.fields = description.of_log(self.first[0])

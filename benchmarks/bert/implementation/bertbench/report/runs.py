@@ -11,10 +11,21 @@ from compliance.log import CannotJudge, read_events
 from compliance.record import printable
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
-from compliance.startup import TIMED, UNTIMED
+from compliance.startup import KEY, TIMED, UNTIMED
+
+# What a report shows of a run: those of many large logs must fit into memory.
+_SHOWN_KEYS = frozenset(
+    (
+        "submission_benchmark", "submission_division", "submission_platform", "global_batch_size", "seed", "init_start",
+        "init_stop", "run_start", "run_stop", "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy",
+        "not_a_result", KEY,
+    )
+)  # fmt: skip
+_MOST_EVENTS = 1_000
+Systems = dict[str, list[tuple[Path, RunFacts]]]
 
 
-def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
+def systems(paths: Sequence[Path]) -> Systems:
     """Runs by system, in the order of the logs; a log that can't be read is a run of which nothing is known.
 
     A system is a folder's logs of one submission_platform; where folders share a platform, the folder names it too.
@@ -24,7 +35,7 @@ def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
     problems: list[CannotJudge] = []
     for log in (log for path in paths for log in find_logs(path)):
         try:
-            found.append((log, RunFacts(read_events(log))))
+            found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
         except CannotJudge as problem:
             problems.append(problem)
             found.append((log, RunFacts([])))
@@ -41,7 +52,12 @@ def systems(paths: Sequence[Path]) -> dict[str, list[tuple[Path, RunFacts]]]:
 
 def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """What `report --json` prints: an object a system."""
-    return [summarized(system, runs) for system, runs in systems(paths).items()]
+    return summary_of(systems(paths))
+
+
+def summary_of(found: Systems) -> list[dict[str, Any]]:
+    """Return the objects of `summary` for runs that have been read."""
+    return [summarized(system, runs) for system, runs in found.items()]
 
 
 def table(contents: Sequence[dict[str, Any]]) -> str:
