@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from compliance.record import twice
+from compliance.record import DEEPEST_RECORD, depth_of, twice
 from compliance.source import CannotJudge, read_plain
 
 _LARGEST = 1 << 20
@@ -37,7 +37,10 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
         return dict(items)
 
     try:
-        content = json.loads(read_plain(path, _LARGEST).decode(), object_pairs_hook=pairs)
+        text = read_plain(path, _LARGEST).decode()
+        if depth_of(text) > DEEPEST_RECORD:
+            raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
+        content = json.loads(text, object_pairs_hook=pairs)
     except CannotJudge as problem:
         raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
     except (ValueError, RecursionError) as error:

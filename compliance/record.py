@@ -123,7 +123,7 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
 
     Raises NoRecord, and CannotJudge if it is nested too deep to be looked at.
     """
-    if text.count("[") + text.count("{") > DEEPEST_RECORD and _depth(text) > DEEPEST_RECORD:
+    if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
 
     _twice_named.clear()
@@ -182,7 +182,8 @@ def _time(value: Any) -> float:
         raise NoRecord(f"time_ms {shown(value)}, which is no time", crash=True) from error
 
 
-def _depth(text: str) -> int:
+def depth_of(text: str) -> int:
+    """Return how deep the lists and objects of a JSON text are nested, sound or not."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         character = match[0]

@@ -228,6 +228,7 @@ SYSTEM = "systems/toy.json"
         ("system-description", lambda root: (root / SYSTEM).write_text("[" * 100_000)),
         ("system-division", edit(SYSTEM, '"closed"', '"Closed"')),
         ("system-description", edit(SYSTEM, '"division": "closed"', '"division": "open", "division": "closed"')),
+        ("system-description", edit(SYSTEM, '"cooling": "', '"deep": ' + "[" * 900 + "]" * 900 + ', "cooling": "')),
         ("system-description", lambda root: os.mkfifo(replaced(root / SYSTEM))),
         ("system-description", lambda root: replaced(root / SYSTEM).symlink_to("/dev/zero")),
         ("runs", lambda root: replaced(root / LOG).mkdir()),
