@@ -12,6 +12,7 @@ from pathlib import Path
 from compliance.finding import Finding
 
 _LARGEST_MB = 50
+_IMPLEMENTATION = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
 _SHOWN = 5
 
 
@@ -29,12 +30,22 @@ def layout(root: Path) -> Iterator[Finding]:
 
 
 def sources(root: Path, benchmark: str) -> Iterator[Finding]:
-    """The implementation's sources: somewhere under benchmarks/<benchmark>/implementations/."""
+    """Yield what is missing under benchmarks/<benchmark>/implementations/: all sources, or files that repeat a run."""
     place = f"benchmarks/{benchmark}/implementations"
     if not any(files for _, _, files in os.walk(root / place)):
         found = f"{place}/ holds no file" if (root / place).is_dir() else f"no {place}/"
         expected = f"the sources that ran, in {place}/<name>/"
         yield Finding("sources", "error", None, found, expected, "add the implementation's sources")
+        return
+    for system in sorted(path.name for path in folders(root / "results")):
+        folder = next((one for one in (root / place).iterdir() if any(one.glob(f"{system}_*.json"))), None)
+        missing = [name for name in _IMPLEMENTATION if folder is None or not (folder / name).is_file()]
+        if folder is None:
+            missing.insert(0, f"{system}_<implementation>.json")
+        if missing:
+            found = f"{system}: {place}/ has no {', '.join(missing)}"
+            expected = "the files by which others repeat the runs, in one folder (submission_rules, implementations)"
+            yield Finding("implementation", "warning", None, found, expected, "add them")
 
 
 def files(root: Path) -> Iterator[Finding]:

@@ -73,4 +73,6 @@ def write_package(root: Path, division: str = "closed", **changes: Any) -> Path:
     sources = root / "benchmarks" / "bert" / "implementations" / "toy"
     sources.mkdir(parents=True)
     (sources / "main.py").write_text("print('train')\n")
+    for name in ("toy_main.json", "README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh"):
+        (sources / name).write_text("{}\n")
     return logs

@@ -238,7 +238,7 @@ SYSTEM = "systems/toy.json"
         ("same-system", edit(LOG, '"value": "toy"', '"value": "another"')),
         ("same-system", edit(LOG, '"value": "org"', '"value": "another"')),
         ("layout", lambda root: shutil.rmtree(root / "benchmarks")),
-        ("sources", lambda root: (root / "benchmarks/bert/implementations/toy/main.py").unlink()),
+        ("sources", lambda root: [path.unlink() for path in (root / "benchmarks/bert/implementations/toy").iterdir()]),
         ("file-name", lambda root: (root / "benchmarks" / "a b.py").touch()),
         ("file-name", lambda root: (root / "benchmarks" / ".hidden").mkdir()),
         ("file-size", large),
@@ -263,6 +263,8 @@ def test_a_broken_package_fails_by_its_rule(tmp_path: Path, rule: str, break_it:
         ("layout", lambda root: shutil.copy(root / SYSTEM, root / "systems/spare.json")),
         ("outside-link", lambda root: (root / "benchmarks/passwd").symlink_to("/etc/passwd")),
         ("benchmark", lambda root: (root / "results/toy/resnet").mkdir()),
+        ("implementation", lambda root: (root / "benchmarks/bert/implementations/toy/setup.sh").unlink()),
+        ("implementation", lambda root: (root / "benchmarks/bert/implementations/toy/toy_main.json").unlink()),
     ],
 )
 def test_an_oddity_is_a_warning(tmp_path: Path, rule: str, break_it: Callable[[Path], None]) -> None:
