@@ -36,6 +36,7 @@ COMMANDS = (
     Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
     Command("train", "train a system to its target", "train"),
     Command("evaluate", "score a checkpoint", "evaluate"),
+    Command("fill-mask", "predict the masked words of a text", "fill_mask"),
     Command("plan", "a dry run of any rank without its machine", "plan"),
     Command("preflight", "check an allocation before a run", "preflight"),
     Command("predict", "forecast the time to train", "predict"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bertbench.common.errors import ConfigError, system_reason
 
+WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>), or a snapshot of one (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, or path of a system file"
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
+from bertbench.commands import SYSTEM_HELP, WEIGHTS_HELP, add_system_arguments, emit, override_options
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -33,9 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions to answer after every epoch")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="vocab.txt that belongs to the model")
     parser.add_argument(
-        "--init", type=Path, metavar="CKPT",
-        help="weights file to start from, of `checkpoint import` or of another fine-tuning (default: the system's "
-        "model.checkpoint, else random weights)",
+        "--init", type=Path, metavar="PATH",
+        help=f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make, or an empty one")
     parser.add_argument("--seed", type=int, help="repeat the run that logged this seed (default: from entropy)")
