@@ -1,7 +1,7 @@
 """The model that a run leaves: weights.safetensors in its folder, written when the clock has stopped."""
 
 from bertbench.common.errors import CheckpointError
-from bertbench.common.paths import data_folder, weights_file
+from bertbench.common.paths import data_folder, shown_path, weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.world import World
@@ -21,7 +21,7 @@ def write_final_weights(system: System, world: World, trainer: Trainer, files: R
     if files and model is not None:
         try:
             write_weights(files.weights, model.state_dict(), system.model.shape(), _vocabulary_entries(system), source)
-            line = f"wrote {files.weights}"
+            line = f"wrote {shown_path(files.weights)}"
         except CheckpointError as error:
             line = f"warning: {error}; the run's result stands without its weights"
     world.barrier()  # a rank that leaves stops its sign of life, which rank 0 would miss

@@ -8,7 +8,7 @@ from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.sample_check import OnBadSample
+from bertbench.loading.options import OnBadSample
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
