@@ -187,7 +187,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)
         with RunProgress(system, enabled=world.leads) as progress:
-            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
                 progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
