@@ -6,7 +6,7 @@ from pathlib import Path
 from bertbench.checkpoint.weights import newest_run, open_weights
 from bertbench.commands import WEIGHTS_HELP, check_at_least_one, emit
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import runs_folder
+from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.training.fill_mask import MASK, Prediction, fill_mask
 
@@ -40,7 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         "source": weights.source,
         "masks": [[prediction._asdict() for prediction in predictions] for predictions in predicted],
     }
-    emit(arguments.json, content, f"{_text(arguments.text, predicted)}\nweights {weights.path}, from {weights.source}")
+    emit(
+        arguments.json,
+        content,
+        f"{_text(arguments.text, predicted)}\nweights {shown_path(weights.path)}, from {weights.source}",
+    )
     return 0
 
 
