@@ -7,4 +7,5 @@ repository="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$repository/.venv/bin/python"
 [[ -x "$python" ]] || python=python3 # a container has everything in its own Python
 
+[[ $# -gt 0 && "$1" != -* ]] || set -- cpu_demo "$@"
 exec "$python" -m bertbench launch "$@"

@@ -145,6 +145,14 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(tmp_path: Path, tiny_f
     assert np.mean(np.abs(steps) == 1) < 0.1
 
 
+def test_a_shuffle_keeps_the_evaluation_samples(tmp_path: Path, tiny_folder: Path) -> None:
+    manifest, _ = shuffle(tiny_folder, tmp_path / "out", 3, 5, QUIET)
+    before = Manifest.read(tiny_folder)
+    assert (manifest.eval, manifest.most_frequent_token) == (before.eval, before.most_frequent_token)
+    for path in (tiny_folder / "eval").iterdir():
+        assert (tmp_path / "out" / "eval" / path.name).read_bytes() == path.read_bytes()
+
+
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
 def test_an_interrupted_shuffle_goes_on_where_it_stopped(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int

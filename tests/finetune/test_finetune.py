@@ -1,5 +1,6 @@
 """Whole fine-tunings of a tiny model on made-up questions, on real gloo processes."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune, starting_model
 from bertbench.model.bert import Bert
+from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
 from tests.finetune.conftest import QUESTIONS
@@ -168,3 +170,20 @@ def test_a_fine_tuning_goes_through_the_launcher(
     assert main([*words, "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]) == 1
     assert "lower finetune.learning_rate" in capfd.readouterr().err
     assert '"status": "aborted"' in (diverging / "mlperf_log.txt").read_text()
+
+
+def test_fine_tuning_starts_from_a_run(
+    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
+) -> None:
+    shape = system().model.shape()
+    run = ResultFiles(tmp_path / "result_0.txt")
+    run.folder.mkdir()
+    write_weights(run.weights, Bert(shape).state_dict(), shape, shape.vocab_size, "a run")
+    opened = inputs(system(), run.folder)
+    assert opened.weights is not None
+    assert opened.weights.path == run.weights
+    assert opened.description()["init"] == {
+        "path": str(run.weights),
+        "sha256": hashlib.sha256(run.weights.read_bytes()).hexdigest(),
+        "source": "a run",
+    }

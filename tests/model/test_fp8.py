@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -58,3 +59,10 @@ def test_fp8_is_for_the_encoder_s_products_and_close_to_fp32() -> None:
     theirs = gradient(exact)
     error = (ours - theirs).norm() / theirs.norm()
     assert 0.002 < error < 0.2  # e4m3 keeps 4 bits, bf16 8
+
+
+def test_torchao_loads_without_a_word() -> None:
+    pytest.importorskip("torchao")
+    program = "from tests.model.test_fp8 import CPU, bert, set_arithmetic; set_arithmetic(bert(), CPU, 'fp8', 'none')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

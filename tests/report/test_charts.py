@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from bertbench.report.charts import Axis, Bar, Series, bars, histogram, lines, number, scatter, ticks
+from bertbench.report.charts import Axis, Bar, Series, bars, histogram, lines, number, powers, scatter, ticks
 from bertbench.report.page import page, paragraph, section, table
 
 
@@ -76,3 +76,42 @@ def test_text_from_a_log_is_never_markup() -> None:
     whole = page(evil, section(evil, paragraph(evil), figure, charts, table([evil], [[evil]], evil)))
     assert "<script" not in whole
     drawn(figure)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "base", "expected"),
+    [
+        (8, 1024, 2, [8, 32, 128, 512, 2048]),
+        (8, 256, 2, [8, 16, 32, 64, 128, 256]),
+        (8, 8, 2, [8, 16]),
+        (9, 15, 2, [8, 16]),
+        (0.2, 17, 10, [0.1, 1, 10, 100]),
+        (3, 40, 10, [2, 5, 10, 20, 50]),
+        (10, 10, 10, [10, 20]),
+        (1e-4, 1e3, 10, [1e-4, 1e-2, 1, 100, 1e4]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_powers_that_cover_the_range(
+    low: float, high: float, base: int, expected: list[float]
+) -> None:
+    assert powers(low, high, base) == pytest.approx(expected)
+
+
+def test_a_logarithmic_axis_shows_values_and_leaves_out_what_isn_t_positive() -> None:
+    series = [Series("a", [(8, 1), (16384, 100), (0, 5), (16, -1)])]
+    figure = drawn(scatter("t", series, Axis("GPUs", base=2), Axis("minutes", base=10)))
+    labels = {(text.text, text.get("class")): text for text in figure.iter("text")}
+    circles = [(float(c.get("cx", "")), float(c.get("cy", ""))) for c in figure.iter("circle")]
+    assert len(circles) == 2
+    assert float(labels["8", "middle"].get("x", "")) == circles[0][0]
+    assert {"4,096", "32,768"} <= {text for text, _ in labels}  # not 32.77k, not 15
+    assert float(labels["1", "end"].get("y", "")) == circles[0][1] + 4
+    assert float(labels["100", "end"].get("y", "")) == circles[1][1] + 4
+
+
+@pytest.mark.parametrize("high", [1, 12_345, 0.00123, 999_999_999])
+def test_labels_of_ticks_stand_clear_of_the_axis_label(high: float) -> None:
+    figure = drawn(lines("t", [Series("a", [(0, 0), (1, high)])], Axis("x"), Axis("y")))
+    longest = max((text for text in figure.iter("text") if text.get("class") == "end"), key=lambda t: len(t.text or ""))
+    begins = float(longest.get("x", "")) - 7.6 * len(longest.text or "")
+    assert begins >= 12 + 13 / 2  # the upright label: its middle at 12, 13 units high

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -45,6 +46,9 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert outcome["log"] == str(log)
     assert outcome["status"] == "success"
     assert outcome["accuracy"] >= 0.01
+    assert done.stderr.splitlines()[-3:] == [
+        f"log     {log}", f"judge   bertbench judge {log}", f"report  bertbench report {log.parent}",
+    ]  # fmt: skip
     verdict = judge(log, "5.0.0")
     assert (verdict.verdict, verdict.findings) == ("pass", ())
     assert verdict.facts is not None
@@ -116,6 +120,33 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     (stop,) = [line for line in lines if '"run_stop"' in line]
     assert '"status": "aborted"' in stop
     assert any(reason in line for line in lines[lines.index(stop) :])
+
+
+@pytest.mark.parametrize("every", ["5", pytest.param("null", marks=pytest.mark.faults)])
+def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
+    words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", f"checkpoint.every_steps={every}"]
+    env = {**os.environ, "LOGDIR": str(tmp_path)}
+    launcher = subprocess.Popen(
+        [*BERTBENCH, *words], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )  # fmt: skip
+    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    try:
+        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 12)
+        os.killpg(launcher.pid, signal.SIGINT)  # a terminal sends it to the ranks too
+        _, said = launcher.communicate(timeout=60)
+    finally:
+        launcher.kill()
+    assert launcher.returncode == 130
+    assert "Traceback" not in said, said
+    if every == "null":
+        assert said.endswith("--set checkpoint.every_steps=N takes one every N steps\n")
+        return
+    assert said.splitlines()[-2] == "go on from the last snapshot with:"
+    program, *again = shlex.split(said.splitlines()[-1])
+    assert program == "bertbench"
+    assert (
+        main([*again, "--allow-config-change", "--set", "schedule.max_steps=1"]) != 2
+    )  # it is the same run that goes on
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:

@@ -38,6 +38,8 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     env = {**os.environ, "LOGDIR": str(tmp_path / "runs")}
     done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "smoke test passed: a few steps of everything ran (no result)"
+    assert "aborted" not in done.stderr
     outcome = json.loads(done.stdout)
     log = tmp_path / "runs" / "tiny" / "smoke" / "smoke_0.txt"
     assert (outcome["log"], outcome["status"], outcome["not_a_result"]) == (str(log), "aborted", "smoke")

@@ -10,7 +10,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.model.sequences import Sequences
 from bertbench.weights.convert import convert
-from bertbench.weights.file import Weights, load_weights, write_weights
+from bertbench.weights.file import Weights, write_weights
 from bertbench.weights.hugging_face import export, open_hugging_face
 from tests.weights.bundles import TINY
 from tests.weights.test_weights import PADDED
@@ -120,7 +120,7 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.BertForPreTraining.from_pretrained(model).eval()
     ours = Bert(PADDED).eval()
-    load_weights(weights, ours)
+    Weights.open(weights).put_into(ours)
     lengths = [29, 17, 17, 5]
     tokens = [torch.randint(TINY.vocab_size, (n,), generator=torch.Generator().manual_seed(n)) for n in lengths]
     segments = [(torch.arange(n) > n // 2).long() for n in lengths]

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.weights.file import FORMAT, Weights, expected_tensors, load_weights, write_weights
+from bertbench.weights.file import FORMAT, Weights, expected_tensors, write_weights
 from tests.weights.bundles import TINY
 
 PADDED = replace(TINY, vocab_size=97)
@@ -32,7 +32,7 @@ def weights(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_loaded(weights: Path) -> None:
     model = Bert(replace(PADDED, hidden_dropout=0.3))  # rates may differ: no tensor depends on them
-    load_weights(weights, model)
+    Weights.open(weights).put_into(model)
     assert all(torch.equal(tensor, tiny_weights()[name]) for name, tensor in model.state_dict().items())
     opened = Weights.open(weights)
     assert (opened.shape, opened.real_vocab_size, opened.source) == (PADDED, 89, "a test")
@@ -53,7 +53,7 @@ def test_what_was_written_is_loaded(weights: Path) -> None:
 )
 def test_a_model_of_another_shape_is_refused(weights: Path, changes: dict[str, int], expected: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        load_weights(weights, Bert(replace(PADDED, **changes)))
+        Weights.open(weights).put_into(Bert(replace(PADDED, **changes)))
     assert str(weights) in str(caught.value)
     assert expected in str(caught.value)
 

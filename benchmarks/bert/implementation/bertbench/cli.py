@@ -1,17 +1,24 @@
 """The command tree: one table, one parser, each command's code loaded only when it is called.
 
-A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. Every command takes --json:
-JSON on standard output, everything else on standard error.
+A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. Where its code loads torch, which
+takes seconds, `add_arguments` stands apart in commands/arguments/, and the system is read before that code is loaded.
+Every command takes --json: JSON on standard output, everything else on standard error.
 """
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
 from bertbench.common.errors import BertbenchError
+
+_COMPLETING = "_ARGCOMPLETE"
+"""Variable by which a shell asks for completions of COMP_LINE instead of a run."""
+_READER_GONE = 141
+"""Exit code where the reader of a pipe, such as head, has seen enough: a shell's for SIGPIPE."""
 
 
 class Command(NamedTuple):
@@ -20,6 +27,16 @@ class Command(NamedTuple):
     path: str
     help: str
     module: str
+    apart: bool = False
+    """Whether its arguments stand apart from code that loads torch; its SYSTEM and --set are then checked first."""
+
+    reads_words: bool = False
+    """Whether it reads its words itself, all of them: it is another program."""
+
+    @property
+    def arguments(self) -> str:
+        """Name of the module with `add_arguments`."""
+        return f"bertbench.commands.{'arguments.' if self.apart else ''}{self.module}"
 
 
 COMMANDS = (
@@ -35,12 +52,13 @@ COMMANDS = (
     Command("checkpoint import", "read a published checkpoint", "checkpoint_import"),
     Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
     Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
-    Command("train", "train a system to its target", "train"),
-    Command("evaluate", "score a checkpoint", "evaluate"),
-    Command("plan", "a dry run of any rank without its machine", "plan"),
-    Command("preflight", "check an allocation before a run", "preflight"),
+    Command("train", "train a system to its target", "train", apart=True),
+    Command("evaluate", "score a checkpoint", "evaluate", apart=True),
+    Command("fill-mask", "predict the masked words of a text", "fill_mask"),
+    Command("plan", "a dry run of any rank without its machine", "plan", apart=True),
+    Command("preflight", "check an allocation before a run", "preflight", apart=True),
     Command("predict", "forecast the time to train", "predict"),
-    Command("launch", "start runs of a system", "launch"),
+    Command("launch", "start runs of a system", "launch", apart=True),
     Command("balance", "compare ways to deal batches to ranks", "balance"),
     Command("bench step", "measure the training step", "bench_step"),
     Command("bench train", "measure the time to the target", "bench_train"),
@@ -53,8 +71,9 @@ COMMANDS = (
     Command("study clip", "compare clip modes by samples to target", "study"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
-    Command("finetune squad", "fine-tune on SQuAD", "finetune_squad"),
+    Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
     Command("finetune score", "score SQuAD predictions", "finetune_score"),
+    Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
     Command("report", "print a table of runs", "report"),
     Command("package", "build a submission package", "package"),
 )
@@ -62,10 +81,12 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A person's mistake is a message, never a traceback."""
+    if arguments is None and _COMPLETING in os.environ:
+        _complete(os.environ["COMP_LINE"].split()[1:])
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        parsed = _parser(_called(words)).parse_args(words)
-        code: int = importlib.import_module(f"bertbench.commands.{parsed.module}").run(parsed)
+        code = _run(words)
+        sys.stdout.flush()
         return code
     except BertbenchError as error:
         print(f"bertbench: {error}", file=sys.stderr)
@@ -73,6 +94,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("bertbench: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+        return _READER_GONE
+
+
+def _run(words: list[str]) -> int:
+    command = _called(words)
+    if command is not None and command.reads_words:
+        own = argparse.Namespace(words=words[len(command.path.split()) :])
+        return int(importlib.import_module(f"bertbench.commands.{command.module}").run(own))
+    parsed = _parser(words, command).parse_args(words)
+    assert command is not None, "the parser refuses words that call no command"
+    if command.apart:
+        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
+
+        load_system(parsed.system, parsed.overrides)  # for its errors
+    code: int = importlib.import_module(f"bertbench.commands.{command.module}").run(parsed)
+    return code
+
+
+def _complete(words: list[str]) -> NoReturn:
+    """Answer a shell that completes a command line."""
+    import argcomplete  # noqa: PLC0415 - only a shell's question needs it
+
+    argcomplete.autocomplete(_parser(words, _called(words)))
+    raise AssertionError("argcomplete ends the process")
+
+
+class _HelpfulParser(argparse.ArgumentParser):
+    """Shows its help where a person gave nothing yet that could be wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the help instead of `message`; nothing was done, so the exit code is still 2."""
+        del message
+        self.print_help()
+        self.exit(2)
 
 
 def _called(words: list[str]) -> Command | None:
@@ -81,8 +138,11 @@ def _called(words: list[str]) -> Command | None:
     return named[0] if named else None
 
 
-def _parser(called: Command | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bertbench", description="An MLPerf-style BERT benchmark.")
+def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser:
+    names = [command.path.split() for command in COMMANDS]
+    bare = not words or any(path[: len(words)] == words for path in names)
+    kind = _HelpfulParser if bare else argparse.ArgumentParser
+    parser = kind(prog="bertbench", description="An MLPerf-style BERT benchmark.")
     parser.add_argument("--version", action="version", version=f"bertbench {__version__}")
     top = parser.add_subparsers(required=True, metavar="COMMAND")
     groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
@@ -94,8 +154,8 @@ def _parser(called: Command | None) -> argparse.ArgumentParser:
             )
             groups[group[0]] = inside.add_subparsers(required=True, metavar="COMMAND")
         leaf = (groups[group[0]] if group else top).add_parser(name, help=command.help, description=command.help)
-        leaf.set_defaults(module=command.module, path=command.path)
-        if command is called:
+        leaf.set_defaults(path=command.path)
+        if command is called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
-            importlib.import_module(f"bertbench.commands.{command.module}").add_arguments(leaf)
+            importlib.import_module(command.arguments).add_arguments(leaf)
     return parser

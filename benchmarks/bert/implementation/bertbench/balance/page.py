@@ -1,6 +1,5 @@
 """The simulation as a page: efficiency against GPUs by method, and what a step looks like before and after."""
 
-import math
 from collections.abc import Sequence
 
 from bertbench.balance.simulate import Outcome, planner
@@ -36,14 +35,12 @@ def _efficiencies(outcomes: Sequence[Outcome]) -> str:
     series = [
         Series(
             method,
-            [(math.log2(outcome.gpus), outcome.efficiency) for outcome in outcomes if outcome.method == method],
+            [(outcome.gpus, outcome.efficiency) for outcome in outcomes if outcome.method == method],
             [f"{outcome.gpus:,} GPUs: {outcome.efficiency:.4f}" for outcome in outcomes if outcome.method == method],
         )
         for method in dict.fromkeys(outcome.method for outcome in outcomes)
     ]
-    return lines(
-        f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs, as a power of 2"), Axis("efficiency", high=1.0)
-    )
+    return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", base=2), Axis("efficiency", high=1.0))
 
 
 def _one_step(outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int) -> list[str]:

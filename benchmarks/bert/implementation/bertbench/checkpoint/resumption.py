@@ -178,7 +178,7 @@ def restored_by_launcher() -> bool:
 def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
 
-    Events that tell of former resumptions stay. Later snapshots, and what is half-written, are removed.
+    Events that tell of former resumptions stay. Later snapshots, final weights, and what is half-written, are removed.
     Returns `count`, which resumption this is, and `after`, what had ended the run.
     Raises CheckpointError if the log is shorter than it was.
     """
@@ -201,6 +201,7 @@ def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
         file.truncate()
     _cut_metrics(files.metrics, meta.step)
     drop_unfinished(files.snapshots, meta.step)
+    files.weights.unlink(missing_ok=True)
     return {"count": 1 + sum(event.key == RESUMED for event in events), "after": _cause(events)}
 
 

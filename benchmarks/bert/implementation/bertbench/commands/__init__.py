@@ -8,22 +8,38 @@ from pathlib import Path
 
 from bertbench.common.errors import ConfigError, system_reason
 
+WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>), or a snapshot of one (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, or path of a system file"
 
 
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
     """--set, for every command that reads a system file; SYSTEM too where it is `positional`."""
     if positional:
-        parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+        system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+        system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
 
 
+def _systems(**_: object) -> list[str]:
+    """Return the names that a shell completes SYSTEM with."""
+    from bertbench.config.load import system_names  # noqa: PLC0415 - pydantic, which not every command needs
+
+    return system_names()
+
+
 def override_options(arguments: argparse.Namespace) -> list[str]:
     """Return the --set options of `arguments` again, for another process."""
     return [word for override in arguments.overrides for word in ("--set", override)]
+
+
+def seed(text: str) -> int:
+    """Return the seed that an option gives, for argparse. Raises ArgumentTypeError unless it is a number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
+    return int(text)
 
 
 def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
-from bertbench.commands import check_at_least_one, emit, write_file
+from bertbench.commands import check_at_least_one, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
     )
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of samples (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of the order of samples (default 1)")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with plots, too")
 
 

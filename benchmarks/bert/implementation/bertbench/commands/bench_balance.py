@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from bertbench.bench.balance import measure
 from bertbench.bench.shapes import SHAPES
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one, emit, seed
 from bertbench.machine.processor import processor
 
 
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SHAPES, default="small", help="of the model (default small)")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="samples a rank and step (default 8)")
     parser.add_argument("--steps", type=int, default=15, metavar="N", help="steps with each method (default 15)")
-    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and order (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and order (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import torch
 
 from bertbench.bench.cost import measure
 from bertbench.bench.shapes import SHAPES
-from bertbench.commands import add_system_arguments, emit
+from bertbench.commands import add_system_arguments, emit, seed
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "system", nargs="?", metavar="SYSTEM", help="fit the model and the device of this system (default: --size)"
     )
     parser.add_argument("--size", choices=SHAPES, default="small", help="of the model where no system is given")
-    parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of weights and tokens (default 1)")
     add_system_arguments(parser)
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from bertbench.bench.data import measure
-from bertbench.commands import emit
+from bertbench.commands import emit, seed
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -16,7 +16,7 @@ _FEWEST = 480
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many samples."""
     parser.add_argument("--samples", type=int, default=40_000, metavar="N", help="samples to make and read (default 40,000, 31 MB)")  # fmt: skip  # noqa: E501
-    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and order (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and order (default 1)")
 
 
 def run(arguments: argparse.Namespace) -> int:

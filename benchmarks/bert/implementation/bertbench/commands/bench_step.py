@@ -9,7 +9,7 @@ import torch
 from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one, emit, seed
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="on a CPU (default 1)")
     parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (default 8 on a CPU, 48 on a GPU)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="timed steps of each program (default 3)")
-    parser.add_argument("--seed", type=int, default=1, help="of lengths, tokens and weights (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and weights (default 1)")
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=None,
         help="measure transformers under torch.compile too (default on a GPU only: on a CPU it takes minutes and "

@@ -1,17 +1,17 @@
-"""`bertbench checkpoint export`: our weights file in, a Hugging Face model out."""
+"""`bertbench checkpoint export`: our weights in, a Hugging Face model out."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from bertbench.commands import emit
-from bertbench.weights.file import Weights
+from bertbench.checkpoint.weights import open_weights
+from bertbench.commands import WEIGHTS_HELP, emit
 from bertbench.weights.hugging_face import export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to read, and where to write."""
-    parser.add_argument("weights", type=Path, metavar="FILE", help="weights file")
+    parser.add_argument("weights", type=Path, metavar="PATH", help=WEIGHTS_HELP)
     parser.add_argument(
         "--to-hf",
         type=Path,
@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Export, without the vocabulary's padding."""
-    weights = Weights.open(arguments.weights)
+    weights = open_weights(arguments.weights)
     export(weights, arguments.to_hf)
     emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
-    print(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}", file=sys.stderr)
+    print(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}, from {weights.source}", file=sys.stderr)
     return 0

@@ -1,20 +1,20 @@
-"""`bertbench checkpoint show`: what a weights file holds."""
+"""`bertbench checkpoint show`: what a weights file, a run or a snapshot holds."""
 
 import argparse
 from pathlib import Path
 
-from bertbench.commands import emit
-from bertbench.weights.file import Weights
+from bertbench.checkpoint.weights import open_weights
+from bertbench.commands import WEIGHTS_HELP, emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which file."""
-    parser.add_argument("weights", type=Path, metavar="FILE", help="weights file")
+    """Which weights."""
+    parser.add_argument("weights", type=Path, metavar="PATH", help=WEIGHTS_HELP)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print tensors with their shapes, then the metadata."""
-    weights = Weights.open(arguments.weights)
+    weights = open_weights(arguments.weights)
     content = {
         "path": str(weights.path),
         "source": weights.source,

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments, check_at_least_one, data_convert, emit
+from bertbench.commands import add_system_arguments, check_at_least_one, data_convert, emit, seed
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_system_arguments(parser)
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
     mlperf.add_argument("--dupe-factor", type=int, metavar="N", help="times that each article is used (default 10)")
-    mlperf.add_argument("--seed", type=int, help="random_seed of the reference (default 12345)")
+    mlperf.add_argument("--seed", type=seed, help="random_seed of the reference (default 12345)")
     mlperf.add_argument("--workers", type=int, metavar="N", help="text files worked on at a time (default 1)")
     mlperf.add_argument("--select-eval", type=int, metavar="N", help="keep every (all / N)-th sample, as evaluation samples: 10000 in MLPerf")  # fmt: skip  # noqa: E501
 

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import emit, seed
 from bertbench.common.progress import Progress
 from bertbench.data.store.shuffle import shuffle
 
@@ -12,7 +12,7 @@ from bertbench.data.store.shuffle import shuffle
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is shuffled, how, and where to."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="a prepared dataset with training samples")
-    parser.add_argument("--seed", type=int, required=True, help="the same seed gives the same order")
+    parser.add_argument("--seed", type=seed, required=True, help="the same seed gives the same order")
     parser.add_argument("--shards", type=int, required=True, metavar="K", help="number of shards to write")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR2", help="folder to make")
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress() as progress:
         manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
         done = "reusing" if existed else "wrote"
-        samples = sum(split.samples for split in manifest.splits().values())
-        progress.message(f"{done} {arguments.out}: {samples:,} train samples in {arguments.shards:,} shards")
+        counts = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
+        progress.message(f"{done} {arguments.out}: {counts}; train in {arguments.shards:,} shards")
     emit(arguments.json, {"path": str(arguments.out), "reused": existed, **asdict(manifest)})
     return 0

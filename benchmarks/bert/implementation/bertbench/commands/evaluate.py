@@ -1,4 +1,4 @@
-"""`bertbench evaluate SYSTEM`: the accuracy of a weights file on the evaluation set.
+"""`bertbench evaluate SYSTEM`: the accuracy of trained weights on the evaluation set.
 
 Called alone it is one process; called by torchrun or Slurm the ranks share the samples.
 """
@@ -6,7 +6,8 @@ Called alone it is one process; called by torchrun or Slurm the ranks share the 
 import argparse
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments, emit
+from bertbench.commands import emit
+from bertbench.commands.arguments.evaluate import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
@@ -15,21 +16,6 @@ from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_weights, open_split
-from bertbench.weights.file import load_weights
-
-_EXPECTATION = (
-    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
-    "another number there means that weights, data or model differ from MLPerf's"
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, which has the data and the model's sizes, and the weights."""
-    parser.epilog = _EXPECTATION
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="weights file (default: the system's model.checkpoint)"
-    )
-    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     samples = open_split(system, "eval")
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
-    load_weights(path, model)
+    weights.put_into(model)
     with join(system.launch.device, system.launch.timeout_s) as world:
         model.to(world.device)
         precision = system.precision.compute
@@ -54,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
         "data": str(samples.folder),
         "samples": len(samples),
         "accuracy": accuracy,
-        "expectation": _EXPECTATION,
+        "expectation": EXPECTATION,
     }
     emit(
         arguments.json,
         answer,
         f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}\n"
-        f"weights {path}, from {weights.source}\n{_EXPECTATION}",
+        f"weights {weights.path}, from {weights.source}\n{EXPECTATION}",
     )
     return 0
 
@@ -69,5 +55,5 @@ def _path(system: System, given: Path | None) -> Path:
     if given is not None:
         return given
     if system.model.checkpoint is None:
-        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --checkpoint")
+        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --checkpoint, or a run")
     return weights_file(system.model.checkpoint)

@@ -6,9 +6,8 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 import argparse
 import json
 import os
-from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
+from bertbench.commands import emit, override_options
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -18,28 +17,6 @@ from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
 from bertbench.launch.local import check_startable, run_once
 from bertbench.launch.rank import agreed_seed, as_rank
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, the questions, what to start from, and where to write."""
-    parser.epilog = (
-        "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
-        "--set finetune.epochs=3. docs/finetuning.md tells what is written."
-    )
-    parser.add_argument("--system", required=True, help=SYSTEM_HELP)
-    parser.add_argument(
-        "--train", type=Path, required=True, metavar="FILE", help="questions to train on, SQuAD 1.1 or 2.0"
-    )
-    parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions to answer after every epoch")
-    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="vocab.txt that belongs to the model")
-    parser.add_argument(
-        "--init", type=Path, metavar="CKPT",
-        help="weights file to start from, of `checkpoint import` or of another fine-tuning (default: the system's "
-        "model.checkpoint, else random weights)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make, or an empty one")
-    parser.add_argument("--seed", type=int, help="repeat the run that logged this seed (default: from entropy)")
-    add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from bertbench.commands import add_system_arguments, emit
+from bertbench.commands import emit
 from bertbench.config import load_system
 from bertbench.dry_run.dry_run import DryRun, dry_run, evaluation_share, evaluation_steps
 from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
@@ -11,16 +11,6 @@ from bertbench.dry_run.steps import STEPS
 
 _MIB = 2**20
 _GRADIENT_BYTES = 4
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system and one of its ranks."""
-    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to run dry (default 0)")
-    parser.add_argument(
-        "--layouts", action="store_true", help="list every layout of the system's GPUs with memory and step time"
-    )
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
-    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from bertbench.commands import add_system_arguments, emit, override_options
+from bertbench.commands import emit, override_options
 from bertbench.config import System, load_system
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
@@ -21,16 +21,6 @@ from bertbench.launch.rank import as_rank
 from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
 from bertbench.preflight.node import Node, this_node
 from bertbench.preflight.verdict import LEAST_GBIT, judged
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, and what its network must reach."""
-    parser.add_argument(
-        "--min-gbit", type=float, metavar="G",
-        help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
-        f"(default: {LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
-    )  # fmt: skip
-    add_system_arguments(parser, positional=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,25 +5,26 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 
 import argparse
 import os
+import shlex
 import sys
-from pathlib import Path
-from typing import get_args
+from collections.abc import Iterator
 
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit, override_options
+from bertbench.checkpoint.snapshot import META_NAME
+from bertbench.commands import emit, override_options
 from bertbench.common.errors import ConfigError, RunError
-from bertbench.common.paths import data_folder, runs_folder
+from bertbench.common.paths import data_folder, runs_folder, shown_path
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
 from bertbench.launch.rank import agreed_seed, as_rank
-from bertbench.loading.sample_check import OnBadSample
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
+from bertbench.results.mlperf_log import Run
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
@@ -33,53 +34,6 @@ from bertbench.training.train import Options, train
 from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
-
-
-def add_arguments(parser: argparse.ArgumentParser, default_system: str | None = None) -> None:
-    """A system, a seed, and where to write."""
-    parser.add_argument(
-        "system", nargs="?" if default_system else None, default=default_system, metavar="SYSTEM",
-        help=SYSTEM_HELP,
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=int, help="repeat the run that logged this seed (default: from the system's entropy)"
-    )
-    parser.add_argument(
-        "--result",
-        type=Path,
-        metavar="FILE",
-        help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
-    )
-    parser.add_argument(
-        "--resume",
-        default="never",
-        metavar="auto|never|PATH",
-        help="go on with an interrupted run from its last snapshot, or else from step 0: auto means the run of "
-        "--result, or else the latest of the system, and a new one if that was not interrupted; PATH is a log, its "
-        "folder or a snapshot (default: never)",
-    )
-    parser.add_argument(
-        "--allow-config-change", action="store_true", help="resume although the configuration has changed"
-    )
-    parser.add_argument(
-        "--on-bad-sample",
-        choices=get_args(OnBadSample),
-        default="fail",
-        help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
-        "it (default: fail)",
-    )
-    short = parser.add_mutually_exclusive_group()
-    short.add_argument(
-        "--smoke",
-        action="store_true",
-        help="a few steps of everything, to see that machine and file work; no result (runs/SYSTEM/smoke/)",
-    )
-    short.add_argument(
-        "--profile",
-        action="store_true",
-        help="profile a few steady steps: a trace, and a table of where time goes; no result (runs/SYSTEM/profile/)",
-    )
-    add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -108,7 +62,23 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
-    return files, run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
+    code = run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
+    if files.log.exists() and ended(files.log) is None and not short:
+        print(_how_to_go_on(system, arguments, files), file=sys.stderr)
+    return files, code
+
+
+def _how_to_go_on(system: System, arguments: argparse.Namespace, files: ResultFiles) -> str:
+    """Return what to do about a run that was stopped or failed after its start."""
+    if any(files.snapshots.glob(f"*/{META_NAME}")):
+        again = ["bertbench", "train", arguments.system, *rank_options(arguments, shown_path(files.log))]
+        return f"go on from the last snapshot with:\n  {shlex.join(again)}"
+    if system.no_snapshots is not None:
+        return f"this run can only begin anew: {system.no_snapshots}"
+    return (
+        "no snapshot was taken yet, so this run can only begin anew; --set checkpoint.every_steps=N takes one every N "
+        "steps"
+    )
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
@@ -216,17 +186,33 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for difference in differences(system.hardware):
                 print(f"warning: {difference}", file=sys.stderr)
         with RunProgress(system, enabled=world.leads) as progress:
-            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and files.log}")
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
                 progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            ended = train(system, world, seed, files, progress, options)
-            progress.message(f"{ended.status}: {ended.reason or 'target reached'}")
-            progress.message(_against_guessing(system, ended.accuracy))
+            run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s
                 progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
-    return 0 if ended.reason is None or short else TARGET_MISSED
+            progress.message("\n".join(_closing_lines(system, run, short, files)))
+    return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _closing_lines(system: System, finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
+    """Yield how a run ended, where its log is, and the commands that judge and show it.
+
+    A short run ends with `aborted` in its log, which says nothing to a person.
+    """
+    if not short:
+        yield f"{finished.status}: {finished.reason or 'target reached'}"
+    yield _against_guessing(system, finished.accuracy)
+    if short == "smoke":
+        yield "smoke test passed: a few steps of everything ran (no result)"
+    elif files and not short:
+        log, folder = (shlex.quote(shown_path(path)) for path in (files.log, files.log.parent))
+        yield f"log     {log}"
+        yield f"judge   bertbench judge {log}"
+        yield f"report  bertbench report {folder}"
 
 
 def _against_guessing(system: System, accuracy: float) -> str:

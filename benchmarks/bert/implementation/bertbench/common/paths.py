@@ -18,6 +18,12 @@ def weights_file(path: str) -> Path:
     return data_folder(path)
 
 
+def shown_path(path: Path) -> str:
+    """Return a path as a person in the working directory would type it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def runs_folder() -> Path:
     """Where runs are written: LOGDIR if that is set, else runs/ in the repository."""
     return Path(os.environ.get("LOGDIR", REPOSITORY / "runs"))

@@ -1,5 +1,6 @@
 """Progress for people, on standard error: a bar on a terminal, plain lines elsewhere. Never part of an MLPerf log."""
 
+import shutil
 import sys
 import time
 from typing import Self
@@ -7,6 +8,7 @@ from typing import Self
 from tqdm import tqdm
 
 _LINE_EVERY_S = 10.0
+_COLUMNS = 80  # the bar takes what its text leaves: a few at the largest batches
 
 
 class Progress:
@@ -33,9 +35,11 @@ class Progress:
             return
         if self._terminal:
             if self._bar is None:
+                columns = min(_COLUMNS, shutil.get_terminal_size().columns)
                 self._bar = tqdm(
-                    total=total, file=sys.stderr, leave=False, bar_format="{percentage:3.0f}%|{bar:20}| {desc}"
-                )
+                    total=total, file=sys.stderr, leave=False, bar_format="{bar}| {desc}",
+                    ncols=columns,
+                )  # fmt: skip
             self._bar.total = total
             self._bar.n = min(done, total)
             self._bar.set_description_str(text)

@@ -91,8 +91,8 @@ class Model(Section):
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of initial matrices."""
     checkpoint: str | None = None
-    """Weights that a run starts from, a file of `checkpoint import`; random where it isn't given. Relative to DATADIR
-    if that is set, else to the repository."""
+    """Weights that a run starts from: a file of `checkpoint import`, another run or its snapshot; random where it isn't
+    given. Relative to DATADIR if that is set, else to the repository."""
 
     def shape(self) -> BertShape:
         """The sizes as the model takes them."""
@@ -250,12 +250,15 @@ class Evaluation(Section):
 
 
 class Checkpoint(Section):
-    """Snapshots that an interrupted run goes on from (docs/reliability.md)."""
+    """Snapshots that an interrupted run goes on from (docs/reliability.md), and the weights that a run leaves."""
 
     every_steps: Count | None = None
     """Steps between snapshots; none are taken where it isn't given."""
     keep: Count = 2
     """The last so many stay."""
+    final_weights: bool = True
+    """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
+    (docs/checkpoint.md)."""
 
 
 class Precision(Section):

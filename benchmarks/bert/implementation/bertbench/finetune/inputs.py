@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from bertbench.checkpoint.weights import open_weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -47,7 +48,7 @@ class Inputs:
             init = weights_file(system.model.checkpoint)
         weights = None
         if init is not None:
-            weights = Weights.open(init)
+            weights = open_weights(init)
             weights.check_fits(system.model.shape())
             if len(vocabulary) > weights.real_vocab_size:
                 raise ConfigError(
@@ -67,7 +68,8 @@ class Inputs:
             "train": {**_file(self.train_path), "questions": len(self.train)},
             "dev": {**_file(self.dev_path), "questions": len(self.dev)},
             "vocab": {**_file(self.vocab_path), "entries": len(self.vocabulary)},
-            "init": self.weights and {**_file(self.weights.path), "source": self.weights.source},
+            "init": self.weights
+            and {"path": str(self.weights.path), "sha256": self.weights.sha256(), "source": self.weights.source},
         }
 
 

@@ -24,7 +24,6 @@ from bertbench.model.span import HEAD, SpanBert
 from bertbench.optim.schedule import Schedule
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
-from bertbench.weights.file import load_weights
 
 BENCHMARK = "squad_fine_tuning"
 """What the log names as its benchmark: none of MLPerf's, so that no checker takes it for a result in one."""
@@ -113,7 +112,7 @@ def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
     if inputs.weights is None:
         bert.initialize(generator)
     else:
-        load_weights(inputs.weights.path, bert)
+        inputs.weights.put_into(bert)
     model = SpanBert(bert)
     model.initialize_head(torch.Generator().manual_seed(derive(seed, HEAD)))
     if inputs.weights is not None and inputs.weights.has_span_head:

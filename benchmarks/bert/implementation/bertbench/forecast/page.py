@@ -1,6 +1,5 @@
 """Forecasts as a page: time against GPUs with the published points, where the time goes, forecast beside published."""
 
-import math
 from collections.abc import Sequence
 
 from bertbench.forecast.calibrate import Comparison
@@ -14,7 +13,7 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
     drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
              for one in ("closed", "open")]  # fmt: skip
     published = [
-        Series(name, [_point(c.row.accelerators or 1, c.row.seconds / 60) for c in group],
+        Series(name, [(c.row.accelerators or 1, c.row.seconds / 60) for c in group],
                [f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min" for c in group])
         for name, group in (("published, calibrating", held), ("published, other A100s", others))
     ]  # fmt: skip
@@ -26,8 +25,8 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
             "Forecasts",
             paragraph("Minutes from run_start to run_stop. Point at a dot for its value."),
             panels(
-                scatter("Time to train against GPUs", [*drawn, *published], Axis("log2 of the number of GPUs"),
-                        Axis("log10 of the minutes")),
+                scatter("Time to train against GPUs", [*drawn, *published], Axis("GPUs", base=2),
+                        Axis("minutes", base=10)),
                 bars("Where the time goes", rows, Axis("share of the run", 0, 1)),
             ),
             table(["system", "GPUs", "minutes", "samples to converge", "limited by"],
@@ -50,13 +49,9 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
 def _series(name: str, forecasts: Sequence[Forecast]) -> Series:
     return Series(
         name,
-        [_point(f.system.world_size, f.minutes) for f in forecasts],
+        [(f.system.world_size, f.minutes) for f in forecasts],
         [f"{f.system.name}: {f.minutes:.2f} min" for f in forecasts],
     )
-
-
-def _point(gpus: int, minutes: float) -> tuple[float, float]:
-    return math.log2(gpus), math.log10(minutes)
 
 
 def _comparisons(rows: Sequence[Comparison]) -> str:

@@ -56,7 +56,8 @@ def agent_of(system: System) -> elastic_launch:
     # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news are told by the callers
+    for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report what happens; each has its own level
     return elastic_launch(
         LaunchConfig(
             min_nodes=1,

@@ -6,7 +6,7 @@ vocabulary, places beyond the sample. It doesn't find one word put for another; 
 
 import sys
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import Index, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
+from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED
 
-OnBadSample = Literal["fail", "skip"]
 _TOLD = 5
 
 

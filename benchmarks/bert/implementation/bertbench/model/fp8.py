@@ -4,6 +4,9 @@ Activations, weights and gradients are scaled, each tensor by its largest value,
 arXiv 2209.05433). Weights stay fp32 in memory; what isn't a matrix product of the encoder computes in bf16.
 """
 
+import logging
+from functools import partial
+
 import torch
 
 from bertbench.common.errors import ConfigError
@@ -11,6 +14,11 @@ from bertbench.model.bert import Bert
 
 MULTIPLE = 16
 """Of every dimension of an fp8 product, the number of tokens included (loading/filler.py sees to that)."""
+
+
+_WHILE_LOADING = {"torchao": "Failed to load", "torch.utils._pytree": "is an Enum subclass"}
+"""What torchao 0.16 makes loggers warn of while it loads: kernels that are not for this build and that nothing here
+calls, and a deprecated call of its own."""
 
 
 def encoder_in_fp8(model: Bert, device: torch.device) -> None:
@@ -29,6 +37,8 @@ def encoder_in_fp8(model: Bert, device: torch.device) -> None:
             f"precision.compute fp8: {torch.cuda.get_device_name(device)} has no fp8 products, an H100 or newer does; "
             "use bf16"
         )
+    for name, known in _WHILE_LOADING.items():
+        logging.getLogger(name).addFilter(partial(_is_news, known))
     try:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - optional
     except ImportError:
@@ -36,3 +46,7 @@ def encoder_in_fp8(model: Bert, device: torch.device) -> None:
             "precision.compute fp8 needs torchao, which is not installed; install bertbench[fp8], or use bf16"
         ) from None
     convert_to_float8_training(model.layers, config=Float8LinearConfig(emulate=device.type == "cpu"))
+
+
+def _is_news(known: str, record: logging.LogRecord) -> bool:
+    return known not in record.getMessage()

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from bertbench.model.bert import Bert
 from bertbench.optim.options import AdamOptions
 
 # Biases and LayerNorm parameters have one dimension; everything else is a matrix.
@@ -133,6 +134,18 @@ def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tens
     if parts == 1:
         return {name: tensor}
     return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
+
+
+def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all of a DTensor, for which every rank of its mesh must ask; any other tensor itself."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
+    """Return the logical tensors of a whole model by name, as they are in its memory."""
+    fused = model.fused_parameters()
+    several = [logical(name, weight.detach(), fused.get(weight, 1)) for name, weight in model.named_parameters()]
+    return {name: tensor for one in several for name, tensor in one.items()}
 
 
 def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,14 @@
 """What is wrong with which node, from what all of them said. Pure: no I/O, no communication."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from bertbench.preflight.node import Node
+if TYPE_CHECKING:  # it loads torch, and a command's help names a limit of this module
+    from bertbench.preflight.node import Node
 
 LEAST_DISK_GB = 1.0
 """Logs and metrics of ten runs take some 10 MB; checkpoints take more, where a run writes them."""

@@ -8,16 +8,19 @@ drawn carries a `<title>`, which browsers show when it is pointed at. All text i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from bertbench.report.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: its text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 20.0, 10.0, 44.0
+_RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
+_AXIS_LABEL = 26.0  # left of the labels of ticks: the axis' own, which stands upright
 _BAR_LABEL_CHARACTERS = 44
 _CHARACTER = 7.6  # width of a digit at 13 units, a little more than it is in common fonts
 _COLOURS = 8
 _LARGEST = 1e15  # beyond it, and where not finite, a value is left out: logs may hold anything
+_NEAR = 1 + 1e-9  # so that rounding moves no value over a tick
 _MOST_MARKERS = 60  # a line with more points is a curve: its points aren't marked
 
 
@@ -32,11 +35,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis measures, with its unit; `low` and `high` widen it beyond the data, never narrow it."""
+    """What an axis measures, with its unit; `low` and `high` widen it beyond the data, never narrow it.
+
+    With `base` it is logarithmic, its ticks powers of the base; what isn't positive is then left out.
+    """
 
     label: str
     low: float | None = None
     high: float | None = None
+    base: Literal[2, 10] | None = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,8 @@ def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis
         for value in filter(_drawable, group):
             counts[min(int((value - low) / width), bins - 1)] += 1
         counted.append((name, counts))
-    across = _Scale([low, low + bins * width], x, _LEFT, _WIDTH - _RIGHT)
     up = _Scale([0.0, *(count for _, counts in counted for count in counts)], Axis("count"), _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([low, low + bins * width], x, up.left, _WIDTH - _RIGHT)
     drawn = _grid(across, up, x, Axis("count"))
     for hue, (name, counts) in enumerate(counted):
         for index, count in enumerate(counts):
@@ -134,12 +141,33 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
+def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
+    """Powers of `base` that reach from `low` or below to `high` or above, `most` at most, evenly apart.
+
+    Where powers of ten are too far apart for the range, 2 and 5 times them too.
+    """
+    first, last = (turn(math.log(bound, base)) for turn, bound in ((_floor, low), (_ceil, high)))
+    if base == 10 and last - first <= 2:
+        fine = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
+        below = max(tick for tick in fine if tick <= low * _NEAR)
+        above = min(tick for tick in [*fine, 10.0 ** (last + 1)] if tick * _NEAR >= high and tick > below)
+        return [tick for tick in fine if below <= tick <= above]
+    stride = max(1, math.ceil((last - first) / (most - 1)))
+    steps = max(1, math.ceil((last - first) / stride))
+    return [float(base) ** (first + stride * step) for step in range(steps + 1)]
+
+
 class _Scale:
     """Values to places on the drawing, over a range that ends on ticks."""
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
         low, high = min(bounds), max(bounds)
+        self._start, self._end, self._base = start, end, axis.base
+        if axis.base:
+            self.ticks = powers(low, high, axis.base)
+            self.low, self.high = self.ticks[0], self.ticks[-1]
+            return
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
         inner = ticks(low, high)
@@ -148,28 +176,38 @@ class _Scale:
         self.low = math.floor(low / step + 1e-9) * step
         self.high = math.ceil(high / step - 1e-9) * step
         self.ticks = ticks(self.low, self.high)
-        self._start, self._end = start, end
 
     def at(self, value: float) -> float:
-        return self._start + (value - self.low) / (self.high - self.low) * (self._end - self._start)
+        value, low, high = (math.log(place) if self._base else place for place in (value, self.low, self.high))
+        return self._start + (value - low) / (high - low) * (self._end - self._start)
+
+    def labels(self) -> list[str]:
+        """Texts of the ticks: powers of two in full, since 16.38k is none."""
+        return [f"{tick:,.0f}" if self._base == 2 and 1 <= tick < 1e6 else number(tick) for tick in self.ticks]
+
+    @property
+    def left(self) -> float:
+        """Where a drawing begins beside this scale's labels, its axis' own before them."""
+        return _AXIS_LABEL + _CHARACTER * max(map(len, self.labels()))
 
 
 def _plot(
     title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]], joined: bool
 ) -> str:
-    drawable = [[point for point in one.points if all(map(_drawable, point))] for one in series]
+    drawable = [[(px, py) for px, py in one.points if _drawable(px, x) and _drawable(py, y)] for one in series]
     points = [point for one in drawable for point in one]
     if not points:
         return _nothing(title)
-    across = _Scale([point[0] for point in points], x, _LEFT, _WIDTH - _RIGHT)
     heights = [*(point[1] for point in points), *(level for _, level in levels)]
     up = _Scale(heights, y, _HEIGHT - _BOTTOM, _TOP)
+    left = up.left
+    across = _Scale([point[0] for point in points], x, left, _WIDTH - _RIGHT)
     drawn = _grid(across, up, x, y)
     for name, level in levels:
         height = up.at(level)
         beside = height - 4 if height > _TOP + 16 else height + 14
-        drawn.append(f'<path d="M{_n(_LEFT)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="level"/>')
-        drawn.append(f'<text x="{_n(_LEFT + 4)}" y="{_n(beside)}" class="strong">{escape(name)}</text>')
+        drawn.append(f'<path d="M{_n(left)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="level"/>')
+        drawn.append(f'<text x="{_n(left + 4)}" y="{_n(beside)}" class="strong">{escape(name)}</text>')
     for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
         hue = index % _COLOURS
         if joined and len(kept) > 1:
@@ -189,10 +227,10 @@ def _plot(
 
 def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
     drawn = _verticals(across, x, _TOP, _HEIGHT - _BOTTOM)
-    for tick in up.ticks:
+    for tick, label in zip(up.ticks, up.labels(), strict=True):
         height = up.at(tick)
-        drawn.append(f'<path d="M{_n(_LEFT)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="grid"/>')
-        drawn.append(f'<text x="{_n(_LEFT - 5)}" y="{_n(height + 4)}" class="end">{number(tick)}</text>')
+        drawn.append(f'<path d="M{_n(up.left)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="grid"/>')
+        drawn.append(f'<text x="{_n(up.left - 5)}" y="{_n(height + 4)}" class="end">{label}</text>')
     middle = _n((_TOP + _HEIGHT - _BOTTOM) / 2)
     drawn.append(f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{escape(y.label)}</text>')
     return drawn
@@ -200,10 +238,10 @@ def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
 
 def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str]:
     drawn = []
-    for tick in scale.ticks:
+    for tick, label in zip(scale.ticks, scale.labels(), strict=True):
         place = _n(scale.at(tick))
         drawn.append(f'<path d="M{place} {_n(top)}V{_n(bottom)}" class="grid"/>')
-        drawn.append(f'<text x="{place}" y="{_n(bottom + 15)}" class="middle">{number(tick)}</text>')
+        drawn.append(f'<text x="{place}" y="{_n(bottom + 15)}" class="middle">{label}</text>')
     middle = _n((scale.at(scale.low) + scale.at(scale.high)) / 2)
     drawn.append(f'<text x="{middle}" y="{_n(bottom + 34)}" class="middle">{escape(axis.label)}</text>')
     return drawn
@@ -229,8 +267,16 @@ def _nothing(title: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
 
 
-def _drawable(value: float) -> bool:
-    return abs(value) < _LARGEST  # false for NaN
+def _drawable(value: float, axis: Axis | None = None) -> bool:
+    return abs(value) < _LARGEST and (axis is None or axis.base is None or value > 0)  # false for NaN
+
+
+def _floor(value: float) -> int:
+    return math.floor(value + 1e-9)
+
+
+def _ceil(value: float) -> int:
+    return math.ceil(value - 1e-9)
 
 
 def _length(value: float) -> float:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.common.errors import RunError, system_reason
+from bertbench.common.paths import data_folder
+from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
 from bertbench.optim.traffic import Communication
@@ -41,17 +43,29 @@ class ResultFiles:
         return self.folder / self.SNAPSHOTS
 
     @property
+    def weights(self) -> Path:
+        """The model as the run left it, once it has ended."""
+        return self.folder / "weights.safetensors"
+
+    @property
+    def vocabulary(self) -> Path:
+        """The vocabulary that the model was trained with."""
+        return self.folder / VOCAB_NAME
+
+    @property
     def lost(self) -> Path:
         """Lines of the log that were cut from it when the run went on from before them."""
         return self.folder / "lost.txt"
 
     def describe(self, system: System, seed: int) -> None:
-        """Write the resolved configuration, MLPerf's system description, and what ran where.
+        """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
 
         Raises RunError if the folder can't be written.
         """
         try:
             self.folder.mkdir(exist_ok=True)
+            if (vocabulary := data_folder(system.data.path) / VOCAB_NAME).is_file():
+                shutil.copyfile(vocabulary, self.vocabulary)
         except OSError as error:
             raise _refused(self.folder, error) from error
         _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))

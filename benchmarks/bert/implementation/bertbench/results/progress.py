@@ -14,7 +14,7 @@ class RunProgress(Progress):
         super().__init__(enabled)
         self._system = system
         self._began: float | None = None
-        self._accuracy = "not yet"
+        self._accuracy = "-"
         self._first_step = 0
 
     def trained(self, step: int, next_evaluation: int, loss: float) -> None:
@@ -30,8 +30,7 @@ class RunProgress(Progress):
             step,
             self._system.max_steps,
             f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
-            f"{told}accuracy {self._accuracy}  "
-            f"next evaluation in {per_step * (next_evaluation - step):.0f} s",
+            f"{told}acc {self._accuracy}  eval in {per_step * (next_evaluation - step):.0f} s",
         )
 
     def evaluated(self, samples: int, accuracy: float) -> None:

@@ -55,7 +55,7 @@ class Definition(Section):
 
     def trial_system(self, arm: str, values: dict[str, float]) -> System:
         """The system of an arm with these values; raises ConfigError if they don't fit it."""
-        settings = {**self.arms[arm], **values}
+        settings = {**self.arms[arm], **values, "checkpoint.final_weights": False}  # thousands of trials
         return load_system(self.system, [f"{name}={json.dumps(value)}" for name, value in settings.items()])
 
 

@@ -1,6 +1,5 @@
 """A study as one page: the answer, samples to target by arm, accuracy over samples, what tuning saw."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,9 +66,9 @@ def _by_batch(definition: Definition, summaries: Sequence[Summary]) -> str:
     for one in summaries:
         settings = definition.arms[one.arm]
         if one.mean is not None:
-            points.setdefault(settings[_OPTIMIZER], []).append((math.log2(settings[_BATCH]), one.mean))
+            points.setdefault(settings[_OPTIMIZER], []).append((settings[_BATCH], one.mean))
     series = [Series(name, sorted(own)) for name, own in points.items()]
-    return lines("By global batch", series, Axis("global batch, as a power of 2"), Axis("samples", low=0.0))
+    return lines("By global batch", series, Axis("global batch", base=2), Axis("samples", low=0.0))
 
 
 def _seeds(rows: Sequence[Row]) -> str:
@@ -101,12 +100,12 @@ def _tuning(definition: Definition, folder: Path) -> list[str]:
             [
                 Series(
                     arm,
-                    [(math.log10(values[name]), samples) for values, samples in own if samples is not None],
+                    [(values[name], samples) for values, samples in own if samples is not None],
                     [f"{values[name]:.3g}: {samples:,.0f}" for values, samples in own if samples is not None],
                 )
                 for arm, own in trials.items()
             ],
-            Axis(f"log10 {name}"),
+            Axis(name, base=10),
             Axis("samples", low=0.0),
         )
         for name in definition.space

@@ -14,7 +14,8 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.loader import Loader
-from bertbench.loading.sample_check import OnBadSample, SampleCheck
+from bertbench.loading.options import OnBadSample
+from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
 from bertbench.parallel.microbatches import TokenSampler

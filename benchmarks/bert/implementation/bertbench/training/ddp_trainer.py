@@ -19,7 +19,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import set_arithmetic
-from bertbench.model.bert import Scores
+from bertbench.model.bert import Bert, Scores
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.optim.build import build_optimizer
@@ -27,7 +27,7 @@ from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, logical
+from bertbench.optim.state import Resumable, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.trainer import initial_model
@@ -168,10 +168,8 @@ class DDPTrainer:
         """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        fused = self.model.fused_parameters()
-        weights = [logical(name, tensor.detach(), fused.get(tensor, 1)) for tensor, name in names.items()]
         parts = {
-            "model": {name: tensor for several in weights for name, tensor in several.items()},
+            "model": logical_weights(self.model),
             "optimizer": self.optimizer.moments(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }
@@ -181,6 +179,10 @@ class DDPTrainer:
         """Go on as after so many steps, whose `state` was put back."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
         self.optimizer.resume(steps if self._scaler is None else self._scaler.taken.double())
+
+    def whole(self) -> Bert | None:
+        """Return the model on rank 0."""
+        return self.model if self._world.leads else None
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""

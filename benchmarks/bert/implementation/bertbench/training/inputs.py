@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bertbench.checkpoint.weights import open_weights
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder, weights_file
 from bertbench.config import System
@@ -83,11 +84,11 @@ def check_start(system: System) -> None:
 
 
 def check_weights(system: System, path: Path) -> Weights:
-    """The weights of a file, which must fit the system's model and its dataset; reads the header only.
+    """The weights that a path names, which must fit the system's model and its dataset; reads no tensor.
 
     Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
     """
-    weights = Weights.open(path)
+    weights = open_weights(path)
     weights.check_fits(system.model.shape())
     entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
     if entries > weights.real_vocab_size:

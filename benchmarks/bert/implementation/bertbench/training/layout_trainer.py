@@ -4,11 +4,12 @@ The same step in any layout, but for rounding: losses and gradients are sums ove
 ratios those of whole tensors (docs/parallelism.md).
 """
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from bertbench.common.seeding import derive
 from bertbench.config import System
@@ -19,8 +20,9 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import describe_compute
+from bertbench.model.bert import Bert
 from bertbench.optim.clip import after_coefficient
-from bertbench.optim.state import Scalar, local
+from bertbench.optim.state import Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
@@ -165,6 +167,28 @@ class LayoutTrainer:
     def resume(self, steps: int) -> None:
         """Go on as after so many steps, whose `state` was put back."""
         self.optimizer.resume(steps)
+
+    def whole(self) -> Bert | None:
+        """Return the model on rank 0, in main memory, gathered tensor by tensor from the ranks that hold it."""
+        with torch.device("meta"):
+            model = Bert(self._system.model.shape())
+        names = list(logical_weights(model))
+        if self._world.leads:
+            model = model.to_empty(device="cpu")
+        held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._named)))]
+        gathered = logical_weights(model)
+        for name in names:  # the same order on every rank, so that nobody waits for a rank that waits for it
+            self._world.watchdog.goes_on()
+            whole = whole_tensor(self._named[name].detach()) if name in self._named else None
+            holder = next(rank for rank, its in enumerate(held) if name in its)
+            if self._world.leads:
+                if whole is None:
+                    whole = torch.empty(gathered[name].shape, device=self._world.device)
+                    distributed.recv(whole, holder)
+                gathered[name].copy_(whole)
+            elif self._world.rank == holder and whole is not None:
+                distributed.send(whole.contiguous(), 0)
+        return model if self._world.leads else None
 
     def close(self) -> None:
         """Nothing to let go of: no hook outlives the process group."""

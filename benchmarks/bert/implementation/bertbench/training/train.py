@@ -8,12 +8,13 @@ from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.sample_check import OnBadSample
+from bertbench.loading.options import OnBadSample
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import build, log_start
+from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
 
 
@@ -88,5 +89,8 @@ def train(
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         snapshots.close()
+        if system.checkpoint.final_weights and options.not_a_result is None:
+            source = f"{system.name}, seed {seed}, after {run.samples:,} samples"
+            progress.message(write_final_weights(system, world, trainer, files, source))
         trainer.close()
     return run

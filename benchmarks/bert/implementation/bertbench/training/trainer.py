@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from bertbench.checkpoint.weights import open_weights
 from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
@@ -15,7 +16,6 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.traffic import Communication
 from bertbench.results.metrics import StepReport
-from bertbench.weights.file import load_weights
 
 
 class Trainer(Protocol):
@@ -37,6 +37,9 @@ class Trainer(Protocol):
     def resume(self, steps: int) -> None:
         """Continue as after `steps` steps, once their `state` was put back."""
 
+    def whole(self) -> Bert | None:
+        """Return the model with all its weights on rank 0, None on the others; every rank must call it."""
+
     def close(self) -> None:
         """Release what must not outlive the process group."""
 
@@ -50,5 +53,5 @@ def initial_model(system: System, seed: int) -> Bert:
     if system.model.checkpoint is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
     else:
-        load_weights(weights_file(system.model.checkpoint), model)
+        open_weights(weights_file(system.model.checkpoint)).put_into(model)
     return model

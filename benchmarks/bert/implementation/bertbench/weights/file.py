@@ -4,6 +4,7 @@ A fine-tuned model has the tensors of its span head besides.
 Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows that stand for tokens), source.
 """
 
+import hashlib
 import json
 from collections.abc import Container
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
+from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
@@ -104,16 +106,24 @@ class Weights:
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{self.path}: cannot be read ({error}); {_MAKE}") from error
 
+    def put_into(self, model: Bert) -> None:
+        """Give a model these weights.
 
-def load_weights(path: Path, model: Bert) -> None:
-    """Put the weights of a file into a model.
+        Raises CheckpointError if they can't be read or belong to a model of another shape.
+        """
+        self.check_fits(model.shape)
+        tensors = self.read()
+        model.load_state_dict({name: tensors[name] for name in model.state_dict()})
 
-    Raises CheckpointError if the file can't be read or belongs to a model of another shape.
-    """
-    weights = Weights.open(path)
-    weights.check_fits(model.shape)
-    tensors = weights.read()
-    model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+    @property
+    def vocabulary(self) -> Path:
+        """Where the vocab.txt lies that a run leaves with its weights."""
+        return self.path.parent / VOCAB_NAME
+
+    def sha256(self) -> str:
+        """Return the checksum of the file."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_weights(

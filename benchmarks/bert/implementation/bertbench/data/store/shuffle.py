@@ -31,7 +31,9 @@ _SHARD_BYTES = 300_000_000  # held twice while a shard is put in order
 
 
 def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress) -> tuple[Manifest, bool]:
-    """Shuffle the training samples of `source` into `out`; returns its manifest and whether it was already there.
+    """Shuffle the training samples of `source` into `out` and copy its evaluation samples.
+
+    Returns its manifest and whether it was already there.
 
     Raises DataError if `out` holds something else, the input is damaged, shards would not fit into memory, or the
     disk is full; what is done is kept in a hidden folder beside `out`, and the same command goes on.
@@ -47,7 +49,7 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
             f"--shards {shards}: a shard would take {bytes_per_shard / 1e6:,.0f} MB; give at least {fewest}"
         )
     request: dict[str, Any] = {
-        "recipe": {"name": "shuffle", "seed": seed, "shards": shards},
+        "recipe": {"name": "shuffle", "seed": seed, "shards": shards, "splits": list(manifest.splits())},
         "source": {"manifest_sha256": file_sha256(source / MANIFEST_NAME)},
     }
     if out.exists():
@@ -62,10 +64,10 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
             request=request,
             tool_version=__version__,
             train=finish_split(work / "train", finished, shard_entries(work / "train", finished)),
-            eval=None,
-            most_frequent_token=None,
         )
         buckets.remove()
+        if manifest.eval is not None:
+            shutil.copytree(source / "eval", work / "eval", dirs_exist_ok=True)
         shutil.copyfile(source / VOCAB_NAME, work / VOCAB_NAME)
         shuffled.write(work)
         work.replace(out)

@@ -1,0 +1,117 @@
+"""Open what `--checkpoint` names: a weights file, a run (its folder or log) or a snapshot, alike for every command.
+
+A run stands for its final weights, and for its newest snapshot where it has none.
+"""
+
+import hashlib
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.api import CheckpointException
+
+from bertbench.checkpoint.reading import SnapshotReader
+from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
+from bertbench.common.errors import CheckpointError
+from bertbench.config.sections import Model
+from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.model.bert import Bert
+from bertbench.optim.state import logical_weights
+from bertbench.results.files import ResultFiles
+from bertbench.weights.file import Weights, expected_tensors
+from compliance.judge import LOG_PATTERN
+
+_EXPECTED = "a weights file, a run's folder or log (result_<n>, result_<n>.txt), or a snapshot's folder (step_<k>)"
+
+
+def open_weights(path: Path) -> Weights:
+    """Open the weights that `path` names; their tensors stay on disk.
+
+    Raises CheckpointError if there are none, or if they are damaged.
+    """
+    if (path / META_NAME).is_file():
+        return SnapshotWeights.of(path, verified(path))
+    if path.is_dir():
+        return _of_run(ResultFiles(Path(f"{path}.txt")))
+    if path.is_file() and path.suffix == ".txt":
+        return _of_run(ResultFiles(path))
+    if not path.exists():
+        raise CheckpointError(f"{path}: is no readable weights file (it is not there); expected {_EXPECTED}")
+    return Weights.open(path)
+
+
+def newest_run(runs: Path, preferred: str) -> Path:
+    """Return the folder of the newest run with weights: of system `preferred`, else of the only system that has any.
+
+    Raises CheckpointError if there is none, or if it isn't clear of which system.
+    """
+    found: dict[str, Path] = {}
+    for log in sorted(runs.glob(f"*/bert/{LOG_PATTERN}"), key=lambda log: (len(log.name), log.name)):
+        files = ResultFiles(log)
+        if files.weights.exists() or any(files.snapshots.glob(f"*/{META_NAME}")):
+            found[log.parent.parent.name] = files.folder
+    if preferred in found:
+        return found[preferred]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    there = f"runs with weights of {', '.join(sorted(found))}" if found else "no run with weights"
+    raise CheckpointError(f"{runs}: found {there}; train one with `bertbench launch {preferred}`, or name --checkpoint")
+
+
+class SnapshotWeights(Weights):
+    """The weights of a snapshot that was verified; `path` is its folder."""
+
+    @classmethod
+    def of(cls, folder: Path, meta: Meta) -> "SnapshotWeights":
+        """Return the weights of a snapshot; raises CheckpointError if its configuration has no model."""
+        try:
+            shape = Model.model_validate(meta.config["model"]).shape()
+        except (KeyError, ValidationError) as error:
+            raise CheckpointError(f"{folder / META_NAME}: holds no model's sizes; name another snapshot") from error
+        vocabulary = _vocabulary(folder)
+        entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
+        source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
+        return cls(folder, shape, entries, source, expected_tensors(shape))
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """All tensors, on the CPU, whatever layout they were saved in."""
+        with torch.device("meta"):
+            model = Bert(self.shape)
+        model = model.to_empty(device="cpu")
+        state = {f"model.{name}": tensor for name, tensor in logical_weights(model).items()}
+        try:
+            with warnings.catch_warnings():  # torch warns that no_dist is on, which is what it was asked for
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                checkpoint.load(state, storage_reader=SnapshotReader(self.path), no_dist=True)
+        except CheckpointException as error:
+            raise CheckpointError(f"{self.path}: doesn't hold the model of its configuration ({error})") from error
+        return dict(model.state_dict())
+
+    @property
+    def vocabulary(self) -> Path:
+        """Where the run left its vocabulary."""
+        return _vocabulary(self.path)
+
+    def sha256(self) -> str:
+        """Return the checksum of meta.json, which has those of all other files."""
+        return hashlib.sha256((self.path / META_NAME).read_bytes()).hexdigest()
+
+
+def _of_run(files: ResultFiles) -> Weights:
+    if files.weights.exists():
+        return Weights.open(files.weights)
+    found = newest(files.snapshots)
+    if found is None:
+        raise CheckpointError(
+            f"{files.folder}: found neither final weights nor a whole snapshot; name another ({_EXPECTED}), or train "
+            "with checkpoint.final_weights=true or checkpoint.every_steps set"
+        )
+    weights = SnapshotWeights.of(*found)
+    return replace(weights, source=f"{weights.source} (the run has no final weights; this is its newest snapshot)")
+
+
+def _vocabulary(snapshot: Path) -> Path:
+    return ResultFiles(Path(f"{snapshot.parent.parent}.txt")).vocabulary

@@ -1,0 +1,1 @@
+"""The arguments of commands whose own code imports torch: a mistake in them costs no second of loading it."""

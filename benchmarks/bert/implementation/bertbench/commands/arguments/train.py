@@ -1,0 +1,51 @@
+"""What `bertbench train` takes; `launch` takes it too."""
+
+import argparse
+from pathlib import Path
+from typing import get_args
+
+from bertbench.commands import add_system_arguments, seed
+from bertbench.loading.options import OnBadSample
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A system, a seed, and where to write."""
+    parser.add_argument(
+        "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
+    )
+    parser.add_argument(
+        "--result",
+        type=Path,
+        metavar="FILE",
+        help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+    )
+    parser.add_argument(
+        "--resume",
+        default="never",
+        metavar="auto|never|PATH",
+        help="go on with an interrupted run from its last snapshot, or else from step 0: auto means the run of "
+        "--result, or else the latest of the system, and a new one if that was not interrupted; PATH is a log, its "
+        "folder or a snapshot (default: never)",
+    )
+    parser.add_argument(
+        "--allow-config-change", action="store_true", help="resume although the configuration has changed"
+    )
+    parser.add_argument(
+        "--on-bad-sample",
+        choices=get_args(OnBadSample),
+        default="fail",
+        help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
+        "it (default: fail)",
+    )
+    short = parser.add_mutually_exclusive_group()
+    short.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a few steps of everything, to see that machine and file work; no result (runs/SYSTEM/smoke/)",
+    )
+    short.add_argument(
+        "--profile",
+        action="store_true",
+        help="profile a few steady steps: a trace, and a table of where time goes; no result (runs/SYSTEM/profile/)",
+    )
+    add_system_arguments(parser, positional=True)

@@ -1,0 +1,57 @@
+"""`bertbench fill-mask TEXT`: the words that a trained model expects in place of each [MASK]."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.checkpoint.weights import newest_run, open_weights
+from bertbench.commands import WEIGHTS_HELP, check_at_least_one, emit
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import runs_folder, shown_path
+from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.training.fill_mask import MASK, Prediction, fill_mask
+
+_DEMO = "cpu_demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A text, and the model."""
+    parser.add_argument("text", metavar="TEXT", help=f'with {MASK} for each word to predict: "The {MASK} of the list"')
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="PATH",
+        help=f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system that has any)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vocab", type=Path, metavar="FILE", help="the model's vocab.txt (default: the one beside the weights)"
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="predictions for each word (default 5)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line for each prediction, the most probable first."""
+    check_at_least_one(arguments, "top")
+    weights = open_weights(arguments.checkpoint or newest_run(runs_folder(), _DEMO))
+    vocab = arguments.vocab or weights.vocabulary
+    if arguments.vocab is None and not vocab.exists():
+        raise ConfigError(f"{vocab}: is not there; name the vocab.txt that the model was trained with by --vocab")
+    predicted = fill_mask(weights, Vocabulary.read(vocab), arguments.text, arguments.top)
+    content = {
+        "text": arguments.text,
+        "checkpoint": str(weights.path),
+        "source": weights.source,
+        "masks": [[prediction._asdict() for prediction in predictions] for predictions in predicted],
+    }
+    emit(
+        arguments.json,
+        content,
+        f"{_text(arguments.text, predicted)}\nweights {shown_path(weights.path)}, from {weights.source}",
+    )
+    return 0
+
+
+def _text(text: str, predicted: list[list[Prediction]]) -> str:
+    """Return the predictions of each mask under the text, with that mask replaced by the best one."""
+    parts, lines = text.split(MASK), []
+    for place, predictions in enumerate(predicted):
+        filled = f"{MASK.join(parts[: place + 1])}{predictions[0].token}{MASK.join(parts[place + 1 :])}"
+        lines += [filled, *(f"  {probability:6.1%}  {token}" for token, probability in predictions)]
+    return "\n".join(lines)

@@ -1,0 +1,79 @@
+"""What a trained model expects in place of each [MASK] of a text.
+
+Shapes: T tokens of the text, M masked ones, V entries of the vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bertbench.common.errors import ConfigError
+from bertbench.data.store.columns import Columns
+from bertbench.data.text.vocabulary import Vocabulary
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.bert import Bert
+from bertbench.weights.file import Weights
+
+MASK = "[MASK]"
+_CPU = torch.device("cpu")
+
+
+class Prediction(NamedTuple):
+    """An entry of the vocabulary and how probable the model finds it."""
+
+    token: str
+    probability: float
+
+
+def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> list[list[Prediction]]:
+    """Return for each [MASK] of the text its `top` most probable tokens, the most probable first; fp32, on the CPU.
+
+    Raises ConfigError if the text has no [MASK], is longer than the model's positions, or if the vocabulary is not
+    the model's; CheckpointError if the weights can't be read.
+    """
+    if len(vocabulary) != weights.real_vocab_size:
+        raise ConfigError(
+            f"the vocabulary has {len(vocabulary):,} entries, {weights.path} knows {weights.real_vocab_size:,}; name "
+            "the vocab.txt that the model was trained with by --vocab"
+        )
+    batch = _batch(text, vocabulary, weights.shape.max_positions)
+    model = Bert(weights.shape)
+    weights.put_into(model)
+    set_arithmetic(model, _CPU, "fp32", "none")
+    model.eval()
+    with torch.no_grad():
+        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    best = scores.masked_lm_MV[:, : len(vocabulary)].softmax(dim=-1).topk(min(top, len(vocabulary)))
+    return [
+        [Prediction(vocabulary.tokens[token], probability) for token, probability in zip(*row, strict=True)]
+        for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def _batch(text: str, vocabulary: Vocabulary, max_positions: int) -> Batch:
+    """Return the text as one sequence, [CLS] text [SEP], whose masked tokens stand where [MASK] does."""
+    between = list(vocabulary.encode(text.split(MASK)))
+    if len(between) == 1:
+        raise ConfigError(f"{text!r}: found no {MASK}; put {MASK} where the model is to predict a word")
+    mask = vocabulary.id(MASK)
+    inner = [token for part in between for token in (mask, *part)][1:]
+    ids = np.array([vocabulary.id("[CLS]"), *inner, vocabulary.id("[SEP]")])
+    if len(ids) > max_positions:
+        raise ConfigError(
+            f"the text has {len(ids)} tokens, [CLS] and [SEP] included, the model has {max_positions} positions; "
+            "shorten the text"
+        )
+    masked = np.flatnonzero(ids == mask)
+    return batch_of(
+        Columns(
+            lengths=np.array([len(ids)]),
+            masked=np.array([len(masked)]),
+            input_ids=ids,
+            segment_ids=np.zeros(len(ids), np.int8),
+            masked_lm_positions=masked,
+            masked_lm_ids=ids[masked],
+            next_sentence_labels=np.zeros(1, np.int8),
+        )
+    )

@@ -1,0 +1,35 @@
+"""The model that a run leaves: weights.safetensors in its folder, written when the clock has stopped."""
+
+from bertbench.common.errors import CheckpointError
+from bertbench.common.paths import data_folder, shown_path, weights_file
+from bertbench.config import System
+from bertbench.data.store.manifest import Manifest
+from bertbench.distributed.world import World
+from bertbench.results.files import ResultFiles
+from bertbench.training.inputs import check_weights
+from bertbench.training.trainer import Trainer
+from bertbench.weights.file import write_weights
+
+
+def write_final_weights(system: System, world: World, trainer: Trainer, files: ResultFiles | None, source: str) -> str:
+    """Gather the model on rank 0 and write it there; every rank must call this.
+
+    Return a line for people on rank 0, "" on the others. Weights that can't be written end no run: its result stands.
+    """
+    world.watchdog.at("writing the final weights")
+    model, line = trainer.whole(), ""
+    if files and model is not None:
+        try:
+            write_weights(files.weights, model.state_dict(), system.model.shape(), _vocabulary_entries(system), source)
+            line = f"wrote {shown_path(files.weights)}"
+        except CheckpointError as error:
+            line = f"warning: {error}; the run's result stands without its weights"
+    world.barrier()  # a rank that leaves stops its sign of life, which rank 0 would miss
+    return line
+
+
+def _vocabulary_entries(system: System) -> int:
+    """Return the rows that stand for tokens: the checkpoint's where the model started from one, else the data's."""
+    if system.model.checkpoint is not None:
+        return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
+    return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size

@@ -1,0 +1,258 @@
+"""The model that a run leaves, and everything that takes it: by file, by run, by log, by snapshot."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertbench.checkpoint.resumption import restore_files
+from bertbench.checkpoint.snapshot import verified
+from bertbench.checkpoint.weights import newest_run, open_weights
+from bertbench.cli import main
+from bertbench.common.errors import CheckpointError
+from bertbench.config import System, load_system
+from bertbench.distributed.world import World
+from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
+from bertbench.training.train import Options, train
+from bertbench.training.trainer import initial_model
+from bertbench.weights.file import Weights
+from compliance.log import read_events
+from tests.parallel.test_equality import LAYOUTS, SHAPE
+from tests.ranks import run_ranks
+from tests.tiny import TINY_SYSTEM
+from tests.weights.test_commands import bertbench
+
+SEED = 5
+# two evaluations, the last after the last step; a snapshot there too
+OVERRIDES = ("schedule.max_steps=20", "evaluation.interval_samples=120", "checkpoint.every_steps=10")
+
+
+def run_of(world: World, system: System, log: Path, *not_a_result: str) -> str:
+    """Train on this rank's part; returns how the run ended."""
+    files = ResultFiles(log)
+    if world.leads:
+        files.describe(system, SEED)
+    world.barrier()
+    own = files if world.leads else None
+    options = Options(not_a_result=not_a_result[0] if not_a_result else None)
+    return train(system, world, SEED, own, RunProgress(system, enabled=False), options).reason or "success"
+
+
+@pytest.fixture(scope="module")
+def system_file(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> str:
+    path = tmp_path_factory.mktemp("system") / "tiny.json"
+    path.write_text(json.dumps({**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, system_file: str) -> ResultFiles:
+    """A run that missed its target."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny" / "bert"
+    folder.mkdir(parents=True)
+    files = ResultFiles(folder / "result_0.txt")
+    ended = run_ranks(2, run_of, load_system(system_file, OVERRIDES), files.log)
+    assert ended == ["target 0.9 not reached in 20 steps"] * 2
+    return files
+
+
+@pytest.fixture
+def copy(trained: ResultFiles, tmp_path: Path) -> ResultFiles:
+    """The same run, for a test that changes it."""
+    shutil.copytree(trained.folder, tmp_path / "result_0")
+    shutil.copy(trained.log, tmp_path / "result_0.txt")
+    return ResultFiles(tmp_path / "result_0.txt")
+
+
+def same(one: Weights, other: Weights) -> bool:
+    tensors, others = one.read(), other.read()
+    return tensors.keys() == others.keys() and all(
+        torch.equal(tensor, others[name]) for name, tensor in tensors.items()
+    )
+
+
+def test_evaluate_finds_the_accuracy_that_the_run_ended_with(trained: ResultFiles, system_file: str) -> None:
+    logged = [event.value for event in read_events(trained.log) if event.key == "eval_accuracy"]
+    scored = bertbench("evaluate", system_file, "--checkpoint", str(trained.folder), "--json")
+    assert scored.returncode == 0, scored.stderr
+    answer = json.loads(scored.stdout)
+    assert answer["accuracy"] == logged[-1] > 0
+    assert answer["source"] == "tiny, seed 5, after 240 samples"
+
+
+def test_the_weights_are_written_when_the_clock_has_stopped(trained: ResultFiles) -> None:
+    assert trained.weights.stat().st_mtime >= trained.log.stat().st_mtime
+    assert [path.name for path in trained.folder.glob(".*")] == []
+
+
+def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(trained: ResultFiles) -> None:
+    final = Weights.open(trained.weights)
+    last, before = (trained.snapshots / f"step_{step}" for step in (20, 10))
+    assert all(same(final, open_weights(path)) for path in (trained.weights, trained.folder, trained.log, last))
+    assert not same(final, open_weights(before))
+    assert final.real_vocab_size == open_weights(last).real_vocab_size == 89
+    assert open_weights(last).source == "a snapshot of tiny, seed 5, after 240 samples"
+    assert open_weights(last).sha256() != open_weights(before).sha256()
+
+
+def test_a_run_without_final_weights_stands_for_its_newest_snapshot_and_says_so(copy: ResultFiles) -> None:
+    final = Weights.open(copy.weights).read()
+    copy.weights.unlink()
+    weights = open_weights(copy.folder)
+    assert weights.path == copy.snapshots / "step_20"
+    assert "the run has no final weights; this is its newest snapshot" in weights.source
+    assert all(torch.equal(tensor, final[name]) for name, tensor in weights.read().items())
+
+
+def test_a_run_that_goes_on_from_a_snapshot_drops_the_weights_of_its_end(copy: ResultFiles) -> None:
+    restore_files(copy, verified(copy.snapshots / "step_10"))
+    assert not copy.weights.exists()
+
+
+def test_another_run_starts_from_a_run(trained: ResultFiles, system_file: str) -> None:
+    model = initial_model(load_system(system_file, [f"model.checkpoint={trained.folder}"]), seed=3)
+    final = Weights.open(trained.weights).read()
+    assert all(torch.equal(tensor, final[name]) for name, tensor in model.state_dict().items())
+
+
+def several_runs(world: World, system: System, folder: Path) -> None:
+    """Runs that leave no weights: asked not to, no result, and a place that is taken."""
+    without = system.model_copy(update={"checkpoint": system.checkpoint.model_copy(update={"final_weights": False})})
+    run_of(world, without, folder / "result_0.txt")
+    run_of(world, system, folder / "smoke_0.txt", "smoke")
+    taken = ResultFiles(folder / "result_1.txt")
+    taken.folder.mkdir(exist_ok=True)
+    taken.weights.write_text("taken")
+    assert run_of(world, system, taken.log).startswith("target 0.9 not reached")
+
+
+def test_weights_are_left_out_on_request_of_short_runs_and_where_they_cannot_be_written(
+    system_file: str, tmp_path: Path
+) -> None:
+    run_ranks(1, several_runs, load_system(system_file, ["launch.ranks_per_node=1", "schedule.max_steps=2"]), tmp_path)
+    assert [path.parent.name for path in tmp_path.rglob("weights.safetensors")] == ["result_1"]
+    assert (tmp_path / "result_1" / "weights.safetensors").read_text() == "taken"
+
+
+def wholes(world: World, *systems: System) -> list[bool]:
+    """Whether the gathered model of each layout is the one that the seed gives: rank 0 knows."""
+    answers = []
+    for system in systems:
+        training, _ = open_data(system)
+        trainer = make_trainer(system, world, SEED, make_sampler(system, training, SEED))
+        whole, expected = trainer.whole(), initial_model(system, SEED).state_dict()
+        answers.append(
+            whole is not None
+            and all(torch.equal(tensor, expected[name]) for name, tensor in whole.state_dict().items())
+        )
+        trainer.close()
+    return answers
+
+
+def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., System]) -> None:
+    names = ("4x1x1", "2x2x1", "1x2x2", "1x1x4", "2x1x2 interleaved", "4 sharded")
+    systems = [tiny("launch.ranks_per_node=4", *SHAPE, *LAYOUTS[name]) for name in names]
+    first, *others = run_ranks(4, wholes, *systems)
+    assert first == [True] * len(names)
+    assert others == [[False] * len(names)] * 3
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    (tmp_path / "result_0").mkdir()
+    for name, expected in (
+        ("none", "none: is no readable weights file (it is not there); expected a weights file, a run's folder"),
+        ("result_0", "result_0: found neither final weights nor a whole snapshot"),
+    ):
+        more = ["--to-hf", str(tmp_path / "hf")] if command == "export" else []
+        assert main(["checkpoint", command, str(tmp_path / name), *more]) == 2
+        assert expected in capsys.readouterr().err
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_damaged_snapshot_is_refused_by_name_and_passed_over_in_a_run(copy: ResultFiles) -> None:
+    copy.weights.unlink()
+    next((copy.snapshots / "step_20").glob("*.distcp")).write_bytes(b"damage")
+    with pytest.raises(CheckpointError, match="not as they were written"):
+        open_weights(copy.snapshots / "step_20")
+    assert open_weights(copy.folder).path.name == "step_10"
+
+
+def test_show_names_the_run_that_the_weights_are_of(trained: ResultFiles, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoint", "show", str(trained.folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["path"], shown["source"]) == (str(trained.weights), "tiny, seed 5, after 240 samples")
+
+
+def fill_mask(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, float]]:
+    """Predict through the command line: the probabilities by token, for each mask."""
+    assert main(["fill-mask", *words, "--json"]) == 0
+    masks = json.loads(capsys.readouterr().out)["masks"]
+    return [{one["token"]: one["probability"] for one in predictions} for predictions in masks]
+
+
+def test_fill_mask_predicts_what_transformers_predicts_with_the_exported_model(
+    trained: ResultFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    text = "The [MASK] learns words from [MASK] text."
+    found = fill_mask(capsys, text, "--checkpoint", str(trained.folder), "--top", "1000")
+    assert [len(predictions) for predictions in found] == [89, 89]  # entries, not the 97 rows
+    assert main(["checkpoint", "export", str(trained.folder), "--to-hf", str(tmp_path / "hf")]) == 0
+    model = transformers.BertForPreTraining.from_pretrained(tmp_path / "hf").eval()
+    tokens = trained.vocabulary.read_text().splitlines()
+    tokenizer = transformers.BertTokenizer(str(trained.vocabulary))
+    encoded = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**encoded).prediction_logits[0].softmax(dim=-1)
+    for predictions, place in zip(found, (encoded.input_ids[0] == tokenizer.mask_token_id).nonzero(), strict=True):
+        expected = dict(zip(tokens, probabilities[place.item()].tolist(), strict=True))
+        assert predictions == pytest.approx(expected, abs=1e-6)
+        assert list(predictions.values()) == sorted(predictions.values(), reverse=True)
+
+
+def test_fill_mask_takes_the_newest_run_of_the_demo_or_of_the_only_system(
+    trained: ResultFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOGDIR", str(tmp_path))
+    assert main(["fill-mask", "a [MASK]"]) == 2
+    assert "found no run with weights; train one with `bertbench launch cpu_demo`" in capsys.readouterr().err
+    for system, run in (("tiny", "result_9"), ("tiny", "result_10"), ("tiny", "result_11")):
+        shutil.copytree(trained.folder, tmp_path / system / "bert" / run)
+        (tmp_path / system / "bert" / f"{run}.txt").touch()
+    shutil.rmtree(tmp_path / "tiny" / "bert" / "result_11" / "snapshots")
+    (tmp_path / "tiny" / "bert" / "result_11" / "weights.safetensors").unlink()  # one that goes on
+    assert newest_run(tmp_path, "cpu_demo").name == "result_10"
+    assert main(["fill-mask", "a [MASK]", "--top", "1"]) == 0
+    assert "result_10/weights.safetensors, from tiny, seed 5" in capsys.readouterr().out
+    shutil.copytree(tmp_path / "tiny", tmp_path / "other")
+    with pytest.raises(CheckpointError, match="found runs with weights of other, tiny"):
+        newest_run(tmp_path, "cpu_demo")
+    (tmp_path / "other").rename(tmp_path / "cpu_demo")
+    assert newest_run(tmp_path, "cpu_demo").parent.parent.name == "cpu_demo"
+
+
+def test_fill_mask_refuses_what_it_cannot_predict(
+    copy: ResultFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    for words, expected in (
+        (["no mask"], "'no mask': found no [MASK]; put [MASK] where"),
+        ([" ".join(["[MASK]"] * 28)], "the text has 30 tokens, [CLS] and [SEP] included, the model has 29 positions"),
+        (["a [MASK]", "--top", "0"], "--top 0: expected at least 1"),
+        (["a [MASK]", "--vocab", str(few)], "the vocabulary has 5 entries"),
+    ):
+        assert main(["fill-mask", *words, "--checkpoint", str(copy.folder)]) == 2
+        assert expected in capsys.readouterr().err
+    copy.vocabulary.unlink()
+    assert main(["fill-mask", "a [MASK]", "--checkpoint", str(copy.folder)]) == 2
+    assert "vocab.txt: is not there; name the vocab.txt that the model was trained with by --vocab" in (
+        capsys.readouterr().err
+    )

@@ -1,0 +1,148 @@
+"""The command line itself: help, seeds, pipes, completion, and mistakes that cost no second."""
+
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import compliance.__main__ as judge
+from bertbench.cli import COMMANDS, main
+from bertbench.common.paths import REPOSITORY
+from bertbench.config import System
+from bertbench.results.progress import RunProgress
+from tests.compliance.logs import closed, write
+
+
+@pytest.mark.parametrize("words", [[], ["launch"], ["train"], ["data"], ["finetune", "squad"]])
+def test_a_command_without_words_shows_its_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.err) == (2, "")  # nothing was done
+    assert shown.out.startswith(" ".join(["usage: bertbench", *words, "[-h]"]))
+    assert "show this help message" in shown.out
+
+
+def test_a_launch_with_options_and_no_system_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["launch", "--runs", "2"])
+    assert "the following arguments are required: SYSTEM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [([], "cpu_demo"), (["--runs", "2"], "cpu_demo --runs 2"), (["dgxa100_n1", "--seed", "3"], "dgxa100_n1 --seed 3")],
+)
+def test_run_and_time_runs_the_demo_unless_a_system_is_named(tmp_path: Path, given: list[str], expected: str) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    script = tmp_path / "run_and_time.sh"  # away from the repository's .venv
+    script.write_text((REPOSITORY / "run_and_time.sh").read_text())
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", script, *given], capture_output=True, text=True, check=True, env={"PATH": path})
+    assert done.stdout == f"-m bertbench launch {expected}\n"
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "one", ""])
+@pytest.mark.parametrize("command", ["train cpu_demo", "launch cpu_demo", "balance", "data prepare", "bench step"])
+def test_a_seed_that_is_no_whole_number_from_0_is_refused(
+    command: str, seed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--seed", seed])
+    assert ended.value.code == 2
+    assert f"argument --seed: {seed!r}: expected a whole number of at least 0" in capsys.readouterr().err
+
+
+def test_an_unknown_system_is_found_before_torch_is_imported() -> None:
+    commands = [
+        *([name, "nosuch"] for name in ("train", "launch", "evaluate", "plan", "preflight")),
+        ["train", "cpu_demo", "--set", "nosuch=1"],
+        ["finetune", "squad", "--system", "nosuch", *(f"--{name}=x" for name in ("train", "dev", "vocab", "out"))],
+    ]
+    program = (
+        "import json, sys\nfrom bertbench.cli import main\n"
+        f"print(json.dumps([[main(words), 'torch' in sys.modules] for words in {commands!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[2, False]] * len(commands)
+    assert done.stderr.count("found no system 'nosuch'") == len(commands) - 1
+    assert "nosuch: unknown key" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["systems"], ["show", "cpu_demo"], ["predict", "dgxa100_n8"], ["judge", "LOG"]])
+def test_a_reader_that_has_seen_enough_is_no_error(words: list[str], tmp_path: Path) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    command = [sys.executable, "-m", "bertbench", *(log if word == "LOG" else word for word in words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, "")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--ruleset", "2.0.0"], ["diff"]])
+def test_judge_is_the_judge_by_another_door(
+    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    words = [*more, log, log] if more == ["diff"] else [*more, log]
+    assert main(["judge", *words]) == judge.main(words)
+    shown = capsys.readouterr().out
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :] != ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("bertbench fin", ["finetune"]),
+        ("bertbench train dgxh", ["dgxh200_n1"]),
+        ("bertbench launch --on-", ["--on-bad-sample"]),
+        ("bertbench train cpu_demo --on-bad-sample ", ["fail", "skip"]),
+    ],
+)
+def test_a_shell_completes_commands_systems_options_and_values(line: str, expected: list[str], tmp_path: Path) -> None:
+    asked = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answer"),
+        "COMP_LINE": line, "COMP_POINT": str(len(line)),
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-m", "bertbench"], env={**os.environ, **asked}, check=False, capture_output=True)
+    assert [word.strip() for word in (tmp_path / "answer").read_text().split("\n")] == expected
+
+
+class Terminal(io.StringIO):
+    """What a terminal would be sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_fits_80_columns(tiny: Callable[..., System], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    clock = itertools.count(0.0, 0.05)  # a step each time that somebody asks: 1.3 million samples/s
+    monkeypatch.setattr("bertbench.results.progress.time.monotonic", lambda: next(clock))
+    system = tiny("schedule.max_steps=14063", "data.global_batch_size=65536")
+    with RunProgress(system, enabled=True) as progress:
+        for step in (14060, 14061, 14062):
+            progress.trained(step, 14063, 11.123)
+        progress.evaluated(10**9, 0.72)
+        progress.trained(14062, 14063, 11.123)
+        progress.trained(14063, 14063, 11.123)
+    drawn = [line for line in terminal.getvalue().replace("\n", "\r").split("\r") if "step" in line]
+    assert any("14063/14063" in line and "eval in 0 s" in line for line in drawn)
+    assert max(map(len, drawn)) <= 80
+
+
+def test_every_command_has_a_line_of_help() -> None:
+    assert len({command.path for command in COMMANDS}) == len(COMMANDS)
+    assert all(command.help for command in COMMANDS)
