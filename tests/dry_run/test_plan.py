@@ -113,7 +113,7 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
     assert main(words) == 0
     assert main([*words, "--strict"]) == 1
     said = capsys.readouterr().out
-    for missing in ("data/cpu_demo: found no dataset", "none.safetensors: found no weights"):
+    for missing in (f"{tmp_path}/cpu_demo: found no dataset", "none.safetensors: found no weights"):
         assert said.count(missing) == 2
     assert main(["plan", "cpu_demo", "--rank", "2"]) == 2
     assert "ranks 0 to 1" in capsys.readouterr().err

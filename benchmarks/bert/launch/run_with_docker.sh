@@ -3,7 +3,7 @@
 #
 #   CONT      image (default bertbench)
 #   RUNS      runs, one after the other (default 1; a result needs 10)
-#   DATADIR   folder with the data, read only in the container (default: data's place in the repository)
+#   DATADIR   folder with the data, read only in the container (default: data/ in the repository)
 #   LOGDIR    folder for results (default: runs/ in the repository)
 #   GPUS      what `docker run --gpus` gets: all (default), or none for a system that computes on the CPU
 set -euo pipefail
@@ -17,7 +17,7 @@ repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)"
 [[ $# -ge 1 ]] || fail "no system given; \`bertbench systems\` lists them"
 runs="${RUNS:-1}"
 [[ "$runs" =~ ^[1-9][0-9]*$ ]] || fail "RUNS is '$runs'; set it to a number of at least 1"
-data="${DATADIR:-$repository}"
+data="${DATADIR:-$repository/data}"
 results="${LOGDIR:-$repository/runs}"
 [[ -d "$data" ]] || fail "$data is no folder; set DATADIR to the one that holds the data"
 command -v docker >/dev/null || fail "found no docker; install it, or use ./run_and_time.sh"

@@ -14,13 +14,13 @@ from typing import Any
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import PACKAGE, REPOSITORY
 from compliance.judge import LOG_PATTERN
 from compliance.package import PackageJudgement, judge_package, told
 
 _SOURCES = (
     "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs", "pyproject.toml",
-    "run_and_time.sh",
+    "run_and_time.sh", "setup.py",
 )  # fmt: skip
 _IMPLEMENTATION = Path("benchmarks", "bert", "implementations", "bertbench")
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
@@ -97,8 +97,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _copy_sources(folder: Path) -> None:
-    if not (REPOSITORY / "run_and_time.sh").is_file():
-        raise PackageError(f"found no sources in {REPOSITORY}; call the bertbench of a clone of the repository")
+    if REPOSITORY is None:
+        raise PackageError(f"found no sources beside {PACKAGE}; call the bertbench of a clone of the repository")
     folder.mkdir(parents=True)
     for name in _SOURCES:
         source = REPOSITORY / name
