@@ -22,6 +22,8 @@ class Samples(NamedTuple):
 
     number: float
     source: str
+    interpolated: bool = False
+    """Between reference convergence points, whatever the hyper-parameters."""
 
 
 @cache
@@ -59,4 +61,5 @@ def samples_to_converge(
     return Samples(
         float(np.interp(global_batch_size, batches, means)),
         "reference convergence points (of LAMB), interpolated",
+        interpolated=True,
     )
