@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs of a system on this machine, each in a fresh container: run_with_docker.sh SYSTEM [options of run_and_time.sh]
+# SYSTEM may be the path of a system file; its folder is then mounted, for the files beside it that it may extend.
 #
 #   CONT      image (default bertbench)
 #   RUNS      runs, one after the other (default 1; a result needs 10)
@@ -28,6 +29,12 @@ options=(--rm --ipc=host --network=host --ulimit memlock=-1 --ulimit stack=67108
 options+=(--stop-timeout 120) # for the snapshot that `docker stop` asks for: the run then ends with 75
 options+=(--user "$(id -u):$(id -g)" --volume "$data:/data:ro" --volume "$results:/runs")
 [[ "${GPUS:-all}" == none ]] || options+=(--gpus "${GPUS:-all}")
+
+if [[ "$1" == *.json ]]; then
+  [[ -f "$1" ]] || fail "$1 is no file; give a system file, or the name of a system"
+  options+=(--volume "$(realpath "$(dirname "$1")"):/systems:ro")
+  set -- "/systems/$(basename "$1")" "${@:2}"
+fi
 
 worst=0
 for ((run = 1; run <= runs; run++)); do

@@ -48,6 +48,19 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     return scaled(system)
 
 
+def whole_file(name_or_path: str) -> str:
+    """Return a system file with what it extends merged in: JSON that needs no other file.
+
+    Raises ConfigError as `load_system` does.
+    """
+    return json.dumps(_merged(_find(name_or_path), (), {}), indent=2) + "\n"
+
+
+def is_path(name_or_path: str) -> bool:
+    """Return whether a file is meant, not one of the systems that come with the project."""
+    return name_or_path.endswith(".json")
+
+
 def schema() -> str:
     """The JSON schema of system files, as schema.json holds it: editors complete and check with it."""
     content = System.model_json_schema()
@@ -57,7 +70,8 @@ def schema() -> str:
         "$schema": {"type": "string", "description": "Where editors find this schema."},
         "extends": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier.",
+            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier. "
+            "A name that is no file beside this one is that of a file that comes with the project.",
         },
         **properties,
     }
@@ -66,7 +80,7 @@ def schema() -> str:
 
 
 def _find(name_or_path: str) -> Path:
-    if name_or_path.endswith(".json"):
+    if is_path(name_or_path):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
     if name_or_path not in system_names():
@@ -96,9 +110,23 @@ def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict
     bases = content.get("extends", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
-        merged = _over(merged, _merged(path.parent / f"{base}.json", (*seen, path.resolve()), origins))
+        merged = _over(merged, _merged(_base(path, base), (*seen, path.resolve()), origins))
     origins.update((name, str(path)) for name in _names(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
+
+
+def _base(path: Path, base: str) -> Path:
+    """Return the file that `path` extends as `base`: the one beside it, else the shipped one of that name."""
+    beside, shipped = path.parent / f"{base}.json", SYSTEMS / f"{base}.json"
+    itself = beside.resolve() == path.resolve()
+    if shipped.is_file() and (itself or not beside.exists()):
+        return shipped
+    if not beside.exists():
+        raise ConfigError(
+            f"{path}: extends {base!r}: {beside} cannot be read (no such file), and no shipped file has "
+            "that name; `bertbench systems` lists the systems among those"
+        )
+    return beside
 
 
 def _over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
