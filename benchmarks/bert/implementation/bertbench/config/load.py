@@ -34,8 +34,16 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
     path = _find(name_or_path)
+    return system_from(path, _read(path), overrides)
+
+
+def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) -> System:
+    """Return the system that a file at `path` with the content `own` is; the file need not be there.
+
+    Raises ConfigError as `load_system` does.
+    """
     origins: dict[str, str] = {}
-    content = _merged(path, (), origins)
+    content = _merged(path, own, (), origins)
     wrong = [problem for override in overrides for problem in _override(content, origins, override)]
     content["name"] = path.stem
     try:
@@ -53,7 +61,8 @@ def whole_file(name_or_path: str) -> str:
 
     Raises ConfigError as `load_system` does.
     """
-    return json.dumps(_merged(_find(name_or_path), (), {}), indent=2) + "\n"
+    path = _find(name_or_path)
+    return json.dumps(_merged(path, _read(path), (), {}), indent=2) + "\n"
 
 
 def is_path(name_or_path: str) -> bool:
@@ -92,13 +101,7 @@ def _find(name_or_path: str) -> Path:
     return path
 
 
-def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
-    """Return the file's content over that of the files it extends; sections merge key by key.
-
-    `origins` gets the file that each setting comes from.
-    """
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: extends itself by way of {seen[-1].name}; remove one `extends`")
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -107,10 +110,21 @@ def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict
         raise ConfigError(f"{path}: is not valid JSON: {error}; correct the file there") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: found {type(content).__name__}, expected one JSON object")
+    return content
+
+
+def _merged(path: Path, content: dict[str, Any], seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
+    """Return the file's content over that of the files it extends; sections merge key by key.
+
+    `origins` gets the file that each setting comes from.
+    """
     bases = content.get("extends", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
-        merged = _over(merged, _merged(_base(path, base), (*seen, path.resolve()), origins))
+        found, above = _base(path, base), (*seen, path.resolve())
+        if found.resolve() in above:
+            raise ConfigError(f"{found}: extends itself by way of {path.name}; remove one `extends`")
+        merged = _over(merged, _merged(found, _read(found), above, origins))
     origins.update((name, str(path)) for name in _names(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
 

@@ -21,6 +21,17 @@ _PORT = 29500
 _SPARE_SECONDS = 300  # for pulling the image
 
 
+class _Readable(yaml.SafeDumper):
+    """Write texts of several lines, such as a system file, line by line."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a literal block for several lines, else what YAML does by itself."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _Readable.represent_text)
+
+
 def manifest(job: Job, kind: Kind) -> str:
     """Return the YAML that `kubectl create -f -` takes; one run, its pods end with it.
 
@@ -30,7 +41,7 @@ def manifest(job: Job, kind: Kind) -> str:
     if is_path(job.name_or_path):
         content = {f"{job.system.name}.json": whole_file(job.name_or_path)}
         made.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _name(job)}, "data": content})
-    return yaml.safe_dump_all(made, sort_keys=False)
+    return yaml.dump_all(made, Dumper=_Readable, sort_keys=False)
 
 
 def _name(job: Job) -> str:
