@@ -21,6 +21,7 @@ _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OPTION = "--set "
+_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
 def system_names() -> list[str]:
@@ -53,7 +54,8 @@ def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) 
         wrong += _wrong_together(path, content, origins)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    return scaled(system)
+    made = scaled(system)
+    return made if path.parent == SYSTEMS else made.at_path(str(path))
 
 
 def whole_file(name_or_path: str) -> str:
@@ -176,7 +178,7 @@ def _override(content: dict[str, Any], origins: dict[str, str], override: str) -
     for section in sections:
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
-            yield f"{option}: {section} is a value, not a section; `bertbench show` prints all names"
+            yield f"{option}: {section} is a value, not a section; `bertbench show cpu_demo` prints all names"
             return
     if name in _BATCHES and value is not None:
         for batch in _BATCHES:  # either names the batch: the later one holds
@@ -227,10 +229,35 @@ def _overlap(one: str, other: str) -> bool:
 def _known_keys(location: tuple[int | str, ...]) -> str:
     """Return what could have been meant instead of an unknown key."""
     section: type[Section] | None = System
+    key = str(location[-1])
     for part in location[:-1]:
         assert section is not None, "only sections have unknown keys"
         section = section_of(section.model_fields[str(part)])
     assert section is not None, "only sections have unknown keys"
     known = sorted(field.alias or name for name, field in section.model_fields.items())
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+    if close := _alike(key, known):
+        return f"did you mean {close}?"
+    elsewhere: dict[str, str] = {}
+    for name in _all_settings(System):
+        elsewhere.setdefault(name.rpartition(".")[2], name)  # optimizer.learning_rate before finetune's
+    if close := _alike(key, elsewhere):
+        return f"did you mean {elsewhere[close]}?"
+    return f"expected one of {', '.join(known)}"
+
+
+def _alike(key: str, known: Iterable[str]) -> str | None:
+    """Return the name that `key` means: one that has all its words, as number_of_nodes has nodes, or a similar one."""
+    words = set(key.split("_"))
+    having = [name for name in known if words <= set(name.split("_"))]
+    close = having or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+    return min(close, key=len) if close else None
+
+
+def _all_settings(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings."""
+    for name, field in section.model_fields.items():
+        dotted = f"{prefix}{field.alias or name}"
+        below = section_of(field)
+        yield dotted
+        if below is not None:
+            yield from _all_settings(below, f"{dotted}.")
