@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import compliance
 from bertbench.cli import main
 from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
@@ -68,6 +69,14 @@ def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(s
         assert found == expected
     assert (share / "run_and_time.sh").read_bytes() == (REPOSITORY / "run_and_time.sh").read_bytes()
     assert not list(share.rglob("*.py"))
+
+
+def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
+    for package in (paths.PACKAGE, Path(compliance.__file__).parent):
+        ours = {path for path in package.rglob("*.*") if "__pycache__" not in path.parts and path.is_file()}
+        assert len(ours) > 20
+        for path in ours:
+            assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()
 
 
 def test_an_installed_bertbench_answers_as_a_checkout_does(

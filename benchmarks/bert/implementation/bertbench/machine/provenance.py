@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import version
 
 import torch
@@ -15,7 +16,8 @@ from bertbench.machine.processor import processor
 def provenance() -> dict[str, object]:
     """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
     return {
-        **_commit(),
+        "commit": _git("rev-parse", "HEAD"),
+        "tree_dirty": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
         "processor": processor(),
         "cores": available_cores(),
         "operating_system": platform.platform(),
@@ -26,18 +28,22 @@ def provenance() -> dict[str, object]:
     }
 
 
-def _commit() -> dict[str, object]:
-    """Return the checkout's commit and whether files differ from it; None for both where the code is no checkout.
-
-    A package or an unpacked archive may lie inside somebody else's repository: its commit says nothing of this code.
-    """
-    root = _git("rev-parse", "--show-toplevel")
-    if REPOSITORY is None or root is None or not REPOSITORY.samefile(root):
-        return {"commit": None, "tree_dirty": None}
-    return {"commit": _git("rev-parse", "HEAD"), "tree_dirty": bool(_git("status", "--porcelain"))}
-
-
 def _git(*arguments: str) -> str | None:
+    """Return what git says of the checkout; None where the code is none."""
+    return _answer(*arguments) if _is_checkout() else None
+
+
+@cache
+def _is_checkout() -> bool:
+    """Return whether the code is a repository's.
+
+    A package or an unpacked archive may lie inside somebody else's: its commit says nothing of this code.
+    """
+    root = _answer("rev-parse", "--show-toplevel")
+    return REPOSITORY is not None and root is not None and REPOSITORY.samefile(root)
+
+
+def _answer(*arguments: str) -> str | None:
     if REPOSITORY is None:
         return None
     try:
