@@ -197,8 +197,8 @@ def check_startable(system: System, elsewhere: str = "") -> None:
 def _elsewhere(system: System) -> str:
     launch = f"bertbench launch {shlex.quote(system.argument)}"
     return (
-        f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`, or by hand with the lines that "
-        f"`{launch} --dry-run` prints"
+        f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
+        "--dry-run prints"
     )
 
 
