@@ -4,7 +4,10 @@
 set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-python="$repository/.venv/bin/python"
+case "$repository" in
+  */site-packages/bertbench/share) python="$repository/../../../../../bin/python3" ;; # installed from a wheel
+  *) python="$repository/.venv/bin/python" ;;
+esac
 [[ -x "$python" ]] || python=python3 # a container has everything in its own Python
 
 [[ $# -gt 0 && "$1" != -* ]] || set -- cpu_demo "$@"

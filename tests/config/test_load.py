@@ -183,6 +183,16 @@ def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
     assert (system.name, system.model.layers, system.model.hidden_size) == ("child", 3, 14)
 
 
+def test_what_is_extended_lies_beside_the_file_or_comes_with_the_project(tmp_path: Path) -> None:
+    path = tmp_path / "dgxa100_n2.json"
+    path.write_text(json.dumps({"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}}))
+    system = load_system(str(path))  # a file isn't beside itself: the shipped one is meant
+    assert (system.world_size, system.optimizer.name, system.clip.mode) == (16, "adam", "none")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "open.json").write_text(json.dumps({"hardware": {"submitter": "beside"}}))
+    assert load_system(str(path), ["clip.mode=after"]).hardware.submitter == "beside"
+
+
 def test_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"extends": "b"}')
     (tmp_path / "b.json").write_text('{"extends": "a"}')

@@ -13,6 +13,7 @@ from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.dry_run import fake
 from bertbench.dry_run.fake import count_rank
+from bertbench.dry_run.layouts import warm_up_gb
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.training.ddp_trainer import DDPTrainer
@@ -113,7 +114,7 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
     assert main(words) == 0
     assert main([*words, "--strict"]) == 1
     said = capsys.readouterr().out
-    for missing in ("data/cpu_demo: found no dataset", "none.safetensors: found no weights"):
+    for missing in (f"{tmp_path}/cpu_demo: found no dataset", "none.safetensors: found no weights"):
         assert said.count(missing) == 2
     assert main(["plan", "cpu_demo", "--rank", "2"]) == 2
     assert "ranks 0 to 1" in capsys.readouterr().err
@@ -139,4 +140,6 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, capsys: pytest.
     assert sum(plan["bucket_elements"]) == plan["parameters"]
     assert plan["load_efficiency"] > 0.9
     assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
+    if system.launch.device == "cuda":  # `predict` warns by a sum that needs no dry run
+        assert warm_up_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]

@@ -88,6 +88,24 @@ def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kube
     assert without_empty(read) == made  # the models drop what they don't know
 
 
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: kubernetes.Kind) -> None:
+    path = tmp_path / "My_Cluster.json"
+    path.write_text(json.dumps({"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}}))
+    alone, made = yaml.safe_load_all(kubernetes.manifest(Job(load_system(str(path)), str(path), [], 1), kind))
+    kubernetes_validate.validate(alone, "1.30", strict=True)
+    assert (alone["kind"], alone["metadata"]["name"]) == ("ConfigMap", "my-cluster")
+    (tmp_path / "pod").mkdir()
+    inside = tmp_path / "pod" / "My_Cluster.json"  # as the pod sees it: no other file beside it
+    inside.write_text(alone["data"]["My_Cluster.json"])
+    assert load_system(str(inside)).model_dump() == load_system(str(path)).model_dump()
+    text = json.dumps(made)
+    assert "/systems/My_Cluster.json" in text
+    assert str(tmp_path) not in text
+    assert '{"name": "systems", "configMap": {"name": "my-cluster"}}' in text
+    assert '{"name": "systems", "mountPath": "/systems", "readOnly": true}' in text
+
+
 def without_empty(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: without_empty(value) for key, value in content.items() if value is not None}
@@ -128,6 +146,13 @@ def test_run_with_docker_starts_a_container_for_each_run(
     assert len(lines) == 2
     for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench dgxa100_n1"):
         assert part in lines[0]
+    own = tmp_path / "own" / "mine.json"
+    own.parent.mkdir()
+    own.write_text('{"extends": "dgxa100_n1"}')
+    monkeypatch.chdir(tmp_path)
+    line = launch("own/mine.json", "--on", "docker", "--smoke").out
+    assert f"--volume {own.parent}:/systems:ro" in line
+    assert "bertbench /systems/mine.json --smoke" in line
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs of a system on this machine, each in a fresh container: run_with_docker.sh SYSTEM [options of run_and_time.sh]
+# SYSTEM may be the path of a system file; its folder is then mounted, for the files beside it that it may extend.
 #
 #   CONT      image (default bertbench)
 #   RUNS      runs, one after the other (default 1; a result needs 10)
-#   DATADIR   folder with the data, read only in the container (default: data's place in the repository)
+#   DATADIR   folder with the data, read only in the container (default: data/ in the repository)
 #   LOGDIR    folder for results (default: runs/ in the repository)
 #   GPUS      what `docker run --gpus` gets: all (default), or none for a system that computes on the CPU
 set -euo pipefail
@@ -17,7 +18,7 @@ repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)"
 [[ $# -ge 1 ]] || fail "no system given; \`bertbench systems\` lists them"
 runs="${RUNS:-1}"
 [[ "$runs" =~ ^[1-9][0-9]*$ ]] || fail "RUNS is '$runs'; set it to a number of at least 1"
-data="${DATADIR:-$repository}"
+data="${DATADIR:-$repository/data}"
 results="${LOGDIR:-$repository/runs}"
 [[ -d "$data" ]] || fail "$data is no folder; set DATADIR to the one that holds the data"
 command -v docker >/dev/null || fail "found no docker; install it, or use ./run_and_time.sh"
@@ -28,6 +29,12 @@ options=(--rm --ipc=host --network=host --ulimit memlock=-1 --ulimit stack=67108
 options+=(--stop-timeout 120) # for the snapshot that `docker stop` asks for: the run then ends with 75
 options+=(--user "$(id -u):$(id -g)" --volume "$data:/data:ro" --volume "$results:/runs")
 [[ "${GPUS:-all}" == none ]] || options+=(--gpus "${GPUS:-all}")
+
+if [[ "$1" == *.json ]]; then
+  [[ -f "$1" ]] || fail "$1 is no file; give a system file, or the name of a system"
+  options+=(--volume "$(realpath "$(dirname "$1")"):/systems:ro")
+  set -- "/systems/$(basename "$1")" "${@:2}"
+fi
 
 worst=0
 for ((run = 1; run <= runs; run++)); do

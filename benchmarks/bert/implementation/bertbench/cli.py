@@ -42,6 +42,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("systems", "list the systems that come with the project", "systems"),
     Command("show", "print a system as a run sees it, resolved", "show"),
+    Command("init", "write a system file for your cluster", "init"),
     Command("detect", "describe the machine at hand", "detect"),
     Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
     Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     ranks = launched_ranks(os.environ)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
-    check_startable(system)
+    check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _inputs(system, arguments)  # what is wrong with them is better said once than by every rank
     files = reserve(arguments.out)
     code = run_once(system, _words(arguments), files)

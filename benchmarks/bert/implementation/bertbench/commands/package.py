@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from bertbench.commands import emit
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import home
 from bertbench.results.package import build, origins
 from compliance.official import DEFAULT_RULESET, rulesets
 from compliance.package import told
@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the package: an empty or a new folder")
     parser.add_argument("--submitter", required=True, metavar="ORG", help="who submits, in the system descriptions")
     parser.add_argument(
-        "--results", type=Path, default=REPOSITORY / "results", metavar="FOLDER",
-        help="holds <system>/bert/result_<n>.txt (default: results/ of the repository)",
+        "--results", type=Path, default=home() / "results", metavar="FOLDER",
+        help="holds <system>/bert/result_<n>.txt (default: results/)",
     )  # fmt: skip
     parser.add_argument(
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",

@@ -1,6 +1,7 @@
 """`bertbench predict`: how long a run will take, and how good such forecasts are."""
 
 import argparse
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,24 +87,48 @@ def _as_json(one: Forecast) -> dict[str, Any]:
         "samples_to_converge": round(one.samples.number),
         "samples_source": one.samples.source,
         "predicted_min": round(one.minutes, 4),
+        "range_min": [round(one.range.low_min, 4), round(one.range.high_min, 4)],
+        "range_source": one.range.source,
+        "warnings": _warnings(one),
         "seconds": {part: round(value, 3) for part, value in vars(one.seconds).items()},
         "limit": one.seconds.limit,
     }
 
 
 def _table(forecasts: list[Forecast]) -> str:
-    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>9}  limited by"]
+    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>15}  limited by"]
     for one in forecasts:
         system = one.system
         lines.append(
             f"{system.name:<20}{system.world_size:>6} {one.gpu:<5}{system.global_batch_size:>7}"
-            f"{one.samples.number:>11,.0f}{one.minutes:>9.2f}  {LIMITS[one.seconds.limit]}"
+            f"{one.samples.number:>11,.0f}{one.range!s:>15}  {LIMITS[one.seconds.limit]}"
         )
     if len(forecasts) == 1:
         for part, value in vars(forecasts[0].seconds).items():
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
+        lines.append(f"minutes: nine of ten lie in such a range, by the errors on {forecasts[0].range.source}")
+    found: dict[str, list[str]] = {}  # a warning once, with the systems that it is for
+    for one in forecasts:
+        for warning in _warnings(one):
+            found.setdefault(warning, []).append(one.system.name)
+    lines += [f"warning: {', '.join(names)}: {warning}" for warning, names in found.items()]
     return "\n".join(lines)
+
+
+@cache
+def _warnings(one: Forecast) -> list[str]:
+    """Return where the forecast lies outside what it is calibrated on, and whether the batch fits."""
+    from bertbench.dry_run.layouts import capacity_gb, warm_up_gb  # noqa: PLC0415 - loads torch, which takes seconds
+
+    system, found = one.system, one.warnings
+    there = capacity_gb(system)
+    if there is not None and (needed := warm_up_gb(system)) > there:
+        found.append(
+            f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {there:g}, and would fail; "
+            "raise data.gradient_accumulation_steps"
+        )
+    return found
 
 
 def _print_validation(as_json: bool) -> None:

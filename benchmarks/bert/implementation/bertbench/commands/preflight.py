@@ -6,6 +6,7 @@ Called alone it starts the system's ranks; called by torchrun or Slurm it is one
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict, replace
 from typing import Any
@@ -62,7 +63,12 @@ def checked(system: System, world: World, least_gbit: float) -> tuple[float | No
 
 def _started(system: System, arguments: argparse.Namespace) -> int:
     """Start a rank for each of this machine; what they print is the answer."""
-    check_startable(system)
+    ranks, name = system.launch.ranks_per_node, shlex.quote(system.argument)
+    check_startable(
+        system,
+        f"start it in an allocation with `srun --mpi=none --ntasks-per-node={ranks} bertbench preflight {name}`, or by "
+        "torchrun on each node (docs/running.md)",
+    )
     least = [] if arguments.min_gbit is None else ["--min-gbit", str(arguments.min_gbit)]
     try:
         agent_of(system)(

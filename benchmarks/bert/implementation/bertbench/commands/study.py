@@ -22,7 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of every arm (default 5)")
     parser.add_argument("--parallel", type=int, default=2, metavar="N", help="trials at a time (default 2)")
     parser.add_argument(
-        "--definition", type=Path, metavar="FILE", help="another study of this form (default: benchmarks/bert/studies)"
+        "--definition",
+        type=Path,
+        metavar="FILE",
+        help="another study of this form (default: the one that comes with the project)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",

@@ -1,20 +1,33 @@
-"""Where things are: the repository, the systems that come with it, data and results."""
+"""Where things are: the files that come with the project, data and results.
+
+In a checkout all of them lie in the repository. Installed from a wheel, the files lie in the package's `share`
+(setup.py puts them there), data and results in the working directory.
+"""
 
 import os
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[5]
-SYSTEMS = REPOSITORY / "benchmarks" / "bert" / "systems"
-STUDIES = REPOSITORY / "benchmarks" / "bert" / "studies"
+PACKAGE = Path(__file__).resolve().parents[1]
+_SHARE = PACKAGE / "share"
+
+REPOSITORY: Path | None = None if _SHARE.is_dir() else PACKAGE.parents[3]
+"""The checkout, or the unpacked archive, that this code runs from; None where it is installed."""
+
+_BENCHMARK = _SHARE if REPOSITORY is None else REPOSITORY / "benchmarks" / "bert"
+SYSTEMS = _BENCHMARK / "systems"
+STUDIES = _BENCHMARK / "studies"
+LAUNCH = _BENCHMARK / "launch"
+SCRIPTS_HOME = REPOSITORY or _SHARE
+"""Folder of run_and_time.sh."""
 
 
 def data_folder(path: str) -> Path:
-    """A dataset's folder: `path` relative to DATADIR if that is set, else to the repository."""
-    return Path(os.environ.get("DATADIR", REPOSITORY)) / path
+    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is."""
+    return Path(os.environ.get("DATADIR") or home() / "data") / path
 
 
 def weights_file(path: str) -> Path:
-    """A file of weights that a system names: found as `data_folder` finds a dataset."""
+    """Return a file of weights that a system names: found as `data_folder` finds a dataset."""
     return data_folder(path)
 
 
@@ -25,5 +38,10 @@ def shown_path(path: Path) -> str:
 
 
 def runs_folder() -> Path:
-    """Where runs are written: LOGDIR if that is set, else runs/ in the repository."""
-    return Path(os.environ.get("LOGDIR", REPOSITORY / "runs"))
+    """Return where runs are written: LOGDIR if that is set, else runs/."""
+    return Path(os.environ.get("LOGDIR") or home() / "runs")
+
+
+def home() -> Path:
+    """Return the folder of data/, runs/ and results/: the repository, or the working directory where installed."""
+    return REPOSITORY or Path.cwd()

@@ -21,6 +21,7 @@ _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OPTION = "--set "
+_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
 def system_names() -> list[str]:
@@ -34,8 +35,16 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
     path = _find(name_or_path)
+    return system_from(path, _read(path), overrides)
+
+
+def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) -> System:
+    """Return the system that a file at `path` with the content `own` is; the file need not be there.
+
+    Raises ConfigError as `load_system` does.
+    """
     origins: dict[str, str] = {}
-    content = _merged(path, (), origins)
+    content = _merged(path, own, (), origins)
     wrong = [problem for override in overrides for problem in _override(content, origins, override)]
     content["name"] = path.stem
     try:
@@ -45,7 +54,22 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
         wrong += _wrong_together(path, content, origins)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    return scaled(system)
+    made = scaled(system)
+    return made if path.parent == SYSTEMS else made.at_path(str(path))
+
+
+def whole_file(name_or_path: str) -> str:
+    """Return a system file with what it extends merged in: JSON that needs no other file.
+
+    Raises ConfigError as `load_system` does.
+    """
+    path = _find(name_or_path)
+    return json.dumps(_merged(path, _read(path), (), {}), indent=2) + "\n"
+
+
+def is_path(name_or_path: str) -> bool:
+    """Return whether a file is meant, not one of the systems that come with the project."""
+    return name_or_path.endswith(".json")
 
 
 def schema() -> str:
@@ -57,7 +81,8 @@ def schema() -> str:
         "$schema": {"type": "string", "description": "Where editors find this schema."},
         "extends": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier.",
+            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier. "
+            "A name that is no file beside this one is that of a file that comes with the project.",
         },
         **properties,
     }
@@ -66,7 +91,7 @@ def schema() -> str:
 
 
 def _find(name_or_path: str) -> Path:
-    if name_or_path.endswith(".json"):
+    if is_path(name_or_path):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
     if name_or_path not in system_names():
@@ -78,13 +103,7 @@ def _find(name_or_path: str) -> Path:
     return path
 
 
-def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
-    """Return the file's content over that of the files it extends; sections merge key by key.
-
-    `origins` gets the file that each setting comes from.
-    """
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: extends itself by way of {seen[-1].name}; remove one `extends`")
+def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,12 +112,37 @@ def _merged(path: Path, seen: tuple[Path, ...], origins: dict[str, str]) -> dict
         raise ConfigError(f"{path}: is not valid JSON: {error}; correct the file there") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: found {type(content).__name__}, expected one JSON object")
+    return content
+
+
+def _merged(path: Path, content: dict[str, Any], seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
+    """Return the file's content over that of the files it extends; sections merge key by key.
+
+    `origins` gets the file that each setting comes from.
+    """
     bases = content.get("extends", [])
     merged: dict[str, Any] = {}
     for base in [bases] if isinstance(bases, str) else bases:
-        merged = _over(merged, _merged(path.parent / f"{base}.json", (*seen, path.resolve()), origins))
+        found, above = _base(path, base), (*seen, path.resolve())
+        if found.resolve() in above:
+            raise ConfigError(f"{found}: extends itself by way of {path.name}; remove one `extends`")
+        merged = _over(merged, _merged(found, _read(found), above, origins))
     origins.update((name, str(path)) for name in _names(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
+
+
+def _base(path: Path, base: str) -> Path:
+    """Return the file that `path` extends as `base`: the one beside it, else the shipped one of that name."""
+    beside, shipped = path.parent / f"{base}.json", SYSTEMS / f"{base}.json"
+    itself = beside.resolve() == path.resolve()
+    if shipped.is_file() and (itself or not beside.exists()):
+        return shipped
+    if not beside.exists():
+        raise ConfigError(
+            f"{path}: extends {base!r}: {beside} cannot be read (no such file), and no shipped file has "
+            "that name; `bertbench systems` lists the systems among those"
+        )
+    return beside
 
 
 def _over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +178,7 @@ def _override(content: dict[str, Any], origins: dict[str, str], override: str) -
     for section in sections:
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
-            yield f"{option}: {section} is a value, not a section; `bertbench show` prints all names"
+            yield f"{option}: {section} is a value, not a section; `bertbench show cpu_demo` prints all names"
             return
     if name in _BATCHES and value is not None:
         for batch in _BATCHES:  # either names the batch: the later one holds
@@ -185,10 +229,35 @@ def _overlap(one: str, other: str) -> bool:
 def _known_keys(location: tuple[int | str, ...]) -> str:
     """Return what could have been meant instead of an unknown key."""
     section: type[Section] | None = System
+    key = str(location[-1])
     for part in location[:-1]:
         assert section is not None, "only sections have unknown keys"
         section = section_of(section.model_fields[str(part)])
     assert section is not None, "only sections have unknown keys"
     known = sorted(field.alias or name for name, field in section.model_fields.items())
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+    if close := _alike(key, known):
+        return f"did you mean {close}?"
+    elsewhere: dict[str, str] = {}
+    for name in _all_settings(System):
+        elsewhere.setdefault(name.rpartition(".")[2], name)  # optimizer.learning_rate before finetune's
+    if close := _alike(key, elsewhere):
+        return f"did you mean {elsewhere[close]}?"
+    return f"expected one of {', '.join(known)}"
+
+
+def _alike(key: str, known: Iterable[str]) -> str | None:
+    """Return the name that `key` means: one that has all its words, as number_of_nodes has nodes, or a similar one."""
+    words = set(key.split("_"))
+    having = [name for name in known if words <= set(name.split("_"))]
+    close = having or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+    return min(close, key=len) if close else None
+
+
+def _all_settings(section: type[Section], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings."""
+    for name, field in section.model_fields.items():
+        dotted = f"{prefix}{field.alias or name}"
+        below = section_of(field)
+        yield dotted
+        if below is not None:
+            yield from _all_settings(below, f"{dotted}.")

@@ -92,7 +92,7 @@ class Model(Section):
     """Standard deviation of initial matrices."""
     checkpoint: str | None = None
     """Weights that a run starts from: a file of `checkpoint import`, another run or its snapshot; random where it isn't
-    given. Relative to DATADIR if that is set, else to the repository."""
+    given. Relative to DATADIR if that is set, else to data/."""
 
     def shape(self) -> BertShape:
         """The sizes as the model takes them."""
@@ -143,7 +143,7 @@ class Data(Section):
     """The training data and how a global batch is drawn and dealt."""
 
     path: str
-    """Folder of the prepared dataset; relative to DATADIR if that is set, else to the repository."""
+    """Folder of the prepared dataset; relative to DATADIR if that is set, else to data/."""
     eval_path: str | None = None
     """Folder that holds the evaluation samples, where `path` doesn't."""
     global_batch_size: Count | None = None

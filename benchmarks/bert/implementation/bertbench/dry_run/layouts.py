@@ -117,6 +117,19 @@ def settings(system: System) -> str:
     return " ".join(given) or "data parallelism alone"
 
 
+def warm_up_gb(system: System) -> float:
+    """Return the most that a GPU needs: the fullest stage, or, not split, the warm-up's batch of whole lengths."""
+    memory = memory_gb(system)
+    if not system.parallel.splits:
+        length = system.model.max_positions
+        tokens = system.local_batch // system.parts * length
+        layer, embeddings, heads = _keep(system, 1)
+        kept = system.model.layers * layer.bytes(tokens, tokens * length)
+        kept += sum(part.bytes(tokens, tokens * length) for part in (embeddings, heads))
+        memory["activations"] = max(memory["activations"], kept / _GB)
+    return sum(memory.values())
+
+
 def memory_gb(system: System) -> dict[str, float]:
     """Of the fullest stage, in a backward pass of the largest microbatch."""
     stages = {0, system.layout.pipeline - 1}

@@ -57,16 +57,10 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     fitted = fit([row for row in rows if calibrates(row)], rows)
     if gpu == "a100":
         return fitted
-    own = [row for row in rows if f"{gpu.upper()}-SXM" in row.accelerator and row.accelerators == 8 and row.nodes == 1]
-    shares = []
-    for row in own:
-        work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
-        parts = run_seconds(work, fitted)
-        fixed = parts.start_up + parts.communication + parts.waiting
-        shares.append(fitted.compute_share * (parts.total - fixed) / (row.seconds - fixed))
-    return replace(fitted, compute_share=median(shares))
+    return replace(fitted, compute_share=median(_shares(gpu).values()))
 
 
+@cache
 def leave_one_out() -> list[Comparison]:
     """The 21 rows, each forecast by a calibration that hasn't seen it, neither its time nor its convergence."""
     rows = published_results()
@@ -74,6 +68,7 @@ def leave_one_out() -> list[Comparison]:
     return [_compared(row, fit(_without(chosen, row), _without(rows, row)), _without(rows, row)) for row in chosen]
 
 
+@cache
 def other_a100s() -> list[Comparison]:
     """Every other A100 result, PCIe and 40 GB and small nodes included, forecast as if they were a DGX A100's."""
     rows = published_results()
@@ -83,6 +78,32 @@ def other_a100s() -> list[Comparison]:
         for row in rows
         if "A100" in row.accelerator and not calibrates(row) and row.accelerators is not None
     ]
+
+
+def other_gpus(gpu: Gpu) -> list[Comparison]:
+    """Every result with this kind of GPU, other than A100s, forecast by a calibration that hasn't seen it."""
+    rows, shares = published_results(), _shares(gpu)
+    held = []
+    for row in rows:
+        if gpu.upper() not in row.accelerator or row.accelerators is None:
+            continue
+        share = median(value for other, value in shares.items() if other is not row)
+        fitted = replace(calibration(), compute_share=share)
+        held.append(Comparison(row, run_seconds(work_of(row, gpu, _without(rows, row)), fitted).total))
+    return held
+
+
+@cache
+def _shares(gpu: Gpu) -> dict[Published, float]:
+    """Return the share of peak that each result on one node of 8 SXM GPUs of this kind reached."""
+    rows, fitted, shares = published_results(), calibration(), {}
+    for row in rows:
+        if f"{gpu.upper()}-SXM" in row.accelerator and row.accelerators == 8 and row.nodes == 1:
+            work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
+            parts = run_seconds(work, fitted)
+            fixed = parts.start_up + parts.communication + parts.waiting
+            shares[row] = fitted.compute_share * (parts.total - fixed) / (row.seconds - fixed)
+    return shares
 
 
 def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:

@@ -23,6 +23,8 @@ class Samples(NamedTuple):
 
     number: float
     source: str
+    interpolated: bool = False
+    """Between reference convergence points, whatever the hyper-parameters."""
 
 
 @cache
@@ -61,4 +63,5 @@ def samples_to_converge(
     return Samples(
         float(np.interp(global_batch_size, batches, means)),
         "reference convergence points (of LAMB, clipped before the all-reduce), interpolated",
+        interpolated=True,
     )

@@ -9,6 +9,8 @@ from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.convergence import Samples, samples_to_converge
 from bertbench.forecast.layout import StepSeconds, step_seconds
 from bertbench.forecast.published import Batching, Method, published_results
+from bertbench.forecast.ranges import Range, range_of
+from bertbench.forecast.ranges import warnings as outside
 from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds
 from bertbench.model.shape import BertShape
 
@@ -42,6 +44,22 @@ class Forecast:
     def minutes(self) -> float:
         """Time to train."""
         return self.seconds.total / 60
+
+    @property
+    def range(self) -> Range:
+        """Where the time to train is expected."""
+        return range_of(self.system, self.gpu, self.minutes)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Where the system lies outside what forecasts are calibrated on."""
+        found = list(outside(self.system, self.gpu))
+        if self.system.optimizer.name != "lamb" and self.samples.interpolated:
+            found.append(
+                f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters; the "
+                "samples to converge are LAMB's"
+            )
+        return found
 
 
 def forecast(system: System, gpu: Gpu | None = None) -> Forecast:

@@ -17,20 +17,21 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
                [f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min" for c in group])
         for name, group in (("published, calibrating", held), ("published, other A100s", others))
     ]  # fmt: skip
-    rows = [Bar(f"{f.system.name}: {f.minutes:.2f} min", {part: value / f.seconds.total for part, value in
+    rows = [Bar(f"{f.system.name}: {f.range} min", {part: value / f.seconds.total for part, value in
             vars(f.seconds).items()}, note=f.seconds.limit) for f in forecasts]  # fmt: skip
     return page(
         "Time to train: forecast",
         section(
             "Forecasts",
-            paragraph("Minutes from run_start to run_stop. Point at a dot for its value."),
+            paragraph("Minutes from run_start to run_stop, as a range that nine of ten published results keep to. "
+                      "Point at a dot for its value."),
             panels(
                 scatter("Time to train against GPUs", [*drawn, *published], Axis("GPUs", base=2),
                         Axis("minutes", base=10)),
                 bars("Where the time goes", rows, Axis("share of the run", 0, 1)),
             ),
             table(["system", "GPUs", "minutes", "samples to converge", "limited by"],
-                  [[f.system.name, f"{f.system.world_size:,}", f"{f.minutes:.2f}", f"{f.samples.number:,.0f}",
+                  [[f.system.name, f"{f.system.world_size:,}", str(f.range), f"{f.samples.number:,.0f}",
                     LIMITS[f.seconds.limit]] for f in forecasts]),
         ),
         section(
@@ -50,7 +51,7 @@ def _series(name: str, forecasts: Sequence[Forecast]) -> Series:
     return Series(
         name,
         [(f.system.world_size, f.minutes) for f in forecasts],
-        [f"{f.system.name}: {f.minutes:.2f} min" for f in forecasts],
+        [f"{f.system.name}: {f.range} min" for f in forecasts],
     )
 
 

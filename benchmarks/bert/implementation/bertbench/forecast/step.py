@@ -5,6 +5,7 @@ the three numbers that are fitted (calibrate.py).
 """
 
 import math
+import shlex
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -139,5 +140,6 @@ def gpu_of(system: System) -> Gpu:
         if kind.upper() in model:
             return kind
     raise ConfigError(
-        f"{system.name}: hardware.accelerator_model_name {model!r} is none of {', '.join(HARDWARE)}; give --gpu"
+        f"{system.name}: hardware.accelerator_model_name {model!r} names none of {', '.join(HARDWARE)}; set it to such "
+        f"a card's, or see `bertbench predict {shlex.quote(system.argument)} --gpu h100`"
     )

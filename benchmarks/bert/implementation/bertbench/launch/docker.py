@@ -1,10 +1,10 @@
 """One machine with docker: launch/run_with_docker.sh."""
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import LAUNCH, data_folder, runs_folder
 from bertbench.launch.job import Job
 
-SCRIPT = REPOSITORY / "benchmarks" / "bert" / "launch" / "run_with_docker.sh"
+SCRIPT = LAUNCH / "run_with_docker.sh"
 
 
 def command(job: Job) -> list[str]:
@@ -16,4 +16,5 @@ def command(job: Job) -> list[str]:
             "use --on slurm or kubernetes"
         )
     gpus = "all" if system.launch.device == "cuda" else "none"
-    return ["env", f"RUNS={job.runs}", f"GPUS={gpus}", str(SCRIPT), job.name_or_path, *job.options]
+    places = [f"DATADIR={data_folder('').absolute()}", f"LOGDIR={runs_folder().absolute()}"]
+    return ["env", f"RUNS={job.runs}", f"GPUS={gpus}", *places, str(SCRIPT), job.name_or_path, *job.options]

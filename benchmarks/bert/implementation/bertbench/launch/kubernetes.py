@@ -9,30 +9,54 @@ from typing import Any, Literal
 
 import yaml
 
+from bertbench.config.load import is_path, whole_file
 from bertbench.launch.job import Job
 from bertbench.launch.torchrun import restarts, torchrun
 
 Kind = Literal["trainjob", "jobset"]
 
 _IN_IMAGE = "/workspace/bertbench/run_and_time.sh"
+_SYSTEMS = "/systems"
 _PORT = 29500
 _SPARE_SECONDS = 300  # for pulling the image
 
 
+class _Readable(yaml.SafeDumper):
+    """Write texts of several lines, such as a system file, line by line."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a literal block for several lines, else what YAML does by itself."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _Readable.represent_text)
+
+
 def manifest(job: Job, kind: Kind) -> str:
-    """The YAML that `kubectl create -f -` takes; one run, its pods end with it."""
-    made = _train_job(job) if kind == "trainjob" else _job_set(job)
-    return yaml.safe_dump(made, sort_keys=False)
+    """Return the YAML that `kubectl create -f -` takes; one run, its pods end with it.
+
+    A system file that no image has goes along in a ConfigMap, whole.
+    """
+    made = [_train_job(job) if kind == "trainjob" else _job_set(job)]
+    if is_path(job.name_or_path):
+        content = {f"{job.system.name}.json": whole_file(job.name_or_path)}
+        made.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _name(job)}, "data": content})
+    return yaml.dump_all(made, Dumper=_Readable, sort_keys=False)
 
 
 def _name(job: Job) -> str:
     return job.system.name.lower().replace("_", "-").replace(".", "-")
 
 
+def _in_pod(job: Job) -> Job:
+    """Return the job with its system where the pods see it."""
+    return job._replace(name_or_path=f"{_SYSTEMS}/{job.system.name}.json") if is_path(job.name_or_path) else job
+
+
 def _train_job(job: Job) -> dict[str, Any]:
     """Kubeflow's runtime `torch-distributed` tells torchrun nodes, ranks and the master in PET_* variables."""
     launch = job.system.launch
-    pod = {"volumes": _volumes(), "containers": [{"name": "node", "volumeMounts": _mounts()}]}
+    pod = {"volumes": _volumes(job), "containers": [{"name": "node", "volumeMounts": _mounts(job)}]}
     pods = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -42,7 +66,14 @@ def _train_job(job: Job) -> dict[str, Any]:
             "runtimeRef": {"name": "torch-distributed"},
             "trainer": {
                 "image": _image(),
-                "command": ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, job.name_or_path, *job.options],
+                "command": [
+                    "torchrun",
+                    *restarts(job),
+                    "--no-python",
+                    _IN_IMAGE,
+                    _in_pod(job).name_or_path,
+                    *job.options,
+                ],
                 "env": _environment(),
                 "numNodes": job.system.hardware.number_of_nodes,
                 "numProcPerNode": launch.ranks_per_node,
@@ -65,7 +96,7 @@ def _job_set(job: Job) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "node",
         "image": _image(),
-        "command": torchrun(job, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE),
+        "command": torchrun(_in_pod(job), "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE),
         "env": [
             *_environment(),
             {
@@ -75,11 +106,11 @@ def _job_set(job: Job) -> dict[str, Any]:
                 },
             },
         ],
-        "volumeMounts": _mounts(),
+        "volumeMounts": _mounts(job),
     }
     if job.system.launch.device == "cuda":
         container["resources"] = {"limits": _gpus(job)}
-    pod = {"restartPolicy": "Never", "containers": [container], "volumes": _volumes()}
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": _volumes(job)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -121,7 +152,7 @@ def _gpus(job: Job) -> dict[str, str]:
     return {"nvidia.com/gpu": str(job.system.launch.ranks_per_node)}
 
 
-def _volumes() -> list[dict[str, Any]]:
+def _volumes(job: Job) -> list[dict[str, Any]]:
     return [
         {
             "name": "data",
@@ -130,12 +161,14 @@ def _volumes() -> list[dict[str, Any]]:
         {"name": "runs", "persistentVolumeClaim": {"claimName": os.environ.get("RUNS_CLAIM", "bertbench-runs")}},
         # ranks of a node share memory; the default 64 MB is too little for NCCL
         {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        *([{"name": "systems", "configMap": {"name": _name(job)}}] if is_path(job.name_or_path) else []),
     ]
 
 
-def _mounts() -> list[dict[str, Any]]:
+def _mounts(job: Job) -> list[dict[str, Any]]:
     return [
         {"name": "data", "mountPath": "/data", "readOnly": True},
         {"name": "runs", "mountPath": "/runs"},
         {"name": "shared-memory", "mountPath": "/dev/shm"},
+        *([{"name": "systems", "mountPath": _SYSTEMS, "readOnly": True}] if is_path(job.name_or_path) else []),
     ]

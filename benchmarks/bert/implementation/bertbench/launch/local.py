@@ -7,6 +7,7 @@ nothing of the attempt before is left to meet, and each attempt's exit codes dec
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -173,14 +174,14 @@ def _reported(failure: ProcessFailure) -> bool:
     return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 
 
-def check_startable(system: System) -> None:
-    """Raises RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken."""
+def check_startable(system: System, elsewhere: str = "") -> None:
+    """Raise RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken.
+
+    `elsewhere` says how to start it on several nodes; without it, as a run.
+    """
     nodes, port = system.hardware.number_of_nodes, system.launch.port
     if nodes > 1:
-        raise RunError(
-            f"{system.name} has {nodes} nodes and this is one; start it with --on slurm or --on kubernetes, or by hand "
-            "with the lines that --dry-run prints"
-        )
+        raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere or _elsewhere(system)}")
     differences(system.hardware)  # for its error; of the rest each node warns when it runs
     if port:
         with socket.socket() as probe:
@@ -192,6 +193,14 @@ def check_startable(system: System) -> None:
                     f"port {port} can't be used ({system_reason(error)}); "
                     "set launch.port to another, or to 0 for any free one"
                 ) from error
+
+
+def _elsewhere(system: System) -> str:
+    launch = f"bertbench launch {shlex.quote(system.argument)}"
+    return (
+        f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
+        "--dry-run prints"
+    )
 
 
 def close_log(files: ResultFiles, reason: str | None) -> None:

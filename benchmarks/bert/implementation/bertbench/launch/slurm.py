@@ -1,9 +1,9 @@
 """sbatch with what the system file says: nodes, ranks, GPUs, wall time. The rest is launch/run.sub's."""
 
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.launch.job import Job
 
-SCRIPT = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
+SCRIPT = LAUNCH / "run.sub"
 _SPARE_MINUTES = 5  # for the job's own start and end
 
 
@@ -19,7 +19,8 @@ def command(job: Job) -> list[str]:
         *gpus,
         *(["--exclusive"] if gpus else []),
         f"--time={job.runs * system.launch.walltime_minutes + _SPARE_MINUTES}",
-        f"--export=ALL,RUNS={job.runs},RESTARTS={system.launch.max_restarts},BERTBENCH_HOME={REPOSITORY}",
+        f"--export=ALL,RUNS={job.runs},RESTARTS={system.launch.max_restarts},BERTBENCH_HOME={SCRIPTS_HOME},"
+        f"DATADIR={data_folder('').absolute()},LOGDIR={runs_folder().absolute()}",
         str(SCRIPT),
         job.name_or_path,
         *job.options,

@@ -1,9 +1,9 @@
 """torchrun on each node of a machine without a scheduler."""
 
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import SCRIPTS_HOME
 from bertbench.launch.job import Job
 
-_SCRIPT = REPOSITORY / "run_and_time.sh"
+_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
 
 def commands(job: Job) -> list[list[str]]:

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 
 import torch
@@ -17,7 +18,7 @@ def provenance() -> dict[str, object]:
     """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
     return {
         "commit": commit(),
-        "tree_dirty": bool(_git("status", "--porcelain")),
+        "tree_dirty": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
         "processor": processor(),
         "cores": available_cores(),
         "operating_system": platform.platform(),
@@ -40,6 +41,23 @@ def uncommitted(paths: Sequence[str]) -> list[str]:
 
 
 def _git(*arguments: str) -> str | None:
+    """Return what git says of the checkout; None where the code is none."""
+    return _answer(*arguments) if _is_checkout() else None
+
+
+@cache
+def _is_checkout() -> bool:
+    """Return whether the code is a repository's.
+
+    A package or an unpacked archive may lie inside somebody else's: its commit says nothing of this code.
+    """
+    root = _answer("rev-parse", "--show-toplevel")
+    return REPOSITORY is not None and root is not None and REPOSITORY.samefile(root)
+
+
+def _answer(*arguments: str) -> str | None:
+    if REPOSITORY is None:
+        return None
     try:
         answer = subprocess.run(
             ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True, timeout=20

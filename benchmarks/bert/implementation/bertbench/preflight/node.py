@@ -4,16 +4,18 @@ import hashlib
 import shutil
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import compliance
 from bertbench.common.errors import RunError, system_reason
-from bertbench.common.paths import REPOSITORY, data_folder, runs_folder, weights_file
+from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
 from bertbench.machine.gpus import gpus
 from bertbench.machine.provenance import provenance
 
-_CODE = ("benchmarks/bert/implementation/bertbench", "compliance")
+_CODE = (PACKAGE, Path(compliance.__file__).parent)
 _GB = 1e9
 
 
@@ -57,8 +59,9 @@ def this_node(system: System, ranks: list[int]) -> Node:
 
 def _code(system: System) -> str:
     digest = hashlib.sha256(system.model_dump_json().encode())
-    for path in sorted(path for folder in _CODE for path in (REPOSITORY / folder).rglob("*.py")):
-        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in _CODE:
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(str(path.relative_to(folder.parent)).encode() + b"\0" + path.read_bytes() + b"\0")
     commit = provenance()["commit"]
     return f"{str(commit)[:10] if commit else 'no commit'} {digest.hexdigest()[:10]}"
 

@@ -16,7 +16,7 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
@@ -57,7 +57,9 @@ class MlperfLog:
             handler = _WholeLines(path)
             handler.setFormatter(logging.Formatter("%(message)s"))
             self._logger.addHandler(handler)
-        self._mllog = MLLogger(logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY))
+        self._mllog = MLLogger(
+            logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY or PACKAGE.parent)
+        )
 
     def __enter__(self) -> Self:
         return self

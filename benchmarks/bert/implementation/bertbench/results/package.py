@@ -16,7 +16,7 @@ from typing import Any
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
 from bertbench.common.json_object import read_object
-from bertbench.common.paths import REPOSITORY
+from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
 from bertbench.results import implementation
 from compliance.judge import LOG_PATTERN
@@ -24,7 +24,7 @@ from compliance.package import PackageJudgement, judge_package, told
 
 _SOURCES = (
     "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs",
-    "pyproject.toml", "run_and_time.sh",
+    "pyproject.toml", "run_and_time.sh", "setup.py",
 )  # fmt: skip
 _IMPLEMENTATIONS = Path("benchmarks", "bert", "implementations")
 _IMPLEMENTATION = _IMPLEMENTATIONS / implementation.NAME
@@ -129,8 +129,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _copy_sources(folder: Path) -> None:
-    if not (REPOSITORY / "run_and_time.sh").is_file():
-        raise PackageError(f"found no sources in {REPOSITORY}; call the bertbench of a clone of the repository")
+    if REPOSITORY is None:
+        raise PackageError(f"found no sources beside {PACKAGE}; call the bertbench of a clone of the repository")
     folder.mkdir(parents=True)
     for name in _SOURCES:
         source = REPOSITORY / name

@@ -1,5 +1,6 @@
 """What a run reads before its clock starts: the dataset's metadata and the header of the weights it starts from."""
 
+import shlex
 from pathlib import Path
 
 from bertbench.checkpoint.weights import open_weights
@@ -44,14 +45,22 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
         )
 
 
+def _making(system: System, folder: Path) -> str:
+    """Return how to make a dataset: by the system's recipe, or from MLCommons' files where it has none."""
+    if system.data.recipe is not None:
+        return f"make it with `bertbench data prepare --system {shlex.quote(system.argument)}`"
+    return (
+        "make it of MLCommons' text (docs/data.md) with `bertbench data prepare --recipe mlperf --text FILE "
+        f"--vocab FILE --out {shlex.quote(str(folder))}`"
+    )
+
+
 def open_split(system: System, name: SplitName) -> Dataset:
     """One split of the system's data; raises what `open_data` raises."""
     evaluation = name == "eval" and system.data.eval_path
     folder = data_folder(evaluation or system.data.path)
     if not folder.exists():
-        raise DataError(
-            f"{folder}: found no dataset; make it with `bertbench data prepare --system {system.name}`, or set DATADIR"
-        )
+        raise DataError(f"{folder}: found no dataset; {_making(system, folder)}, or set DATADIR")
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:
         raise ConfigError(

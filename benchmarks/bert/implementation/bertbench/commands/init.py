@@ -1,0 +1,58 @@
+"""`bertbench init`: a system file for a cluster, from a few words about it."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bertbench.commands import check_at_least_one, emit, write_file
+from bertbench.common.errors import ConfigError
+from bertbench.config import load_system
+from bertbench.dry_run.new_system import Cluster, gpu_models, new_system
+from bertbench.dry_run.points import point_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The cluster, and where its hyper-parameters come from."""
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (default 1)")
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="GPUs on each node (default: as many as this machine has)"
+    )
+    parser.add_argument(
+        "--gpu-model", metavar="NAME",
+        help=f"{', '.join(gpu_models())}, or another name to write as it is (default: this machine's)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="global batch size (default: the known one with the shortest forecast)"
+    )
+    parser.add_argument(
+        "--from", dest="origin", metavar="SYSTEM",
+        help="take this system's hyper-parameters (default: the published result or reference point nearest by batch)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE, which ends in .json (default: print it)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write or print the file; what to know of it goes to standard error."""
+    check_at_least_one(arguments, "nodes", "gpus", "batch")
+    out: Path | None = arguments.out
+    if out is not None and (out.suffix != ".json" or out.exists()):
+        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, as system files do"
+        raise ConfigError(f"--out {out}: {found}; give another name")
+    given = load_system(arguments.origin) if arguments.origin else None
+    model = arguments.gpu_model or "gpu"
+    name = out.stem if out else f"{model.lower().replace('-', '_').replace(' ', '_')}_n{arguments.nodes}"
+    cluster = Cluster(name, arguments.nodes, arguments.gpus, arguments.gpu_model)
+    made = new_system(cluster, arguments.batch, point_of(given) if given else None)
+    text = json.dumps(made.content, indent=2) + "\n"
+    if out is not None:
+        write_file(out, text, "--out")
+    file = str(out or f"{name}.json")
+    for note in made.notes:
+        print(note.replace("FILE", file), file=sys.stderr)
+    if out is not None:
+        print(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run", file=sys.stderr)
+    division = made.system.hardware.division
+    content = {"path": out and str(out), "division": division, "system": made.content, "notes": made.notes}
+    emit(arguments.json, content, "" if out else text.rstrip())
+    return 0

@@ -1,0 +1,168 @@
+"""A system file for somebody's cluster: shipped bases, the machine's description, hyper-parameters that are known."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import SYSTEMS
+from bertbench.config import System
+from bertbench.config.load import system_from
+from bertbench.dry_run.layouts import capacity_gb, warm_up_gb
+from bertbench.dry_run.points import Point, known_points, nearest_point
+from bertbench.forecast.forecast import forecast
+from bertbench.forecast.step import HARDWARE, Gpu
+from bertbench.machine.describe import describe
+
+_SPARE = 1.5  # times the longest time forecast
+_INIT_MINUTES = 10
+_NO_FORECAST: Gpu = "a100"  # ranks batches for a GPU that none is calibrated for
+_SOFTWARE = ("framework", "other_software_stack", "operating_system")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a user says of a cluster."""
+
+    name: str
+    nodes: int
+    gpus: int | None
+    """On each node; None means as many as this machine has."""
+    gpu_model: str | None
+    """A card of `gpu_models`, any other name, or None for this machine's."""
+
+
+@dataclass
+class NewSystem:
+    """A system file's content, and what its user should know of it."""
+
+    content: dict[str, Any]
+    system: System
+    notes: list[str] = field(default_factory=list)
+
+
+def gpu_models() -> list[str]:
+    """Return the cards whose figures come with the project."""
+    return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
+
+
+def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewSystem:
+    """Return a valid system of the cluster, with `given` hyper-parameters or else those of the nearest known point.
+
+    Without a batch, it is the given point's, or that of the known point whose forecast is the shortest.
+    Raises ConfigError if the cluster isn't described, or if no batch can be dealt to its GPUs.
+    """
+    card, hardware, notes = _machine(cluster)
+    ranks = cluster.nodes * hardware["accelerators_per_node"]
+    points = known_points() if given is None else {given.batch: given}
+    fitting = [known for known in points if known % ranks == 0]
+    if batch is not None and batch % ranks:
+        raise ConfigError(f"--batch {batch}: is no multiple of {ranks} GPUs; choose {_multiples(batch, ranks)}")
+    if batch is None and not fitting:
+        raise ConfigError(
+            f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "
+            f"--batch, such as {_multiples(max(points), ranks)}"
+        )
+    chosen = [points[known] for known in fitting] if batch is None else [nearest_point(batch, points)]
+    made = [_system(cluster.name, card, hardware, point) for point in chosen]
+    made.sort(key=lambda one: _minutes(one[1]))
+    content, system = next((one for one in made if _fits(one[1])), made[0])
+    return _finished(NewSystem(content, system, notes))
+
+
+def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the card's base file, the hardware section, and notes about it."""
+    found, notes = describe(), []
+    here = int(found["accelerators_per_node"] or 0)
+    if cluster.gpus is None and not here:
+        raise ConfigError("found no GPU on this machine; give --gpus, the number on each node of the cluster")
+    if cluster.gpu_model is None and not here:
+        raise ConfigError(f"found no GPU on this machine; give --gpu-model: {', '.join(gpu_models())} or another name")
+    gpus = cluster.gpus or here
+    hardware: dict[str, Any] = {
+        "system_name": cluster.name, "number_of_nodes": cluster.nodes, "accelerators_per_node": gpus,
+    }  # fmt: skip
+    card = (cluster.gpu_model or "").lower().replace("_", "-")
+    known = card in gpu_models()
+    if cluster.gpu_model and not known:
+        hardware["accelerator_model_name"] = cluster.gpu_model
+        notes.append(
+            f"--gpu-model {cluster.gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
+        )
+    if here == gpus:
+        filled = [name for name, value in found.items() if value and (name.startswith("host_") or name in _SOFTWARE)]
+        if cluster.gpu_model is None:
+            filled += [name for name, value in found.items() if value and name.startswith("accelerator_")]
+        hardware |= {name: found[name] for name in filled}
+        notes.append("hardware: read off this machine")
+    else:
+        notes.append(
+            f"hardware: this machine has {here} GPUs, not {gpus}, so its processors, memory and network stay blank; "
+            "call `bertbench init` on a node of the cluster, or fill them in"
+        )
+    return f"base/gpu_{card.replace('-', '_')}" if known else "base/gpu", hardware, notes
+
+
+def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tuple[dict[str, Any], System]:
+    nodes, gpus = hardware["number_of_nodes"], hardware["accelerators_per_node"]
+    content = {
+        "extends": ["base/bert_large", card, point.base],
+        "description": f"{nodes * gpus} GPUs on {nodes} {'node' if nodes == 1 else 'nodes'}",
+        "source": point.source,
+        **point.settings,
+        "hardware": {**hardware, **point.settings.get("hardware", {})},
+        "launch": {"ranks_per_node": gpus},
+        "data": {"global_batch_size": point.batch},
+    }
+    return content, system_from(Path(f"{name}.json"), content)
+
+
+def _fits(system: System) -> bool:
+    there = capacity_gb(system)
+    return there is None or warm_up_gb(system) <= there
+
+
+def _minutes(system: System) -> float:
+    try:
+        return forecast(system).minutes
+    except ConfigError:
+        return forecast(system, _NO_FORECAST).minutes
+
+
+def _finished(made: NewSystem) -> NewSystem:
+    """Return it with accumulation until it fits, its wall time, and notes about division, batch and memory."""
+    content, path = made.content, Path(f"{made.system.name}.json")
+    parts = [part for part in range(1, made.system.local_batch + 1) if made.system.local_batch % part == 0]
+    for part in parts:
+        content["data"]["gradient_accumulation_steps"] = part
+        made.system = system_from(path, content)
+        if _fits(made.system):
+            break
+    else:
+        made.notes.append(
+            "memory: not even one sample at a time fits; `bertbench plan FILE --layouts` lists other ways"
+        )
+    if capacity_gb(made.system) is None:
+        made.notes.append("memory: set hardware.accelerator_memory_capacity, so that `bertbench plan FILE` can compare")
+    if content["data"].get("gradient_accumulation_steps") == 1:
+        del content["data"]["gradient_accumulation_steps"]
+    try:
+        expected = forecast(made.system)
+        minutes = _SPARE * expected.range.high_min + _INIT_MINUTES
+        content["launch"]["walltime_minutes"] = 5 * math.ceil(minutes / 5)
+    except ConfigError:
+        made.notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
+                          f"`bertbench predict FILE --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
+    made.system = system_from(path, content)
+    division, untested = made.system.hardware.division, made.system.source.startswith("UNTESTED")
+    why = "LAMB, whole, at the batch that it is known for"
+    if division == "open":
+        why = "no published result or reference point has this batch" if untested else "ADAM is for the open division"
+    made.notes += [f"hyper-parameters: {made.system.source}", f"division: {division} ({why})"]
+    return made
+
+
+def _multiples(batch: int, ranks: int) -> str:
+    below = batch // ranks * ranks
+    return f"{below} or {below + ranks}" if below else str(ranks)

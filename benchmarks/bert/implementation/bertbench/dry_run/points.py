@@ -1,0 +1,88 @@
+"""Hyper-parameters that are known to train BERT-Large: those of published results and reference convergence points."""
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System, load_system, system_names
+from bertbench.forecast.convergence import reference_points
+from bertbench.model.shape import BertShape
+
+_OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay")
+_SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")
+
+
+class Point(NamedTuple):
+    """A global batch with hyper-parameters, as sections of a system file."""
+
+    batch: int
+    settings: dict[str, Any]
+    source: str
+    base: str
+    """The base file of the division that they are of."""
+
+    def at(self, batch: int) -> "Point":
+        """Return these hyper-parameters at another batch, untested: ADAM's scaled by its rule, LAMB's steps only.
+
+        No scaling rule of LAMB is published: its rate stays, and its steps span as many samples as before.
+        """
+        untested = f"UNTESTED at batch {batch:,}: {self.source}, batch {self.batch:,}"
+        if self.settings["optimizer"]["name"] == "adam":
+            settings = {**self.settings, "scale_from_batch": self.batch}
+            return Point(batch, settings, f"{untested}, scaled by the square-root rule", self.base)
+        steps = {name: round(self.settings["schedule"][name] * self.batch / batch) for name in _SCHEDULE}
+        settings = {**self.settings, "schedule": steps, "hardware": {"division": "open"}}
+        return Point(batch, settings, f"{untested}, its steps spanning the same samples", self.base)
+
+
+@cache
+def known_points() -> dict[int, Point]:
+    """Return a point for each global batch: the shipped closed system's, else the reference convergence point."""
+    found: dict[int, Point] = {}
+    for batch, (_, values) in reference_points().items():
+        settings = {
+            "optimizer": {
+                "name": "lamb",
+                "learning_rate": values["opt_base_learning_rate"],
+                "beta1": values["opt_lamb_beta_1"],
+                "beta2": values["opt_lamb_beta_2"],
+                "epsilon": values["opt_epsilon"],
+                "weight_decay": values["opt_lamb_weight_decay_rate"],
+            },
+            "schedule": {
+                "max_steps": values["opt_learning_rate_training_steps"],
+                "warmup_steps": values["num_warmup_steps"],
+                "start_warmup_step": values["start_warmup_step"],
+            },
+        }
+        found[batch] = Point(batch, settings, f"MLPerf reference convergence point of batch {batch:,}", "base/closed")
+    for name in system_names():
+        system = load_system(name)
+        if system.hardware.division == "closed" and system.source.startswith("published"):
+            found[system.global_batch_size] = point_of(system)
+    return found
+
+
+def point_of(system: System) -> Point:
+    """Return a system's hyper-parameters. Raises ConfigError if they are not BERT-Large's."""
+    if system.launch.device != "cuda" or system.model.shape() != BertShape():
+        raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give one of the dgx systems to --from")
+    schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
+    if system.optimizer.name == "adam":
+        schedule |= {name: getattr(system.schedule, name) for name in ("decay_steps", "end_learning_rate")}
+    settings: dict[str, Any] = {
+        "optimizer": {name: getattr(system.optimizer, name) for name in _OPTIMIZER},
+        "schedule": schedule,
+        "clip": {"mode": system.clip.mode},
+    }
+    if system.evaluation.max_samples is not None:
+        settings["evaluation"] = {"max_samples": system.evaluation.max_samples}
+    source = f"{system.name}'s hyper-parameters ({system.source})"
+    return Point(system.global_batch_size, settings, source, f"base/{system.hardware.division}")
+
+
+def nearest_point(batch: int, points: dict[int, Point]) -> Point:
+    """Return the point of this batch, else of the nearest by ratio, carried over to this batch."""
+    nearest = points[min(points, key=lambda known: (abs(math.log(known / batch)), known))]
+    return nearest if nearest.batch == batch else nearest.at(batch)

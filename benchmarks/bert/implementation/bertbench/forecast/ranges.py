@@ -1,0 +1,124 @@
+"""How far forecasts may be off: errors on published results of the same kind of machine, and what lies outside them.
+
+Every result is forecast by a calibration that hasn't seen it. The range of a forecast is where nine of ten of its
+kind's published times lie, seen from their forecasts.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from bertbench.config.system import System
+from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s, other_gpus
+from bertbench.forecast.step import Gpu
+
+MOST_GPUS = 1024
+"""Of the largest result that the calibration has seen."""
+_GPUS_OF_NODE = 8
+_FEWEST = 5  # results that make a kind: of fewer, nine of ten are none
+_OUTSIDE = 0.05  # on each side
+
+
+class Kind(NamedTuple):
+    """Machines whose forecasts are off alike."""
+
+    gpu: Gpu
+    pcie: bool
+    whole: bool
+    """Nodes of 8 GPUs, as those that were calibrated on."""
+    one_node: bool | None
+    """Not told apart (None) on A100s with whole nodes, whose network is calibrated."""
+
+    def __str__(self) -> str:
+        form = "PCIe" if self.pcie else "SXM"
+        nodes = "" if self.one_node is None else ", one node" if self.one_node else ", several nodes"
+        return f"{self.gpu.upper()} {form}{', 8 a node' if self.whole else ', not 8 a node'}{nodes}"
+
+
+class Range(NamedTuple):
+    """Where the time to train is expected."""
+
+    low_min: float
+    high_min: float
+    source: str
+    """The published results whose errors make the range."""
+
+    def __str__(self) -> str:
+        """Return minutes with the two digits that a range can mean."""
+        return " to ".join(f"{float(f'{minutes:.2g}'):g}" for minutes in (self.low_min, self.high_min))
+
+
+def kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> Kind:
+    """Return the kind of a machine; `accelerator` is the card's name, which says PCIe where it is no SXM module."""
+    pcie, whole = "pci" in accelerator.lower(), gpus == _GPUS_OF_NODE * nodes
+    return Kind(gpu, pcie, whole, None if gpu == "a100" and whole and not pcie else nodes == 1)
+
+
+def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
+    """Return the range of a forecast of `minutes`, from errors on the results that are most like the system."""
+    own = kind_of(system, gpu)
+    errors, named = _nearest(own)
+    low, high = map(float, np.quantile(errors, (_OUTSIDE, 1 - _OUTSIDE)))
+    # error is forecast / published - 1
+    return Range(minutes / (1 + high), minutes / (1 + low), f"{len(errors)} published results: {named}")
+
+
+def warnings(system: System, gpu: Gpu) -> Iterator[str]:
+    """Yield where a system lies outside what forecasts are calibrated on, and what that did to published results."""
+    own = kind_of(system, gpu)
+    errors, named = _nearest(own)
+    if own.pcie:
+        longer = sorted(1 / (1 + error) - 1 for error in errors)
+        yield (
+            "PCIe cards: calibrated on SXM modules, which draw more power and have NVLink between all GPUs; "
+            f"{len(errors)} published results ({named}) took {longer[0]:.0%} to {longer[-1]:.0%} longer than forecast"
+        )
+    if not own.whole:
+        yield f"{system.launch.ranks_per_node} GPUs a node: calibrated on nodes of {_GPUS_OF_NODE}, joined by NVSwitch"
+    if system.world_size > MOST_GPUS:
+        yield f"{system.world_size:,} GPUs: calibrated on at most {MOST_GPUS:,}"
+    if gpu != "a100" and system.hardware.number_of_nodes > 1:
+        yield f"several nodes of {gpu.upper()}s: their network and their waiting are taken from A100s"
+    if gpu != "a100" and system.precision.compute != "fp8":
+        yield f"precision.compute {system.precision.compute}: most published {gpu.upper()} results compute in fp8"
+    if not _is_known(own):
+        yield f"no kind of published result is like it ({own}): the range is that of {named}"
+
+
+def kind_of(system: System, gpu: Gpu) -> Kind:
+    """Return the kind of a system's machine; forecast for another GPU, its own GPUs' form doesn't count."""
+    model = system.hardware.accelerator_model_name
+    name = model if gpu.upper() in model.upper() else ""
+    return kind(gpu, name, system.world_size, system.hardware.number_of_nodes)
+
+
+def _nearest(own: Kind) -> tuple[list[float], str]:
+    """Return errors, with the name of the results that they are from: the kind's, else of all that share most of it."""
+    known = _errors()
+    if _is_known(own):
+        return known[own], str(own)
+    form = "PCIe" if own.pcie else "SXM"
+    named, like = f"all {form}", [other for other in known if other.pcie == own.pcie]
+    if same := [other for other in like if other.gpu == own.gpu]:
+        named, like = f"all {own.gpu.upper()} {form}", same
+    return [error for other in like for error in known[other]], named
+
+
+def _is_known(own: Kind) -> bool:
+    return len(_errors().get(own, [])) >= _FEWEST
+
+
+@cache
+def _errors() -> dict[Kind, list[float]]:
+    """Return errors of published results with at most 1,024 GPUs by kind."""
+    held: list[tuple[Gpu, Comparison]] = [("a100", one) for one in (*leave_one_out(), *other_a100s())]
+    held += [(gpu, one) for gpu in ("h100", "h200") for one in other_gpus(gpu)]
+    found: dict[Kind, list[float]] = {}
+    for gpu, one in held:
+        row = one.row
+        assert row.accelerators is not None, "only results that tell their GPUs are forecast"
+        if row.accelerators <= MOST_GPUS:
+            found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
+    return found

@@ -1,0 +1,123 @@
+"""`bertbench init`: the system file that it writes, and where its hyper-parameters and its division come from."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.config import load_system
+from bertbench.dry_run import new_system
+from bertbench.dry_run.layouts import warm_up_gb
+from bertbench.dry_run.points import known_points, nearest_point
+from bertbench.forecast.convergence import reference_points
+
+CARDS = ["init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CARDS, "--out", "mine.json"]) == 0
+    said = capsys.readouterr().err
+    system = load_system("mine.json")
+    assert (system.world_size, system.hardware.number_of_nodes, system.launch.device) == (16, 4, "cuda")
+    assert system.hardware.accelerator_model_name == "NVIDIA H100-PCIe-80GB"
+    assert system.hardware.division == "closed"
+    known = known_points()[system.global_batch_size]
+    assert system.optimizer.learning_rate == known.settings["optimizer"]["learning_rate"]
+    assert known.source in said
+    assert "division: closed" in said
+    assert warm_up_gb(system) < 80
+    assert main(["predict", "mine.json"]) == 0
+    for on in ("local", "slurm", "kubernetes"):
+        assert main(["launch", "mine.json", "--on", on, "--dry-run"]) == 0
+    capsys.readouterr()
+    assert main(["plan", "mine.json", "--json"]) == 0
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [problem for problem in problems if "found no" not in problem] == []  # no data here: nothing else
+
+
+def test_a_batch_that_nobody_published_is_open_and_untested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CARDS, "--batch", "1024", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["division"] == "open"
+    # 768 is nearer to 1,024 than 1,536 is, by ratio; its 3,680 steps span as many samples in 2,760
+    assert made["system"]["source"].startswith("UNTESTED at batch 1,024: dgxh200_n1's")
+    assert made["system"]["schedule"]["max_steps"] == 3680 * 768 // 1024
+    assert made["system"]["optimizer"]["learning_rate"] == 0.00096
+
+
+def test_from_takes_a_systems_hyper_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CARDS, "--from", "dgxa100_n8", "--out", "lamb.json"]) == 0
+    theirs, ours = load_system("dgxa100_n8"), load_system("lamb.json")
+    assert (ours.optimizer, ours.schedule, ours.clip) == (theirs.optimizer, theirs.schedule, theirs.clip)
+    assert ours.global_batch_size == theirs.global_batch_size
+    assert main([*CARDS, "--from", "dgxa100_n8_open", "--batch", "1024", "--out", "adam.json"]) == 0
+    theirs, ours = load_system("dgxa100_n8_open"), load_system("adam.json")
+    assert ours.hardware.division == "open"
+    # 1,024 is a third of 3,072: the square-root rule
+    assert ours.optimizer.learning_rate == pytest.approx(theirs.optimizer.learning_rate / 3**0.5)
+    assert ours.schedule.max_steps == 3 * theirs.schedule.max_steps
+
+
+def test_accumulation_makes_a_batch_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--gpus", "4", "--gpu-model", "a100-pcie", "--batch", "3072", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["system"]["data"]
+    parts = data["gradient_accumulation_steps"]
+    system = load_system("dgxa100_n1", [
+        "launch.ranks_per_node=4", "hardware.accelerators_per_node=4", "data.global_batch_size=3072",
+    ])  # fmt: skip
+    assert warm_up_gb(system) > 80
+    fewer = max(part for part in range(1, parts) if system.local_batch % part == 0)
+    for part, fits in ((fewer, False), (parts, True)):
+        sized = system.model_copy(update={"data": system.data.model_copy(update={"gradient_accumulation_steps": part})})
+        assert (warm_up_gb(sized) <= 80) == fits
+
+
+def test_a_node_of_the_cluster_describes_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # this machine has no GPU: what a node would tell stands here for it
+    told = {**new_system.describe(), "accelerators_per_node": "4", "accelerator_model_name": "NVIDIA H100 PCIe",
+            "accelerator_memory_capacity": "80 GiB", "host_processor_model_name": "A processor"}  # fmt: skip
+    monkeypatch.setattr(new_system, "describe", lambda: told)
+    assert main(["init", "--nodes", "2", "--out", "here.json"]) == 0
+    hardware = load_system("here.json").hardware
+    assert (hardware.accelerators_per_node, hardware.accelerator_model_name) == (4, "NVIDIA H100 PCIe")
+    assert hardware.host_processor_model_name == "A processor"
+    assert main(["init", "--nodes", "2", "--gpus", "8", "--gpu-model", "h100-sxm", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "host_processor_model_name" not in json.loads(printed.out)["system"]["hardware"]
+    assert "this machine has 4 GPUs, not 8" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--gpus", "4"], "give --gpu-model: a100-pcie, a100-sxm, h100-pcie, h100-sxm, h200-sxm"),
+        (["--gpu-model", "h100-pcie"], "give --gpus"),
+        (["--gpus", "5", "--gpu-model", "h100-pcie"], "choose one by --batch"),
+        (["--gpus", "4", "--gpu-model", "h100-pcie", "--batch", "1001"], "choose 1000 or 1004"),
+        (["--gpus", "4", "--gpu-model", "h100-pcie", "--from", "cpu_demo"], "give one of the dgx systems to --from"),
+        (["--gpus", "4", "--gpu-model", "h100-pcie", "--out", "there.json"], "exists already"),
+        (["--gpus", "4", "--gpu-model", "h100-pcie", "--out", "there"], "doesn't end in .json"),
+    ],
+)
+def test_what_cannot_be_a_system_is_refused(
+    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there.json").write_text("{}")
+    assert main(["init", *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_every_known_point_is_a_valid_system_and_reference_points_are_whole() -> None:
+    points = known_points()
+    assert set(reference_points()) <= set(points)
+    assert points[256].settings["schedule"]["max_steps"] == 13700
+    assert nearest_point(256, points) is points[256]
+    assert nearest_point(300, points).settings["schedule"]["max_steps"] == round(13700 * 256 / 300)

@@ -1,0 +1,81 @@
+"""The range of a forecast, and the warnings where a system is unlike what forecasts are calibrated on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bertbench.cli import main
+from bertbench.config import load_system
+from bertbench.forecast.calibrate import leave_one_out, other_a100s, other_gpus
+from bertbench.forecast.forecast import forecast
+from bertbench.forecast.published import Published
+from bertbench.forecast.ranges import Range, kind, range_of
+
+PCIE = (
+    "hardware.accelerator_model_name=NVIDIA A100-PCIe-80GB", "hardware.accelerators_per_node=4",
+    "launch.ranks_per_node=4",
+)  # fmt: skip
+
+
+def test_nine_of_ten_published_results_lie_in_the_range_of_their_forecast() -> None:
+    system = load_system("dgxa100_n8")
+    held = [*leave_one_out(), *(one for one in other_a100s() if _like_a_dgx(one.row))]
+    inside = 0
+    for one in held:
+        found = range_of(system, "a100", one.predicted_s / 60)
+        assert found.low_min < one.predicted_s / 60 < found.high_min
+        inside += found.low_min <= one.row.seconds / 60 <= found.high_min
+    assert len(held) == 42
+    assert inside in (36, 37, 38)  # of 42; the quantiles leave 5 % out on each side
+
+
+def _like_a_dgx(row: Published) -> bool:
+    return row.accelerators == 8 * row.nodes <= 1024 and "SXM" in row.accelerator
+
+
+def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(Range(118.4, 0.31416, "")) == "120 to 0.31"
+    # 21 errors from -0.5 to 0.5: the quantiles at 5 and 95 % are -0.45 and 0.45; published = forecast / (1 + error)
+    errors = {kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
+    monkeypatch.setattr("bertbench.forecast.ranges._errors", lambda: errors)
+    found = range_of(load_system("dgxh200_n1"), "h200", 29.0)
+    assert (found.low_min, found.high_min) == (pytest.approx(29 / 1.45), pytest.approx(29 / 0.55))
+
+
+def test_pcie_cards_and_small_nodes_are_warned_of_with_what_published_ones_took() -> None:
+    plain, cards = load_system("dgxa100_n4"), load_system("dgxa100_n4", PCIE)
+    assert forecast(plain).warnings == []
+    pcie, nodes = forecast(cards).warnings
+    # 11 results with A100 PCIe cards on several nodes: forecasts 20 to 51 % too short, times 25 to 106 % longer
+    assert "11 published results" in pcie
+    assert "took 25% to 106% longer than forecast" in pcie
+    assert nodes.startswith("4 GPUs a node")
+    assert forecast(cards).range.low_min > forecast(cards).minutes
+
+
+def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb() -> None:
+    found = forecast(load_system("dgxa100_n8"), "h100").warnings
+    assert any("several nodes of H100s" in warning for warning in found)
+    assert any("most published H100 results compute in fp8" in warning for warning in found)
+    (adam,) = forecast(load_system("dgxa100_n8_open")).warnings
+    assert "the samples to converge are LAMB's" in adam
+
+
+def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() -> None:
+    found = forecast(load_system("dgxa100_n8"), "h200")
+    assert any("no kind of published result is like it" in warning for warning in found.warnings)
+    assert found.range.source == f"{len(other_gpus('h200'))} published results: all H200 SXM"
+
+
+def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "dgxa100_n8", "--json", "--set", "data.global_batch_size=12288"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (warning,) = printed["warnings"]
+    assert warning.startswith("batch 12,288: a GPU needs 102 GB and has 80")
+    low, high = printed["range_min"]
+    assert low < printed["predicted_min"] < high
+    assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= printed.keys()
+    accumulating = ["--set", "data.global_batch_size=12288", "--set", "data.gradient_accumulation_steps=2"]
+    assert main(["predict", "dgxa100_n8", "--json", *accumulating]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []

@@ -1,0 +1,116 @@
+"""A wheel, built from the repository's files and used in another folder: it carries all that commands read."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import compliance
+from bertbench.cli import main
+from bertbench.common import paths
+from bertbench.common.paths import REPOSITORY
+
+BUILT_FROM = (
+    "LICENSE", "README.md", "benchmarks", "compliance", "pyproject.toml", "run_and_time.sh", "setup.py",
+)  # fmt: skip
+CARRIED = {
+    "systems": "benchmarks/bert/systems", "studies": "benchmarks/bert/studies", "launch": "benchmarks/bert/launch",
+}  # fmt: skip
+SCRIPTS = {"run.sub", "run_with_docker.sh"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installed wheel's folder. It lies in a repository of somebody else's, as a virtual environment may."""
+    assert REPOSITORY is not None
+    folder = tmp_path_factory.mktemp("wheel")
+    sources = folder / "sources"  # setuptools builds in place, where an older build may lie
+    sources.mkdir()
+    for name in BUILT_FROM:
+        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy2
+        copy(REPOSITORY / name, sources / name)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*wheel, "--wheel-dir", str(folder), str(sources)], check=True)
+    (built,) = folder.glob("*.whl")
+    enclosing = folder / "enclosing"
+    subprocess.run(["git", "init", "--quiet", str(enclosing)], check=True)
+    author = ["-c", "user.name=A", "-c", "user.email=a@b"]
+    subprocess.run(["git", "-C", enclosing, *author, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(enclosing / "site-packages")
+    return enclosing / "site-packages"
+
+
+def installed(site: Path, folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the wheel's packages, in `folder`."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("DATADIR", "LOGDIR")}
+    environment |= {"PYTHONPATH": str(site), **variables}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(site: Path) -> None:
+    assert REPOSITORY is not None
+    share = site / "bertbench" / "share"
+    for name, source in CARRIED.items():
+        expected = {
+            path.relative_to(REPOSITORY / source): path.read_bytes()
+            for path in (REPOSITORY / source).rglob("*")
+            if path.name in SCRIPTS or (path.suffix == ".json" and name != "launch")
+        }
+        assert len(expected) >= 2
+        found = {path.relative_to(share / name): path.read_bytes() for path in (share / name).rglob("*.*")}
+        assert found == expected
+    assert (share / "run_and_time.sh").read_bytes() == (REPOSITORY / "run_and_time.sh").read_bytes()
+    assert not list(share.rglob("*.py"))
+
+
+def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
+    for package in (paths.PACKAGE, Path(compliance.__file__).parent):
+        ours = {path for path in package.rglob("*.*") if "__pycache__" not in path.parts and path.is_file()}
+        assert len(ours) > 20
+        for path in ours:
+            assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()
+
+
+def test_an_installed_bertbench_answers_as_a_checkout_does(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = (["systems", "--json"], ["show", "dgxa100_n8"], ["launch", "dgxa100_n2", "--dry-run", "--json"])
+    code = f"from bertbench.cli import main; print([main(words) for words in {calls}])"
+    done = installed(site, tmp_path, "-c", code)  # one process: to import torch takes seconds
+    print([main(words) for words in calls])
+    here = capsys.readouterr().out.replace(f"{paths.SCRIPTS_HOME}/", f"{site}/bertbench/share/")
+    assert done.stdout == here, done.stderr
+    assert done.stdout.endswith("[0, 0, 0]\n")
+
+
+def test_data_and_runs_lie_in_the_working_directory_or_where_variables_say(site: Path, tmp_path: Path) -> None:
+    code = (
+        "from bertbench.common.paths import *; print(data_folder('demo'), data_folder('/abs'), runs_folder(), home())"
+    )
+    said = installed(site, tmp_path, "-c", code).stdout.split()
+    assert said == [f"{tmp_path}/data/demo", "/abs", f"{tmp_path}/runs", str(tmp_path)]
+    said = installed(site, tmp_path, "-c", code, DATADIR="/d", LOGDIR="/l").stdout.split()
+    assert said == ["/d/demo", "/abs", "/l", str(tmp_path)]
+
+
+def test_an_installed_code_has_no_commit_though_a_repository_encloses_it(site: Path, tmp_path: Path) -> None:
+    code = "import json; from bertbench.machine.provenance import provenance; print(json.dumps(provenance()))"
+    origin = json.loads(installed(site, tmp_path, "-c", code).stdout)
+    assert (origin["commit"], origin["tree_dirty"]) == (None, None)
+
+
+@pytest.mark.slow
+def test_an_installed_bertbench_trains_in_the_working_directory(site: Path, tmp_path: Path, tiny_file: str) -> None:
+    done = installed(site, tmp_path, "-m", "bertbench", "train", tiny_file, "--json")
+    assert done.returncode == 3, done.stderr  # six steps reach no target
+    log = Path(json.loads(done.stdout)["log"])
+    assert log == tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    assert log.is_file()

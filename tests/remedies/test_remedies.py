@@ -1,0 +1,205 @@
+"""What messages suggest exists: commands, options and settings; and those that a user meets first lead on."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bertbench.cli import COMMANDS, main
+from bertbench.common.errors import DataError
+from bertbench.config import System, load_system, system_names
+from bertbench.config.partial import section_of
+from bertbench.training.inputs import open_data
+from tests.remedies.messages import Text, texts
+
+_COMMAND = re.compile(r"`((?:srun [^`]*?)?bertbench [^`]*)`")
+_OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
+_SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z_]+)+)(?![a-z_*]|\()")
+_NOT_OURS = {"--signal"}
+_STYLES = ("\n:root {", "svg ", "--series-")
+_FILES = {"model.safetensors", "model.ckpt", "checkpoint.md", "data.md", "finetune.md"}
+
+
+@cache
+def options_of(path: str) -> set[str]:
+    """The options that a command's help lists."""
+    printed = StringIO()
+    with redirect_stdout(printed), pytest.raises(SystemExit):
+        main([*path.split(), "--help"])
+    return set(re.findall(r"--[a-z][a-z0-9-]+", printed.getvalue()))
+
+
+def command_of(words: list[str]) -> str | None:
+    return next((one.path for one in COMMANDS if words[: len(one.path.split())] == one.path.split()), None)
+
+
+def sentences() -> Iterator[Text]:
+    """Texts that a person reads: several words, no style sheet."""
+    return (text for text in texts() if " " in text.text.strip() and not text.text.startswith(_STYLES))
+
+
+def where(text: Text) -> str:
+    return f"{text.file.name}:{text.line}: {text.text[:120]}"
+
+
+def test_every_command_that_a_message_names_exists_and_has_the_options_named_with_it() -> None:
+    found = [(text, match[1]) for text in sentences() for match in _COMMAND.finditer(text.text)]
+    assert len(found) >= 15
+    for text, command in found:
+        words = shlex.split(command.partition("bertbench ")[2])
+        path = command_of(words)
+        assert path is not None, where(text)
+        assert {word for word in words if word.startswith("--")} <= options_of(path), where(text)
+
+
+def test_every_option_that_a_message_names_is_a_command_s() -> None:
+    known = set().union(*(options_of(command.path) for command in COMMANDS)) | _NOT_OURS
+    found = [(text, option) for text in sentences() for option in _OPTION.findall(text.text)]
+    assert len(found) >= 40
+    for text, option in found:
+        outside = text.text.replace("`", " ").partition(option)[0].split()
+        if not any(word in ("srun", "sbatch", "torchrun", "docker", "pip") for word in outside):
+            assert option in known, where(text)
+
+
+def test_every_setting_that_a_message_names_is_a_systems() -> None:
+    sections = {field.alias or name for name, field in System.model_fields.items() if section_of(field)}
+    found = [
+        (text, match[0])
+        for text in sentences()
+        for match in _SETTING.finditer(text.text)
+        if match[1] in sections and match[0] not in _FILES
+    ]
+    assert len(found) >= 60
+    for text, name in found:
+        place: type | None = System
+        for part in name.split("."):
+            assert place is not None, where(text)
+            fields = {field.alias or key: field for key, field in place.model_fields.items()}
+            assert part in fields or part == "X", where(text)
+            place = section_of(fields[part]) if part in fields else None
+
+
+def commands_in(message: str) -> list[list[str]]:
+    """Return the bertbench commands that a message suggests, as words."""
+    return [shlex.split(match) for match in re.findall(r"`(?:srun [^`]*?)?bertbench ([^`]*)`", message)]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def commands(self) -> list[list[str]]:
+        return commands_in(self.out + self.err)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    monkeypatch.setenv("DATADIR", str(tmp_path / "data"))
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> Said:
+        code = main(list(words))
+        return Said(code, *capfd.readouterr())
+
+    return call
+
+
+def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads_on(
+    run: Callable[..., Said], tmp_path: Path, text: Path
+) -> None:
+    with pytest.raises(DataError) as refused:
+        open_data(load_system("dgxa100_n8"))
+    (command,) = commands_in(str(refused.value))
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "model", "words"]) + "\n"
+    )
+    given = {"--text": str(text), "--vocab": str(vocabulary)}
+    done = run(*[given.get(command[place - 1], word) for place, word in enumerate(command)], "--dupe-factor", "1")
+    assert done.code == 0, done.err
+    assert (tmp_path / "data" / "wiki" / "manifest.json").is_file()
+
+
+def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
+    run: Callable[..., Said], tmp_path: Path, text: Path, tiny_file: str
+) -> None:
+    content = json.loads(Path(tiny_file).read_text())
+    content["data"]["path"] = "mine"
+    path = tmp_path / "my systems" / "mine.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(content))
+    said = run("train", str(path))
+    assert said.code == 2
+    (command,) = said.commands
+    assert run(*command, "--text", str(text)).code == 0
+    assert (tmp_path / "data" / "mine" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("command", ["train", "preflight"])
+def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(run: Callable[..., Said], command: str) -> None:
+    said = run(command, "dgxa100_n8")
+    assert said.code == 1
+    assert said.commands
+    for words in said.commands:
+        path = command_of(words)
+        assert path is not None
+        assert {word for word in words if word.startswith("--")} <= options_of(path)
+        if path == "launch":
+            assert run(*words, *([] if "--dry-run" in words else ["--dry-run"])).code == 0
+    if command == "preflight":
+        assert "srun --mpi=none --ntasks-per-node=8 bertbench preflight dgxa100_n8" in said.err
+        assert "--on" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("nodes=4", "did you mean hardware.number_of_nodes?"),
+        ("hardware.nodes=4", "did you mean number_of_nodes?"),
+        ("learning_rate=1e-3", "did you mean optimizer.learning_rate?"),
+        ("optimizer.learning_rat=1e-3", "did you mean learning_rate?"),
+        ("hardware.xyzzy=1", "expected one of accelerator_frequency"),
+    ],
+)
+def test_an_unknown_setting_suggests_what_it_means_wherever_that_is(
+    run: Callable[..., Said], setting: str, expected: str
+) -> None:
+    said = run("show", "dgxa100_n8", "--set", setting)
+    assert said.code == 2
+    assert expected in said.err
+    suggested = re.search(r"did you mean ([\w.]+)\?", said.err)
+    if suggested:
+        name, value = setting.split("=")
+        better = suggested[1] if "." in suggested[1] else f"{name.rpartition('.')[0]}.{suggested[1]}"
+        again = run("show", "dgxa100_n8", "--set", f"{better}={value}")
+        assert "unknown key" not in again.err
+
+
+def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run: Callable[..., Said]) -> None:
+    said = run("predict", "dgxa100_n8", "--set", "hardware.accelerator_model_name=Another card")
+    assert said.code == 2
+    (command,) = said.commands
+    assert run(*command).code == 0
+    known = ["--set", "hardware.accelerator_model_name=NVIDIA H100-SXM5-80GB"]
+    assert run("predict", "dgxa100_n8", *known).code == 0
+
+
+def test_a_misspelt_system_leads_to_the_list_and_the_right_one(run: Callable[..., Said]) -> None:
+    said = run("show", "dgxa100-n8")
+    suggested = re.search(r"did you mean (\w+)\?", said.err)
+    assert suggested is not None
+    assert suggested[1] in system_names()
+    assert run("show", suggested[1]).code == 0
+    (command,) = said.commands
+    assert run(*command).code == 0
