@@ -233,4 +233,7 @@ def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
     content = {key: value for key, value in config.items() if key not in _FREE}
     content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
     content["hardware"] = {"division": config["hardware"]["division"]}
+    # snapshots of older commits name folders relative to the one that holds data/, newer ones relative to data/
+    paths = {key: (config["data"][key] or "").removeprefix("data/") for key in ("path", "eval_path")}
+    content["data"] = {**config["data"], **paths}
     return {**content, "global batch size": global_batch_size}
