@@ -162,7 +162,7 @@ def test_load_efficiency_is_drawn_where_runs_measured_it(tmp_path: Path) -> None
 def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_package(tmp_path / name, evaluations=2)
-    names = list(systems([tmp_path]))
+    names = [group.name for group in systems([tmp_path])]
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
 
 
@@ -178,7 +178,7 @@ def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) ->
 def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, kind: str) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_0").mkdir()
-    for name in ("metrics.jsonl", "profile.json", "system.json", "config.json"):
+    for name in ("metrics.jsonl", "profile.json", "system.json", "config.json", "run.json"):
         path = logs / "result_0" / name
         if kind == "FIFO":
             os.mkfifo(path)

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a table a system, or JSON; write the page if one is asked for."""
+    """Print a table for each system and its settings, or JSON; write the page if one is asked for."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # one that knows ASCII only shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     paths = arguments.results or [runs_folder()]

@@ -13,11 +13,12 @@ from typing import Any
 from bertbench.report import curves, page
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
-from bertbench.report.runs import Systems, conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
+from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
+from bertbench.report.settings import Group
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
 from compliance.record import shown
-from compliance.run import RunFacts, number
+from compliance.run import number
 from compliance.source import CannotJudge, line_of, read_plain
 from compliance.startup import TIMED, UNTIMED
 
@@ -32,9 +33,9 @@ def html(paths: Sequence[Path], ruleset: str) -> str:
     return html_of(systems(paths), ruleset)
 
 
-def html_of(found: Systems, ruleset: str) -> str:
+def html_of(found: Sequence[Group], ruleset: str) -> str:
     """Return the page for runs that have been read."""
-    groups = [_System(name, runs, ruleset, number) for number, (name, runs) in enumerate(found.items())]
+    groups = [_System(group, ruleset, number) for number, group in enumerate(found)]
     overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []
     sections = [_section(group) for group in groups]  # quotes the log lines that findings name
     quoted = "".join(line for group in groups for _, line in group.quoted.values())
@@ -44,11 +45,12 @@ def html_of(found: Systems, ruleset: str) -> str:
 
 
 class _System:
-    """One system's runs, and what is drawn from them."""
+    """One system's runs with the same settings, and what is drawn from them."""
 
-    def __init__(self, name: str, runs: list[tuple[Path, RunFacts]], ruleset: str, number: int) -> None:
-        self.name, self.runs = name, runs
-        self.summary: dict[str, Any] = summarized(name, runs)
+    def __init__(self, group: Group, ruleset: str, number: int) -> None:
+        self.name, self.runs = group.title, group.runs
+        runs = group.runs
+        self.summary: dict[str, Any] = summarized(group)
         self.judgements = [replace(judge(log, ruleset), facts=None) for log, _ in runs]
         self.ruleset = ruleset
         self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read

@@ -1,4 +1,7 @@
-"""Runs as a table: time to train per run, the mean that counts, samples to converge, and where the time went."""
+"""Runs as a table: time to train per run, the mean that counts, samples to converge, and where the time went.
+
+A table holds the runs of one system with the same settings (settings.py).
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
 from compliance.record import printable
@@ -16,22 +20,20 @@ from compliance.startup import KEY, TIMED, UNTIMED
 # What a report shows of a run: those of many large logs must fit into memory.
 _SHOWN_KEYS = frozenset(
     (
-        "submission_benchmark", "submission_division", "submission_platform", "global_batch_size", "seed", "init_start",
-        "init_stop", "run_start", "run_stop", "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy",
-        "not_a_result", KEY,
+        "submission_benchmark", "submission_platform", "seed", "init_start", "init_stop", "run_start", "run_stop",
+        "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy", "not_a_result", RESUMED, KEY, *LOGGED,
     )
 )  # fmt: skip
 _MOST_EVENTS = 1_000
-Systems = dict[str, list[tuple[Path, RunFacts]]]
 
 
-def systems(paths: Sequence[Path]) -> Systems:
-    """Runs by system, in the order of the logs; a log that can't be read is a run of which nothing is known.
+def systems(paths: Sequence[Path]) -> list[Group]:
+    """Runs by system and settings, in the order of the logs; of a log that can't be read nothing is known.
 
     A system is a folder's logs of one submission_platform; where folders share a platform, the folder names it too.
     Raises CannotJudge where there is no log, or none can be read.
     """
-    found: list[tuple[Path, RunFacts]] = []
+    found: Runs = []
     problems: list[CannotJudge] = []
     for log in (log for path in paths for log in find_logs(path)):
         try:
@@ -42,39 +44,44 @@ def systems(paths: Sequence[Path]) -> Systems:
     if len(problems) == len(found):
         raise problems[0]
     platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
-    groups: dict[tuple[Path, str], list[tuple[Path, RunFacts]]] = defaultdict(list)
+    groups: dict[tuple[Path, str], Runs] = defaultdict(list)
     for log, facts in found:
         name = facts.platform or platforms.get(log.parent) or log.parent.parent.name
         groups[log.parent, name].append((log, facts))
     folders = Counter(name for _, name in groups)
-    return {name if folders[name] == 1 else f"{name}, {folder}": runs for (folder, name), runs in groups.items()}
+    return [
+        group
+        for (folder, name), runs in groups.items()
+        for group in divided(name if folders[name] == 1 else f"{name}, {folder}", runs)
+    ]
 
 
 def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """What `report --json` prints: an object a system."""
+    """Return what `report --json` prints: an object for each system, or for each of its settings."""
     return summary_of(systems(paths))
 
 
-def summary_of(found: Systems) -> list[dict[str, Any]]:
+def summary_of(found: Sequence[Group]) -> list[dict[str, Any]]:
     """Return the objects of `summary` for runs that have been read."""
-    return [summarized(system, runs) for system, runs in found.items()]
+    return [summarized(group) for group in found]
 
 
 def table(contents: Sequence[dict[str, Any]]) -> str:
-    """Return what `report` prints of a `summary`: a table a system."""
+    """Return what `report` prints of a `summary`: a table for each object."""
     return "\n\n".join(map(_table, contents))
 
 
-def summarized(system: str, runs: list[tuple[Path, RunFacts]]) -> dict[str, Any]:
-    """One object of `summary`."""
-    rows = [_row(log, facts) for log, facts in runs]
+def summarized(group: Group) -> dict[str, Any]:
+    """Return one object of `summary`."""
+    rows = [_row(log, facts) for log, facts in group.runs]
     results = [row for row in rows if row["not_a_result"] is None]
     times = [row["time_to_train_s"] if row["status"] == "success" else None for row in results]
     for row, counts in zip(results, counted(times), strict=True):
         row["counted"] = counts
     reached = [row for row, time in zip(results, times, strict=True) if time is not None]
     return {
-        "system": system,
+        "system": group.name,
+        "settings": group.settings,
         "runs": rows,
         "reached": len(reached),
         "mean_time_to_train_s": olympic_mean(times) if reached else None,
@@ -153,7 +160,7 @@ def conclusion(content: dict[str, Any]) -> str:
 
 
 def _table(content: dict[str, Any]) -> str:
-    lines = [printable(content["system"]), *_aligned(*text_rows(content)), conclusion(content)]
+    lines = [title(content["system"], content["settings"]), *_aligned(*text_rows(content)), conclusion(content)]
     header, rows = startup_rows(content)
     if rows:
         lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]

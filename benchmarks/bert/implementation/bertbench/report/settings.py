@@ -1,0 +1,144 @@
+"""Divide a system's runs by what they ran with: a mean over different settings says nothing of any of them.
+
+What a run ran with is in its log, and in what bertbench leaves beside it: config.json (every setting) and run.json
+(commit, processor, versions). Each of the three may be missing; what isn't known is no difference.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.record import printable
+from compliance.run import RunFacts
+from compliance.source import CannotJudge, read_plain
+
+RESUMED = "resumed"
+LOGGED = frozenset(
+    (
+        "submission_division", "global_batch_size", "gradient_accumulation_steps", "max_sequence_length",
+        "num_warmup_steps", "start_warmup_step", "opt_name", "opt_base_learning_rate", "opt_lamb_epsilon",
+        "opt_lamb_beta_1", "opt_lamb_beta_2", "opt_lamb_weight_decay_rate", "opt_learning_rate_training_steps",
+        "opt_end_learning_rate", "opt_learning_rate_warmup_steps",
+        "opt_lamb_learning_rate_decay_poly_power", "opt_gradient_clip_norm",
+    )
+)  # fmt: skip
+"""Keys of a log that tell what a run was set to."""
+_LOG, _CONFIG, _ORIGIN = "log", "config.json", "run.json"
+_LARGEST = 1 << 20  # bytes
+_IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # what changes nothing, or every run
+_COMMIT_DIGITS = 7
+_MOST_SHOWN = 6
+_LONGEST_SHOWN = 40
+Values = dict[str, Any]
+Runs = list[tuple[Path, RunFacts]]
+
+
+@dataclass
+class Group:
+    """Runs that agree in all that is known of their settings; `settings` is what sets them apart from other groups."""
+
+    name: str
+    runs: Runs
+    settings: Values = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The system's name and these settings."""
+        return title(self.name, self.settings)
+
+
+def title(name: str, settings: Values) -> str:
+    """Return the name of a group: its system's, and what its runs ran with that others didn't."""
+    parts = [f"{_cut(key)}={_cut(_text(key, value))}" for key, value in settings.items()]
+    more = [f"and {len(parts) - _MOST_SHOWN} more"] if len(parts) > _MOST_SHOWN else []
+    return printable(name) + (": " if parts else "") + ", ".join([*parts[:_MOST_SHOWN], *more])
+
+
+def divided(name: str, runs: Runs) -> list[Group]:
+    """Return the runs of one system by what they ran with, in their order.
+
+    A run of which less is known joins the one group that it agrees with; if it agrees with several, it stands apart.
+    """
+    order = {log: number for number, (log, _) in enumerate(runs)}
+    found: list[tuple[dict[str, Values], Runs]] = []
+    known = [(_settings(log, facts), (log, facts)) for log, facts in runs]
+    for settings, run in sorted(known, key=lambda pair: -len(pair[0])):  # those of which most is known come first
+        agreeing = [group for group in found if _agree(group[0], settings)]
+        same = [group for group in agreeing if group[0].keys() == settings.keys()]
+        if len(same or agreeing) == 1:
+            (same or agreeing)[0][1].append(run)
+        else:
+            found.append((settings, [run]))
+    differing = _differing([settings for settings, _ in found])
+    groups = [
+        Group(name, sorted(members, key=lambda run: order[run[0]]), _label(settings, differing))
+        for settings, members in found
+    ]
+    return sorted(groups, key=lambda group: order[group.runs[0][0]])
+
+
+def _settings(log: Path, facts: RunFacts) -> dict[str, Values]:
+    """What is known of a run's settings, by the file that says it."""
+    found = {}
+    if facts.started_ms is not None:  # an earlier end leaves some of them out of the log
+        logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
+        found[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
+    for name, ignored in _IGNORED.items():
+        try:
+            content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
+            if isinstance(content, dict):
+                found[name] = _flat({key: value for key, value in content.items() if key not in ignored})
+        except (CannotJudge, ValueError, RecursionError):
+            continue
+    return found
+
+
+def _flat(content: Values, prefix: str = "") -> Values:
+    """Name nested values as --set does; null is as good as absent: older commits lack newer settings."""
+    flat: Values = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            flat[prefix + key] = _plain(value)
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    """A value that equals itself and can be shown: NaN and lists as their text."""
+    finite = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if finite else json.dumps(value)
+
+
+def _agree(one: dict[str, Values], other: dict[str, Values]) -> bool:
+    return all(one[source] == other[source] for source in one.keys() & other.keys())
+
+
+def _differing(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
+    """Sources and keys in which groups differ; what the log repeats of a config.json that all have is left out."""
+    pairs = []
+    told = all(_CONFIG in group for group in groups)
+    for source in (_CONFIG, _LOG, _ORIGIN):
+        known = [group[source] for group in groups if source in group]
+        keys = sorted({key for values in known for key in values})
+        differ = [key for key in keys if any(values.get(key) != known[0].get(key) for values in known)]
+        pairs += [(source, key) for key in differ if source != _LOG or not told or key == RESUMED]
+    return pairs
+
+
+def _label(settings: dict[str, Values], differing: list[tuple[str, str]]) -> Values:
+    return {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing}
+
+
+def _text(key: str, value: Any) -> str:
+    if key == "commit" and isinstance(value, str):
+        return value[:_COMMIT_DIGITS]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _cut(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."

@@ -1,0 +1,60 @@
+"""Find the commands and the outputs that README.md and docs/*.md show."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`(bertbench [a-z][^`]*)`")
+_SETTING = re.compile(r"[A-Z_]+=\S*$")
+_PROGRAMS = (
+    "bertbench", "python", "make", "docker", "torchrun", "srun", "pip", "source", "export", "mkdir", "cd", "bash",
+    "./run_and_time.sh",
+)  # fmt: skip
+
+
+class Command(NamedTuple):
+    """A command of a fenced block: the page, and the words without comment and variables."""
+
+    page: str
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def blocks(page: Path) -> list[str]:
+    """Return the fenced blocks of a page."""
+    return _BLOCK.findall(page.read_text())
+
+
+def commands() -> list[Command]:
+    """Return the commands of all fenced blocks; a block of output that begins with `$ ` has one."""
+    found = (Command(page.name, words) for page in PAGES for block in blocks(page) for words in _commands(block))
+    return list(dict.fromkeys(found))
+
+
+def spans() -> list[Command]:
+    """Return the `bertbench ...` commands within sentences."""
+    found = (
+        Command(page.name, tuple(span.split()))
+        for page in PAGES
+        for span in _SPAN.findall(_BLOCK.sub("", page.read_text()))
+    )
+    return list(dict.fromkeys(found))
+
+
+def _commands(block: str) -> Iterator[tuple[str, ...]]:
+    lines = block.replace("\\\n", " ").splitlines()
+    if lines and lines[0].startswith("$ "):
+        lines = [lines[0].removeprefix("$ ")]
+    for line in lines:
+        program = next((word for word in line.split() if not _SETTING.match(word)), "")
+        if program in _PROGRAMS:
+            words = shlex.split(line, comments=True)
+            yield tuple(words[words.index(program) :])

@@ -1,0 +1,176 @@
+"""Every command that the docs show works: those of seconds are run, all others are parsed by the command line."""
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import COMMANDS, main
+from compliance.__main__ import main as judge
+from tests.docs.conftest import Done, plain
+from tests.docs.listing import REPOSITORY, Command, commands, spans
+
+NOT_RUN = (
+    (r"^(source|pip|make|export|mkdir|cd|bash) ?", "the shell's, or installs, or runs everything"),
+    (r"^(docker|srun|torchrun) ", "needs docker, a cluster or several machines"),
+    (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
+    (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
+    (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
+    (r"^bertbench (study|bench optim)", "takes minutes"),
+    (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
+    (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
+    (
+        r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench fill-mask",
+        "needs runs of the reader's own",
+    ),
+    (r"^bertbench package|^python -m compliance package", "needs a tree without changes; tests/results runs it"),
+)
+"""Commands that no test here runs, and why."""
+SLOW = (
+    r"^bertbench balance",
+    r"^bertbench plan ",
+    r"--layouts",
+    r"^bertbench train",
+    r"^bertbench finetune",
+    r"^bertbench data prepare --system",
+)
+SAID = {
+    "train cpu_demo --smoke": {"README.md": r"gradients: 2 .*; model: fp32, "},
+    "finetune squad --system": {"docs/finetuning.md": r"; starts from .*"},
+}
+"""What a page shows of a training command's output and no machine or vocabulary changes."""
+TRAINS = ("train", "finetune", "prepare")
+SHOWN = commands()
+
+
+def matching(patterns: tuple[str, ...], command: Command) -> bool:
+    return any(re.search(pattern, command.text) for pattern in patterns)
+
+
+RUN = [command for command in SHOWN if not matching(tuple(pattern for pattern, _ in NOT_RUN), command)]
+QUICK = [command for command in RUN if not matching(SLOW, command)]
+SLOW_HERE = [command for command in RUN if matching(SLOW, command) and not set(TRAINS) & set(command.words)]
+TRAINING = [command for command in RUN if set(TRAINS) & set(command.words)]
+
+
+def leaf(words: list[str]) -> tuple[str, str]:
+    """The path of the command that the words call, and its module."""
+    called = [c for c in COMMANDS if words[: len(c.path.split())] == c.path.split()]
+    assert called, f"no command: bertbench {' '.join(words)}"
+    return called[0].path, called[0].module
+
+
+def inner(command: Command) -> list[str]:
+    """The words of bertbench within a command, behind torchrun or srun too; none where it calls another program."""
+    words = plain(command.words)
+    for at, word in enumerate(words):
+        if word == "./run_and_time.sh":
+            return ["launch", *words[at + 1 :]]
+        if word == "bertbench" and words[0] != "docker":
+            return words[at + 1 :]
+    return []
+
+
+def check_names(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence may leave words out, so only the names of command and options are checked, against its help."""
+    path, _ = leaf(words)
+    with pytest.raises(SystemExit):
+        main([*path.split(), "--help"])
+    known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+    assert {word.split("=")[0].rstrip(",") for word in words if word.startswith("--")} <= known
+
+
+def test_all_pages_show_commands() -> None:
+    assert len(SHOWN) > 60
+    assert len(QUICK) > 12
+    assert {"README.md", "running.md", "formats.md"} <= {command.page for command in QUICK}
+    unused = [why for pattern, why in NOT_RUN if not any(re.search(pattern, command.text) for command in SHOWN)]
+    assert unused == []
+
+
+@pytest.mark.parametrize("command", [c for c in SHOWN if inner(c)], ids=lambda command: command.text[:60])
+def test_a_command_is_one_that_the_command_line_takes(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = inner(command)
+    if "..." in command.words:
+        check_names(words, capsys)
+        return
+    monkeypatch.chdir(tmp_path)
+    for name in (word for word in words if word.endswith(".json") and "/" not in word):
+        shutil.copy(REPOSITORY / "benchmarks" / "bert" / "systems" / "cpu_demo.json", name)  # the reader's system file
+    _, module = leaf(words)
+    monkeypatch.setattr(importlib.import_module(f"bertbench.commands.{module}"), "run", lambda _: 0)
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize("command", spans(), ids=lambda command: command.text[:60])
+def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    words = list(command.words[1:])
+    groups = {c.path.split()[0] for c in COMMANDS if " " in c.path}
+    if words[0] in groups and len(words) == 1:
+        return
+    check_names(words, capsys)
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in SHOWN if c.words[:3] == ("python", "-m", "compliance")], ids=lambda c: c.text[:60]
+)
+def test_a_command_of_the_judge_is_one_that_it_takes(
+    command: Command, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    assert judge(plain(command.words)[3:]) in (0, 1, 2)  # a usage error would be SystemExit
+
+
+def test_the_targets_of_make_exist() -> None:
+    pages = " ".join(page.read_text() for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")))
+    named = set(re.findall(r"`make ([a-z-]+)", pages)) | {c.words[1] for c in SHOWN if c.words[0] == "make"}
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+def expected(command: Command) -> tuple[int, ...]:
+    """The exit codes of a command that works: `diff` has 1 where two logs differ."""
+    return (0, 1) if "diff" in command.words else (0,)
+
+
+@pytest.mark.parametrize("command", QUICK, ids=lambda command: command.text[:60])
+def test_a_command_of_seconds_works(command: Command, printed: Callable[[str], Done]) -> None:
+    done = printed(command.text)
+    assert done.code in expected(command)
+    assert done.output or "--out" in command.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SLOW_HERE, ids=lambda command: command.text[:60])
+def test_a_command_of_a_minute_works(command: Command, printed: Callable[[str], Done]) -> None:
+    done = printed(command.text)
+    assert done.code == ("--strict" in command.words)  # without MLPerf's data `plan` has problems to report
+    assert ("problem" in done.output) == ("plan" in command.words)
+
+
+@pytest.mark.slow
+def test_commands_that_train_work_one_after_the_other(place: Path) -> None:
+    environment = {**os.environ, "DATADIR": str(place), "LOGDIR": str(place / "runs")}
+    order = sorted(TRAINING, key=lambda command: "prepare" not in command.words)
+    assert {"finetune squad", "finetune score", "train cpu_demo"} <= {" ".join(c.words[1:3]) for c in order}
+    for command in order:
+        words = plain(command.words)[1:]
+        brief = ["--set", "finetune.epochs=1"] if words[:2] == ["finetune", "squad"] else []
+        done = subprocess.run(
+            [sys.executable, "-m", "bertbench", *words, *brief], cwd=place, env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{shlex.join(words)}: {done.stderr}"
+        for page, sentence in SAID.get(" ".join(words[:3]), {}).items():
+            shown = re.search(sentence, (REPOSITORY / page).read_text())
+            assert shown
+            assert shown[0] in done.stderr + done.stdout

@@ -1,0 +1,145 @@
+"""Runs with different settings are never in one mean: the sides of a log say what differs, and so does the log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.report import report_page
+from bertbench.report.runs import summary, table
+from tests.compliance.packages import line, run_log
+
+RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+
+
+def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:
+    """Write a run as bertbench leaves it: the log, and beside it configuration and origin where they are given."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"result_{number}.txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))
+    for name, content in (("config.json", config), ("run.json", origin)):
+        if content is not None:
+            beside = folder / f"result_{number}"
+            beside.mkdir(exist_ok=True)
+            (beside / name).write_text(json.dumps(content))
+
+
+def config(rate: float = 1e-3, **clip: Any) -> dict[str, Any]:
+    return {
+        "name": "toy",
+        "description": "a toy",
+        "optimizer": {"learning_rate": rate},
+        "clip": {"max_norm": 1, **clip},
+    }
+
+
+def origin(seed: int, commit: str = "a" * 40, processor: str = "one") -> dict[str, Any]:
+    return {"seed": seed, "commit": commit, "processor": processor, "cores": 2}
+
+
+def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
+    """What sets each table apart, how many runs it has, and their mean."""
+    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summary([folder])]
+
+
+def test_runs_with_equal_settings_are_one_table(tmp_path: Path) -> None:
+    for number, seconds in enumerate((10, 20, 30)):
+        leave(tmp_path, number, seconds, config(), origin(number))
+    assert tables(tmp_path) == [({}, 3, 20.0)]
+    assert table(summary([tmp_path])).startswith("toy\n")
+
+
+def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:
+    for number, (seconds, rate) in enumerate(((10, 1e-3), (50, 2e-3), (30, 1e-3), (70, 2e-3))):
+        leave(tmp_path, number, seconds, config(rate), origin(number))
+    assert tables(tmp_path) == [
+        ({"optimizer.learning_rate": 0.001}, 2, 20.0), ({"optimizer.learning_rate": 0.002}, 2, 60.0),
+    ]  # fmt: skip
+    first, second = table(summary([tmp_path])).split("\n\n")
+    assert first.startswith("toy: optimizer.learning_rate=0.001\n")
+    assert second.startswith("toy: optimizer.learning_rate=0.002\n")
+    assert "result_1" not in first
+    page = report_page.html([tmp_path], "5.0.0")
+    assert "toy: optimizer.learning_rate=0.001" in page
+    assert "toy: optimizer.learning_rate=0.002" in page
+
+
+def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_path: Path) -> None:
+    for number, clip in enumerate(({}, {"buckets": None}, {"buckets": "own"})):
+        leave(tmp_path, number, 10, config(**clip))
+    assert [(found, runs) for found, runs, _ in tables(tmp_path)] == [
+        ({"clip.buckets": None}, 2), ({"clip.buckets": "own"}, 1),
+    ]  # fmt: skip
+
+
+def test_commits_are_tables_of_their_own(tmp_path: Path) -> None:
+    for number, (seconds, commit) in enumerate(((10, "a" * 40), (20, "b" * 40))):
+        leave(tmp_path, number, seconds, config(), origin(number, commit=commit))
+    assert tables(tmp_path) == [({"commit": "a" * 40}, 1, 10.0), ({"commit": "b" * 40}, 1, 20.0)]
+    assert table(summary([tmp_path])).startswith("toy: commit=aaaaaaa\n")
+
+
+def test_processors_are_tables_of_their_own(tmp_path: Path) -> None:
+    for number, (seconds, processor) in enumerate(((10, "one"), (20, "another"))):
+        leave(tmp_path, number, seconds, config(), origin(number, processor=processor))
+    assert tables(tmp_path) == [({"processor": "one"}, 1, 10.0), ({"processor": "another"}, 1, 20.0)]
+
+
+def test_a_resumed_run_is_apart(tmp_path: Path) -> None:
+    leave(tmp_path, 0, 10, config(), origin(0))
+    leave(tmp_path, 1, 40, config(), origin(1), run_log("open", evaluations=2, seconds=40) + line("resumed", 1) + "\n")
+    assert tables(tmp_path) == [({"resumed": False}, 1, 10.0), ({"resumed": True}, 1, 40.0)]
+    assert "toy: resumed=true" in table(summary([tmp_path]))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("global_batch_size", 448), ("opt_base_learning_rate", 4.25e-4), ("submission_division", "open")]
+)
+def test_a_log_alone_tells_what_it_can(tmp_path: Path, key: str, value: Any) -> None:
+    leave(tmp_path, 0, 10)
+    other = "closed" if key == "submission_division" else 7
+    log = run_log("open", evaluations=2, seconds=30)
+    changed = log.replace(
+        f'"key": "{key}", "value": {json.dumps(value)}', f'"key": "{key}", "value": {json.dumps(other)}'
+    )
+    leave(tmp_path, 1, 30, log=changed)
+    assert tables(tmp_path) == [({key: value}, 1, 10.0), ({key: other}, 1, 30.0)]
+
+
+def test_a_run_of_which_less_is_known_joins_the_only_group_it_agrees_with(tmp_path: Path) -> None:
+    leave(tmp_path, 0, 10)
+    leave(tmp_path, 1, 20, config(), origin(1))
+    (tmp_path / "result_2.txt").write_text("no log")
+    assert [(found, runs) for found, runs, _ in tables(tmp_path)] == [({}, 3)]
+
+
+def test_a_run_that_could_be_of_several_groups_is_in_none_of_their_means(tmp_path: Path) -> None:
+    leave(tmp_path, 0, 10, config(1e-3))
+    leave(tmp_path, 1, 20, config(2e-3))
+    leave(tmp_path, 2, 30)
+    leave(tmp_path, 3, 50)
+    key = "optimizer.learning_rate"
+    assert tables(tmp_path) == [({key: 0.001}, 1, 10.0), ({key: 0.002}, 1, 20.0), ({key: "unknown"}, 2, 40.0)]
+
+
+def test_the_results_that_come_with_the_project_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(RESULTS), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["system"], found["settings"], found["reached"]) == ("cpu_demo", {}, 10)
+    assert round(found["mean_time_to_train_s"], 1) == 137.5
+
+
+def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> None:
+    for number in range(2):
+        leave(
+            tmp_path,
+            number,
+            10,
+            {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)},
+            {"nan": [float("nan")]},
+        )
+    first = table(summary([tmp_path])).splitlines()[0]
+    assert first.isprintable()
+    assert first.endswith(", and 3 more")
+    assert len(first) < 600
