@@ -32,7 +32,7 @@ class _Options(NamedTuple):
     as_json: bool
 
 
-class _Told(NamedTuple):
+class _Answer(NamedTuple):
     """A judgement as it is printed: small enough to travel between processes."""
 
     verdict: Overall
@@ -50,12 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
         return int(command.main(arguments[1:]))
     paths, options = _parsed(arguments)
     worst, contents = 0, []
-    for told in _judged(paths, options):
-        worst = max(worst, _EXIT_CODES[told.verdict])
-        if told.content is None:
-            print(told.text)
+    for answer in _judged(paths, options):
+        worst = max(worst, _EXIT_CODES[answer.verdict])
+        if answer.content is None:
+            print(answer.text)
         else:
-            contents.append(told.content)
+            contents.append(answer.content)
     if options.as_json:
         print(json.dumps(contents, indent=2))
     return worst
@@ -83,7 +83,7 @@ def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
     return given.paths, _Options(given.ruleset, given.division, given.strict, given.json)
 
 
-def _judged(paths: Sequence[Path], options: _Options) -> Iterator[_Told]:
+def _judged(paths: Sequence[Path], options: _Options) -> Iterator[_Answer]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     processes = min(_cores(), len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
     if len(jobs) < _FEWEST_FOR_PROCESSES or processes < 2:
@@ -93,8 +93,8 @@ def _judged(paths: Sequence[Path], options: _Options) -> Iterator[_Told]:
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - costs 20 ms, which ten logs don't need
 
     with ProcessPoolExecutor(processes) as pool:
-        for told in pool.map(_job, jobs, chunksize=16):
-            yield from told
+        for answer in pool.map(_job, jobs, chunksize=16):
+            yield from answer
 
 
 def _logs(path: Path) -> list[Path]:
@@ -104,12 +104,12 @@ def _logs(path: Path) -> list[Path]:
         return [path]  # judging it says why
 
 
-def _job(job: tuple[Path, _Options]) -> list[_Told]:
+def _job(job: tuple[Path, _Options]) -> list[_Answer]:
     path, options = job
     judgements = judge_path(path, options.ruleset, options.division, options.strict)
     if options.as_json:
-        return [_Told(judgement.verdict, "", judgement.as_json()) for judgement in judgements]
-    return [_Told(judgement.verdict, _text(judgement), None) for judgement in judgements]
+        return [_Answer(judgement.verdict, "", judgement.as_json()) for judgement in judgements]
+    return [_Answer(judgement.verdict, _text(judgement), None) for judgement in judgements]
 
 
 def _cores() -> int:

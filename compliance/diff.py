@@ -19,7 +19,7 @@ from compliance.record import printable, shown
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 
-# Keys that tell of one run's course, not of how it was set up.
+# Keys of one run's course, not of how it was set up.
 _COURSE = frozenset(
     (
         "cache_clear", "init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "epoch_start",
@@ -32,7 +32,7 @@ _SECTIONS = ("submission", "hyper-parameters", "cadence", "result", "system")
 
 
 class Difference(NamedTuple):
-    """One thing that differs; None where a side doesn't tell it."""
+    """One thing that differs; None where a side doesn't have it."""
 
     section: str
     name: str
@@ -72,7 +72,7 @@ def differences(a: Path, b: Path) -> list[Difference]:
 
 
 def _told(path: Path) -> dict[str, dict[str, Any]]:
-    """What the logs at a path tell, by section and name; a list where its runs differ."""
+    """What the logs at a path say, by section and name; a list where its runs differ."""
     logs = find_logs(path)
     runs = [RunFacts(read_events(log)) for log in logs]
     keys = dict.fromkeys(key for run in runs for key in sorted(run.keys()) if key not in _COURSE)

@@ -48,7 +48,7 @@ class Note(NamedTuple):
 
 
 class Log:
-    """One log: its events, and what in it is no sound record.
+    """One log: its events, and what in it is no valid record.
 
     `broken` are records that don't parse; `crashes` those of them at which the official checker ends in a traceback;
     `ambiguous` records that name a field twice; `ignored` lines that neither this nor the official checker reads in

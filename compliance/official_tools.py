@@ -24,7 +24,7 @@ from compliance.record import RECORD_TOKEN
 class Convergence:
     """The official verdict on samples to converge, of which fewer than the reference's are better than is believed.
 
-    `scaling` is what the time to train is multiplied by; `mean` is told only where it is below `reference_mean`.
+    `scaling` is what the time to train is multiplied by; `mean` is given only where it is below `reference_mean`.
     """
 
     passed: bool
@@ -111,7 +111,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _listening() -> Iterator[list[logging.LogRecord]]:
-    """What is told to the root logger goes into the list and nowhere else."""
+    """What goes to the root logger lands in the list and nowhere else."""
     root, listener = logging.getLogger(), _Listener()
     handlers, level = root.handlers, root.level
     root.handlers = [listener]

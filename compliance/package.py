@@ -73,7 +73,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
     return PackageJudgement(root, ruleset, tuple(findings), tuple(results))
 
 
-def told(judgement: PackageJudgement) -> str:
+def judgement_text(judgement: PackageJudgement) -> str:
     """The verdict as text for people."""
     lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
     for result in judgement.results:
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         return 2
-    print(json.dumps(judgement.as_json(), indent=2) if options.json else told(judgement))
+    print(json.dumps(judgement.as_json(), indent=2) if options.json else judgement_text(judgement))
     return 0 if judgement.verdict == "pass" else 1
 
 

@@ -166,8 +166,8 @@ def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
     """One run may have failed, but it must have been one."""
     found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
     if found:
-        told = f"{name}: runs that say they are no results: {', '.join(found)}"
-        yield Finding("not-a-result", "error", None, told, "runs made to their end", together.MEND_RUNS)
+        text = f"{name}: runs that say they are no results: {', '.join(found)}"
+        yield Finding("not-a-result", "error", None, text, "runs made to their end", together.MEND_RUNS)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -183,18 +183,18 @@ def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[J
 
 
 def _convergence(folder: Path, name: str, verdict: official_tools.Convergence) -> Iterator[Finding]:
-    told = name if verdict.mean is None else f"{name}: mean samples to converge {verdict.mean:,.0f}"
+    text = name if verdict.mean is None else f"{name}: mean samples to converge {verdict.mean:,.0f}"
     if not verdict.passed:
         expected = "agreement with the reference convergence points"
         if verdict.least_mean is not None:
             expected = f"at least {verdict.least_mean:,.0f}, which is plausible beside the reference"
         severity: Severity = "warning" if "rcp-bypass" in together.parameters(folder) else "error"
         remedy = "run again, or submit a reference convergence point for this batch size"
-        yield Finding("convergence", severity, None, f"{told}: {verdict.message}", expected, remedy)
+        yield Finding("convergence", severity, None, f"{text}: {verdict.message}", expected, remedy)
     elif verdict.scaling > 1:
         expected = f"the reference's {verdict.reference_mean:,.0f}, or more"
         remedy = f"count the time to train {verdict.scaling:.4f} times, as the rules ask"
-        yield Finding("convergence", "warning", None, told, expected, remedy)
+        yield Finding("convergence", "warning", None, text, expected, remedy)
 
 
 def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
 
 
 class RunFacts:
-    """Facts of a run, each None where the log doesn't tell it."""
+    """Facts of a run, each None where the log doesn't say."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -109,7 +109,7 @@ class RunFacts:
 
     @property
     def startup(self) -> Startup | None:
-        """The pieces of start-up, where the log tells them; those that are not known are left out."""
+        """The pieces of start-up, where the log has them; those that are not known are left out."""
         event = self.first(KEY)
         first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
         timed = {piece: first[piece] for piece in TIMED if piece in first}
@@ -118,7 +118,7 @@ class RunFacts:
 
     @property
     def startup_s(self) -> float | None:
-        """Seconds from run_start until the first step could begin; where the log doesn't tell, to the first block."""
+        """Seconds from run_start until the first step could begin; where the log doesn't say, to the first block."""
         if self.startup is not None:
             return self.startup.before_first_step_s
         first = next((event for event in self._events if event.key in ("block_start", "epoch_start")), None)

@@ -1,4 +1,4 @@
-"""What stood between the launch of a run and its first step, as bertbench's event `startup` tells it in seconds."""
+"""What stood between the launch of a run and its first step, as bertbench's event `startup` logs it in seconds."""
 
 from typing import NamedTuple
 

@@ -141,8 +141,8 @@ def _copies(name: str, closed: bool, runs: Sequence[tuple[str, RunFacts]]) -> It
         if other not in copies and (_same_accuracies(its, others) or _same_times(its, others)):
             copies[other] = one
     if copies:
-        told = ", ".join(f"{log} as {original}" for log, original in list(copies.items())[:5])
-        found = f"{name}: runs that measured the same at the same evaluations: {told}"
+        listed = ", ".join(f"{log} as {original}" for log, original in list(copies.items())[:5])
+        found = f"{name}: runs that measured the same at the same evaluations: {listed}"
         severity: Severity = "error" if closed else "warning"
         yield Finding("copied-run", severity, None, found, "ten runs, each with its own accuracies", MEND_RUNS)
 

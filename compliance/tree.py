@@ -55,16 +55,16 @@ def files(root: Path) -> Iterator[Finding]:
     for folder, folder_names, file_names in os.walk(root):
         for name in (*folder_names, *file_names):
             path = Path(folder, name)
-            told = str(path.relative_to(root))
+            shown = str(path.relative_to(root))
             if name.startswith(".") or " " in name:
-                names.append(told)
+                names.append(shown)
             if path.is_symlink():
                 if not path.exists():
-                    broken.append(told)
+                    broken.append(shown)
                 elif not path.resolve().is_relative_to(inside):
-                    outside.append(told)
+                    outside.append(shown)
             elif path.is_file() and path.stat().st_size > _LARGEST_MB << 20:
-                large.append(told)
+                large.append(shown)
     for rule, paths, found, expected in (
         ("file-name", names, "names", "no space and no leading dot in a name"),
         ("file-size", large, f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file"),
@@ -73,10 +73,10 @@ def files(root: Path) -> Iterator[Finding]:
     ):
         if paths:
             more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-            told = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
+            shown = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
             # the official tool passes links that leave the package, though they break wherever it is unpacked
             yield Finding(
-                rule, "warning" if rule == "outside-link" else "error", None, told, expected,
+                rule, "warning" if rule == "outside-link" else "error", None, shown, expected,
                 "rename, shrink, replace or remove them",
             )  # fmt: skip
 

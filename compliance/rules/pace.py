@@ -72,21 +72,21 @@ def _rate(case: Case) -> Iterator[Breach]:
     batch = number(case.facts.global_batch_size)
     if not case.closed or seconds is None or seconds <= 0 or batch is None or batch <= 0 or stop is None:
         return
-    counted, told = in_samples(case), "the samples of its last evaluation"
+    counted, basis = in_samples(case), "the samples of its last evaluation"
     samples = counted[-1][1] if counted else None
     if samples is None and case.facts.status == "success":
         reference = reference_samples(case.ruleset, batch)
         samples = reference and _FEWEST_SAMPLES * reference
-        told = f"{_FEWEST_SAMPLES} of the reference's samples"
+        basis = f"{_FEWEST_SAMPLES} of the reference's samples"
     if samples is None:
         return
     rate = samples / seconds
     if rate / batch > hardware.FASTEST_STEPS_A_SECOND:
-        found = f"{rate / batch:,.0f} steps/s, by {told} and the time from run_start to run_stop"
+        found = f"{rate / batch:,.0f} steps/s, by {basis} and the time from run_start to run_stop"
         yield Breach(stop.line, found, f"at most {hardware.FASTEST_STEPS_A_SECOND:,.0f} steps/s")
     bound = hardware.fastest(case.system)
     if bound is not None and rate > bound[0]:
-        found = f"{rate:,.0f} samples/s, by {told} and the time from run_start to run_stop"
+        found = f"{rate:,.0f} samples/s, by {basis} and the time from run_start to run_stop"
         yield Breach(stop.line, found, f"at most {bound[0]:,.0f} samples/s: {bound[1]}")
 
 

@@ -112,7 +112,7 @@ def simulate_all(
     seed: int,
     show: Callable[[int, int, Outcome], None],
 ) -> list[Outcome]:
-    """Every variant on every world; `tell` hears of each outcome, its number and how many there will be."""
+    """Every variant on every world; `show` gets each outcome, its number and how many there will be."""
     worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
     outcomes = []
     for name, gpu, batch in worlds:

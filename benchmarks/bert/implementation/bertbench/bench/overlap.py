@@ -108,7 +108,7 @@ class Arm:
     def step(self, batch: Batch) -> tuple[float, float]:
         """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
 
-        On a CPU, that is: a GPU has only been told by then.
+        On a CPU, that is: a GPU has only queued the work by then.
         """
         began = time.perf_counter()
         with self._computing():

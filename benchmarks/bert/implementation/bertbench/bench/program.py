@@ -36,7 +36,7 @@ class Program:
         there.close()
 
     def step(self, variant: str, content: Columns) -> Took:
-        """Let a variant train on a batch; raises RunError if the process ended, which has told why."""
+        """Let a variant train on a batch; raises RunError if the process ended, which printed why."""
         self._connection.send((variant, content))
         try:
             took: Took = self._connection.recv()

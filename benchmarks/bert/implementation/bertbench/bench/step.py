@@ -2,8 +2,8 @@
 
 A batch has Wikipedia's lengths: one sequence is drawn from each of equally large parts of their distribution, so that
 every batch is like the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay.
-Useful work is what unpadded sequences and heads on masked tokens need, as published results are counted, whoever does
-more, or, by leaving out of the last layer what no head reads, less.
+Useful work is what unpadded sequences and heads on masked tokens need, as published results are counted, also where a
+program does more, or, by leaving out of the last layer what no head reads, less.
 """
 
 import statistics

@@ -28,7 +28,7 @@ _FREE_LAUNCH = (
     "walltime_minutes", "max_restarts",
 )  # fmt: skip
 PUT_BACK = "BERTBENCH_PUT_BACK"
-"""Variable by which `bertbench launch` tells its ranks that it has put back the files of the run that goes on."""
+"""Variable by which `bertbench launch` says to its ranks that it has restored the files of the resumed run."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Resumption:
             raise ConfigError(f"--seed {seed}: the run that goes on has seed {self.meta.seed}; leave --seed out")
         changes = self.changes(system)
         if changes and not allow_config_change:
-            told = "\n".join(f"  {change}" for change in changes)
+            outcome = "\n".join(f"  {change}" for change in changes)
             raise ConfigError(
-                f"{self.path}: the configuration was another one when the run began:\n{told}\n"
+                f"{self.path}: the configuration was another one when the run began:\n{outcome}\n"
                 "undo that, or say --allow-config-change (the log will tell)"
             )
 
@@ -151,34 +151,34 @@ def ended(log: Path) -> str | None:
 
 
 def continue_run(resumption: Resumption, system: System) -> None:
-    """Put the files back to the snapshot, and tell in the log that the run goes on from there.
+    """Restore the files to the snapshot, and log that the run resumes from there.
 
     Raises CheckpointError as `put_back` does.
     """
-    told = restore_files(resumption.files, resumption.meta)
+    outcome = restore_files(resumption.files, resumption.meta)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
-            told.pop("count"),
+            outcome.pop("count"),
             {
                 "step": resumption.meta.step,
                 "samples": resumption.meta.samples,
                 "ranks": system.world_size,
                 "changed": resumption.changes(system),
-                **told,
+                **outcome,
             },
         )
 
 
 def restored_by_launcher() -> bool:
-    """Whether `bertbench launch` has called `go_on` for this rank: it tells of restarts that no rank lives to tell."""
+    """Return whether `bertbench launch` called `continue_run` for this rank: it logs restarts that no rank survived."""
     return PUT_BACK in os.environ
 
 
 def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
 
-    Events that tell of former resumptions stay. Later snapshots, final weights, and what is half-written, are removed.
+    Events of former resumptions stay. Later snapshots, final weights, and what is half-written, are removed.
     Returns `count`, which resumption this is, and `after`, what had ended the run.
     Raises CheckpointError if the log is shorter than it was.
     """
@@ -210,12 +210,12 @@ def _mark(key: str) -> bytes:
 
 
 def _cause(events: list[Event]) -> str:
-    told = [
+    outcome = [
         event.value if event.key == "failure" else event.metadata.get("reason")
         for event in events
         if event.key in (constants.RUN_STOP, "failure")
     ]
-    return next((str(reason) for reason in reversed(told) if reason), "the run left no word")
+    return next((str(reason) for reason in reversed(outcome) if reason), "the run left no word")
 
 
 def _cut_metrics(path: Path, step: int) -> None:

@@ -8,7 +8,7 @@ from bertbench.commands import emit
 from bertbench.common.paths import home
 from bertbench.results.package import build, origins
 from compliance.official import DEFAULT_RULESET, rulesets
-from compliance.package import told
+from compliance.package import judgement_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,5 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.allow_dirty,
     )  # fmt: skip
     print("\n".join(measured), file=sys.stderr)
-    emit(arguments.json, judgement.as_json(), told(judgement))
+    emit(arguments.json, judgement.as_json(), judgement_text(judgement))
     return 0

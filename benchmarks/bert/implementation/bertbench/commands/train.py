@@ -37,7 +37,7 @@ from compliance.run import RunFacts
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: target reached, or a short run is over; 3: target missed; 75: told to stop; 1 or 2: failed."""
+    """Exit code 0: target reached, or a short run is over; 3: target missed; 75: stopped; 1 or 2: failed."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 def train_once(system: System, arguments: argparse.Namespace, launched: float | None = None) -> tuple[ResultFiles, int]:
     """One run with all its ranks on this machine; returns its files and exit code.
 
-    `launched`: when it was, if not with this process or before it, as run_with_docker.sh tells.
+    `launched`: when it was, if not with this process or before it, as run_with_docker.sh says.
     """
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     if short := _short(arguments):
@@ -171,8 +171,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         found = _resumption(system, arguments) if world.leads else None
         if found and not restored_by_launcher():
             continue_run(found, system)
-        told = world.from_all(found.as_text() if found else "")[0]
-        resumption = Resumption.from_text(told) if told else None
+        found_text = world.from_all(found.as_text() if found else "")[0]
+        resumption = Resumption.from_text(found_text) if found_text else None
         if resumption:
             seed, files = resumption.meta.seed, resumption.files if world.leads else None
         else:

@@ -36,7 +36,7 @@ class RunError(BertbenchError):
 
 
 class StoppedError(RunError):
-    """A run was told to stop from outside, and may be queued again; its message starts with SIGN."""
+    """A run was stopped from outside, and may be queued again; its message starts with SIGN."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
     SIGN = "stopped by"

@@ -12,7 +12,7 @@ _COLUMNS = 80  # the bar takes what its text leaves: a few at the largest batche
 
 
 class Progress:
-    """What a long command tells while it works; silent on ranks other than 0."""
+    """What a long command prints while it works; silent on ranks other than 0."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled

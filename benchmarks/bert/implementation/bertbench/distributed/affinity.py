@@ -21,7 +21,7 @@ def available_cores() -> int:
 
 
 def nearby_cores(device: torch.device) -> list[int]:
-    """Cores that this process may use, of those on the device's NUMA node where the system tells it."""
+    """Cores that this process may use, of those on the device's NUMA node where the system knows it."""
     allowed = sorted(os.sched_getaffinity(0))
     if device.type != "cuda":
         return allowed

@@ -1,6 +1,6 @@
-"""Why a run ends: the rank that knows leaves word in the store, and all ranks end by the first word.
+"""Why a run ends: the rank that fails records the cause in the store, and all ranks end by the first cause.
 
-One thread of a process ends it: the one that begins to. So a failure is told once, on one line, whoever notices it.
+One thread of a process ends it: the one that begins to. So a failure is printed once, on one line.
 """
 
 import json
@@ -22,12 +22,12 @@ _LEFT_KEY = "bertbench/left"
 _TELLERS_KEY = "bertbench/tellers"
 _LAST_WORD_S = 3.0
 READ_EVERY_S = 2.0
-"""How often, at least, every rank looks whether there is word."""
+"""How often, at least, every rank looks whether there is a cause."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
 class FailureReport:
-    """What the ranks tell each other of the run's end; a store that is gone with its process is silent."""
+    """The causes that ranks record as they end; a store that is gone with its process answers nothing."""
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
         self._store = store
@@ -45,12 +45,12 @@ class FailureReport:
         return self._ending.acquire(timeout=within_s)
 
     def claim(self, text: str) -> None:
-        """Leave word of why the run ends, unless there is one."""
+        """Record why the run ends, unless a cause is recorded."""
         with suppress(RuntimeError, OSError):
             self._store.compare_set(FAILURE_KEY, "", text)
 
     def report(self, text: str) -> bool:
-        """As `claim`; whether this rank is the first that tells, and so the one to tell people."""
+        """As `claim`; return whether this rank reports first, and so is the one to print."""
         self.claim(text)
         try:
             return self._store.add(_TELLERS_KEY, 1) == 1
@@ -58,21 +58,21 @@ class FailureReport:
             return True
 
     def reported(self) -> str | None:
-        """Why the run ends, if a rank could leave word."""
+        """Return why the run ends, if a rank could record it."""
         try:
             return self._store.get(FAILURE_KEY).decode() or None if self._store.check([FAILURE_KEY]) else None
         except (RuntimeError, OSError):
             return None
 
     def only_stopped(self) -> bool:
-        """Whether no rank has failed, but for those that were told to stop; no if the store is gone."""
+        """Whether no rank has failed, but for those that were stopped; no if the store is gone."""
         try:
             return not (reported := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in reported
         except (RuntimeError, OSError):
             return False
 
     def leave(self) -> None:
-        """Tell that this rank ends, so that nobody counts it among the lost ones."""
+        """Record that this rank ends, so that none counts it among the lost ones."""
         with suppress(RuntimeError, OSError):
             self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
@@ -96,7 +96,7 @@ class FailureReport:
             time.sleep(0.05)
 
     def _here(self) -> list[int]:
-        """Ranks that have not left, as far as the store tells."""
+        """Ranks that have not left, as far as the store knows."""
         try:
             return absent(self._store, _LEFT_KEY, self._ranks.size)
         except (RuntimeError, OSError):

@@ -1,6 +1,6 @@
 """SIGTERM and SIGUSR1, by which schedulers want a machine back: all ranks end after the same step, with a snapshot.
 
-A rank can't stop alone: the others would wait for it in their next sum. So whether any rank was told travels in a sum
+A rank can't stop alone: the others would wait for it in their next sum. So whether any rank got one travels in a sum
 of one number, and is read one round later. By then a GPU has long had it, and its host waits for nothing.
 """
 

@@ -1,6 +1,6 @@
 """Who am I among the ranks, and are all of them here? The only place that reads launchers' variables.
 
-torchrun and Slurm's srun tell a process its rank; alone it is none. Ranks meet in a key-value store on rank 0's node
+torchrun and Slurm's srun give a process its rank; alone it is none. Ranks meet in a key-value store on rank 0's node
 and call the roll there, so that a rank that is missing, came twice or belongs to another run is named, not waited for.
 """
 
@@ -43,7 +43,7 @@ _SLURM: tuple[str, ...] = (
 
 
 def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """This process's place as torchrun or Slurm tells it; None if neither started it.
+    """This process's place as torchrun or Slurm gives it; None if neither started it.
 
     Raises RunError for a launcher's variable that is missing, no number, or out of range.
     """
@@ -120,7 +120,7 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
 
 
 def leave_log(store: Store, log: Path) -> None:
-    """Leave word of a run's log for the ranks that torchrun's agent may start after these."""
+    """Record a run's log for the ranks that torchrun's agent may start after these."""
     if isinstance(store, PrefixStore):
         store.underlying_store.set(_LOG_KEY, str(log.absolute()))
 

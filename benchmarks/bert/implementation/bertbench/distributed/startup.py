@@ -12,7 +12,7 @@ from pathlib import Path
 from bertbench.distributed.world import World
 
 LAUNCHED = "BERTBENCH_LAUNCHED"
-"""Variable by which a launcher tells its ranks when it began: seconds since 1970."""
+"""Variable in which a launcher says to its ranks when it began: seconds since 1970."""
 _IMPORTED = time.time()
 
 

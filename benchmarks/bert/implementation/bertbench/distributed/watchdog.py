@@ -130,7 +130,7 @@ class Watchdog:
         seen: list[bytes] = [b""] * len(self._watched)
         silent = [0] * len(self._watched)
         while not self._closed.wait(self._interval):
-            if self._cause and StoppedError.SIGN not in self._cause:  # a rank that is told to stop does so itself
+            if self._cause and StoppedError.SIGN not in self._cause:  # a rank that gets a signal stops by itself
                 self._end(self._cause)
             if self._answers == heard:
                 unanswered += 1
@@ -176,7 +176,7 @@ class Watchdog:
             first = self._failure.report(cause)
             cause = self._failure.reported() or cause
         if mine:
-            with suppress(BertbenchError):  # a full disk: the cause is told all the same
+            with suppress(BertbenchError):  # a full disk: the cause is printed all the same
                 self._close_log(cause)
         if store_lives:
             self._failure.let_others_read(lost)

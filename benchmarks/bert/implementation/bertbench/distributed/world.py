@@ -90,10 +90,10 @@ class World:
         distributed.barrier()
 
     def account_for_failure(self, error: BaseException) -> str:
-        """Why the run stops, as well as this rank can tell; rank 0 names the ranks that have left no word.
+        """Return why the run stops, as well as this rank knows; rank 0 names the ranks that recorded nothing.
 
-        A killed rank can't say so, and those that miss it may be told to stop before they notice: so every rank
-        that can tells that it leaves, and rank 0 waits some seconds for all.
+        A killed rank can't say so, and those that miss it may be stopped before they notice: so every rank
+        that can records that it leaves, and rank 0 waits some seconds for all.
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__

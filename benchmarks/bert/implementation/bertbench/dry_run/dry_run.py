@@ -23,7 +23,7 @@ _MLPERF_EVALUATION_SAMPLES = 10_000
 
 @dataclass(frozen=True)
 class DryRun:
-    """What `bertbench plan` tells of one rank of a system."""
+    """What `bertbench plan` prints of one rank of a system."""
 
     system: System
     rank: int
@@ -82,7 +82,7 @@ def _divided(system: System) -> bool:
 
 
 def _of_part(system: System, rank: int) -> CountedRank:
-    """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, which tells of the fullest."""
+    """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, that of the fullest stage."""
     held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
     held //= system.layout.data if system.parallel.fully_shard else 1
     kept = round(memory_gb(system)["activations"] * _GB)

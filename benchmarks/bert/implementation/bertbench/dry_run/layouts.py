@@ -36,7 +36,7 @@ class Outlook:
 
     @property
     def fits(self) -> bool:
-        """Whether a GPU has as much; true where the system file doesn't tell."""
+        """Whether a GPU has as much; true where the system file doesn't say."""
         there = capacity_gb(self.system)
         return there is None or self.memory_gb_per_gpu <= there
 
@@ -69,7 +69,7 @@ def capacity_gb(system: System) -> float | None:
 
 
 def as_json(one: Outlook) -> dict[str, Any]:
-    """What `plan --layouts` and `predict --layouts` tell of a layout."""
+    """What `plan --layouts` and `predict --layouts` print of a layout."""
     parallel, layout = one.system.parallel, one.system.layout
     return {
         "data": layout.data,

@@ -17,7 +17,7 @@ from bertbench.data.store.index import Index, pack
 from bertbench.training.build import make_planner
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
-_SEED = 1  # a run draws its own: what is told here depends on it in the third digit
+_SEED = 1  # a run draws its own: what is printed here depends on it in the third digit
 _SIMULATED_SAMPLES = 1 << 20
 
 

@@ -1,1 +1,1 @@
-"""Fine-tuning on SQuAD: squad -> features -> batches -> step -> answers -> score, told by run (docs/finetuning.md)."""
+"""Fine-tuning on SQuAD: squad -> features -> batches -> step -> answers -> score, in run (docs/finetuning.md)."""

@@ -31,9 +31,9 @@ class Comparison:
 
 
 def fit(rows: Sequence[Published], known: Sequence[Published]) -> Calibration:
-    """Least squares of log time over `rows`; `known` tells samples to converge.
+    """Least squares of log time over `rows`; `known` gives samples to converge.
 
-    A row never tells its own samples to converge: each is forecast from the others.
+    A row never gives its own samples to converge: each is forecast from the others.
     """
     works = [work_of(row, "a100", _without(known, row)) for row in rows]
 
@@ -107,7 +107,7 @@ def _shares(gpu: Gpu) -> dict[Published, float]:
 
 
 def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
-    """What a published run did, its samples to converge forecast from `known`. The row must tell its GPUs."""
+    """What a published run did, its samples to converge forecast from `known`. The row must have its GPUs."""
     assert row.accelerators is not None
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
     return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))

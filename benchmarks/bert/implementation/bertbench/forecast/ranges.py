@@ -118,7 +118,7 @@ def _errors() -> dict[Kind, list[float]]:
     found: dict[Kind, list[float]] = {}
     for gpu, one in held:
         row = one.row
-        assert row.accelerators is not None, "only results that tell their GPUs are forecast"
+        assert row.accelerators is not None, "only results with a number of GPUs are forecast"
         if row.accelerators <= MOST_GPUS:
             found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
     return found

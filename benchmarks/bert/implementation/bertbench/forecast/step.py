@@ -45,7 +45,7 @@ HARDWARE: dict[Gpu, Hardware] = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """What published results tell and figures of the hardware don't."""
+    """What published results show and figures of the hardware don't."""
 
     compute_share: float
     """Share of the GPU's peak that a balanced step reaches."""

@@ -54,7 +54,7 @@ def _in_pod(job: Job) -> Job:
 
 
 def _train_job(job: Job) -> dict[str, Any]:
-    """Kubeflow's runtime `torch-distributed` tells torchrun nodes, ranks and the master in PET_* variables."""
+    """Kubeflow's runtime `torch-distributed` gives torchrun nodes, ranks and the master in PET_* variables."""
     launch = job.system.launch
     pod = {"volumes": _volumes(job), "containers": [{"name": "node", "volumeMounts": _mounts(job)}]}
     pods = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}

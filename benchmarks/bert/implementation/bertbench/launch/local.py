@@ -1,4 +1,4 @@
-"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and tell how they ended.
+"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and print how they ended.
 
 Ranks of which one died are started again by an agent and a store of their own, not by the same agent's restarts: so
 nothing of the attempt before is left to meet, and each attempt's exit codes decide whether there is another.
@@ -39,7 +39,7 @@ PREEMPTED = StoppedError.exit_code
 
 
 class Ended(NamedTuple):
-    """How an attempt ended: exit code, why, and whether a rank has told people so."""
+    """How an attempt ended: exit code, why, and whether a rank has printed it."""
 
     code: int
     reason: str | None = None
@@ -49,7 +49,7 @@ class Ended(NamedTuple):
 def agent_of(system: System) -> elastic_launch:
     """What starts a process for each rank of this machine when it is called with words for Python.
 
-    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is told to stop;
+    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is stopped;
     it passes the signal on to the ranks and waits for them.
     """
     for number in SIGNALS:
@@ -92,7 +92,7 @@ def run_once(system: System, words: list[str], files: ResultFiles) -> int:
 
 
 def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
-    """The exit code of what was attempted; its log is closed, and what its ranks can't have told is said."""
+    """The exit code of what was attempted; its log is closed, and what no rank printed is printed."""
     last = Ended(RunError.exit_code)
     try:
         last = attempts()
@@ -118,7 +118,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         first, last = resumption.meta.step if resumption else 0, _last_step(files.metrics)
         if first < last == died_after:
             return Ended(attempt.code, f"{attempt.reason}, as before after step {last}: not started again")
-        died_after = last if first < last else died_after  # one that died at its start tells nothing
+        died_after = last if first < last else died_after  # one that died at its start shows nothing
         close_log(files, attempt.reason)
         files.log.touch()  # a run that never started keeps its number
         resumption = find("auto", files.log, files.log.parent)
@@ -204,7 +204,7 @@ def _elsewhere(system: System) -> str:
 
 
 def close_log(files: ResultFiles, reason: str | None) -> None:
-    """End the log of a run whose rank 0 could not, tell why it failed; remove what a run that never started left.
+    """End the log of a run whose rank 0 could not, log why it failed; remove what a run that never started left.
 
     Raises RunError if the log can't be read.
     """

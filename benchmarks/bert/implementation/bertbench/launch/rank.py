@@ -20,7 +20,7 @@ _SEED_BITS = 32
 
 @contextmanager
 def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
-    """Meet the other ranks. A failure in the body leaves word for them and ends the process at once."""
+    """Meet the other ranks. A failure in the body records its cause for them and ends the process at once."""
     world: World | None = None
     try:
         if ranks.size != system.world_size:
@@ -45,11 +45,11 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
     except RuntimeError as error:
         if not lost_contact(error):
             raise
-        told = world.failure.reported() if world else None
-        if told:
-            report_to_launcher(told)
+        cause = world.failure.reported() if world else None
+        if cause:
+            report_to_launcher(cause)
         gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
-        end_process(None if told else gone, RunError.exit_code)
+        end_process(None if cause else gone, RunError.exit_code)
 
 
 def agreed_seed(world: World, seed: int | None) -> int:
@@ -58,7 +58,7 @@ def agreed_seed(world: World, seed: int | None) -> int:
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:
-    """End this process; the first rank to do so tells why, the others end by its word."""
+    """End this process; the first rank to do so prints why, the others end by its cause."""
     if world is None:
         end_process(message, code)
     world.failure.begin()

@@ -18,7 +18,7 @@ def commands(job: Job) -> list[list[str]]:
 
 
 def restarts(job: Job) -> list[str]:
-    """What torchrun is told of launch.max_restarts."""
+    """Torchrun's option for launch.max_restarts."""
     count = job.system.launch.max_restarts
     return [f"--max-restarts={count}"] if count else []
 

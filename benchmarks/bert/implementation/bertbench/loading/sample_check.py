@@ -36,13 +36,13 @@ class SampleCheck:
 
     @classmethod
     def of(cls, dataset: Dataset, on_bad: OnBadSample = "fail", rank: int = 0) -> Self:
-        """With the vocabulary that the dataset's manifest tells."""
+        """Return a check against the vocabulary of the dataset's manifest."""
         return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
 
     def ensured(self, ids: NDArray[np.int64], content: Columns) -> Columns:
-        """The samples of these ids, as they were read, if they are sound.
+        """The samples of these ids, as they were read, if they are valid.
 
-        Otherwise raises DataError that names the shard and the sample; or, told to skip, puts one of the same size in
+        Otherwise raises DataError that names the shard and the sample; or, with `skip`, puts one of the same size in
         the place of each bad sample, whose labels are all ignored: it takes the same time, and weighs nothing.
         """
         entries = self._entries_N[ids]

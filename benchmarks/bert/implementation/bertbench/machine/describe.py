@@ -1,4 +1,4 @@
-"""The machine that this process stands on, in MLPerf's 33 fields, as far as it tells; and against a system file.
+"""The machine that this process stands on, in MLPerf's 33 fields, as far as it knows them; and against a system file.
 
 Reads /proc, /sys and NVIDIA's management library; what needs root (memory modules) or can't be read off a machine
 (cooling, topology, who submits) stays blank.
@@ -24,7 +24,7 @@ _GIB = 2**30
 
 
 def describe() -> dict[str, str]:
-    """Every field of an MLPerf system description under its name; empty where the machine doesn't tell."""
+    """Every field of an MLPerf system description under its name; empty where the machine doesn't say."""
     found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **software()}
     names = [field.alias or name for name, field in Hardware.model_fields.items()]
     return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Name of the processor, as far as the system tells."""
+    """Name of the processor, as far as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

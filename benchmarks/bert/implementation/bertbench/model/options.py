@@ -1,4 +1,4 @@
-"""How a model may be told to compute; without torch, so that configuration can know it."""
+"""How a model may compute; without torch, so that configuration can know it."""
 
 from typing import Literal
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # it loads torch, and a command's help names a limit of this 
 LEAST_DISK_GB = 1.0
 """Logs and metrics of ten runs take some 10 MB; checkpoints take more, where a run writes them."""
 MOST_CLOCK_MS = 500.0
-"""What ranks tell of a moment is compared by people; NTP keeps clocks to some 10 ms."""
+"""People compare what ranks say of a moment; NTP keeps clocks to some 10 ms."""
 LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
 """NCCL over one of today's cards exceeds it; over a socket that it fell back to, or one bad cable, it doesn't."""
 

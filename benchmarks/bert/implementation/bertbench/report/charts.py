@@ -26,7 +26,7 @@ _MOST_MARKERS = 60  # a line with more points is a curve: its points aren't mark
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y) under one name; `titles` are what a point tells when it is pointed at, one a point."""
+    """Points (x, y) under one name; `titles` are what a point shows when it is pointed at, one a point."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -216,11 +216,11 @@ def _plot(
             drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}><title>{escape(one.name)}</title></path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
-        told = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
+        titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
         drawn += [
             f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
             f"<title>{escape(f'{one.name}: {text}')}</title></circle>"
-            for (px, py), text in zip(kept, told, strict=True)
+            for (px, py), text in zip(kept, titles, strict=True)
         ]
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 

@@ -97,10 +97,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
         for row in rows
     )
-    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
-        f"<table>{told}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
+        f"<table>{caption_html}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
     )
 
 

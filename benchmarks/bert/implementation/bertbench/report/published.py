@@ -21,7 +21,7 @@ _HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmu
 
 @dataclass(frozen=True)
 class Published:
-    """One published result: a system's mean. What its logs don't tell is None."""
+    """One published result: a system's mean. What its logs don't say is None."""
 
     rounds: str
     submitter: str

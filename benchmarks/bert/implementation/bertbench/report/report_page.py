@@ -162,9 +162,9 @@ def _training(group: _System) -> list[str]:
 
 
 def _startup(group: _System) -> list[str]:
-    """Where the time went before the first step, in runs that tell it."""
-    told = [(Path(row["log"]).stem, row["startup"]) for row in group.summary["runs"] if row["startup"]]
-    if not told:
+    """Where the time went before the first step, in runs that log it."""
+    shown_here = [(Path(row["log"]).stem, row["startup"]) for row in group.summary["runs"] if row["startup"]]
+    if not shown_here:
         return []
     charts = []
     for title, part, pieces in (
@@ -173,7 +173,7 @@ def _startup(group: _System) -> list[str]:
     ):
         drawn = [
             Bar(name, {piece: startup[part].get(piece, 0.0) for piece in pieces}, f"{sum(startup[part].values()):.2f}")
-            for name, startup in told
+            for name, startup in shown_here
         ]
         charts.append(bars(title, drawn, Axis("seconds, rank 0")))
     header, rows = startup_rows(group.summary)
@@ -186,12 +186,12 @@ def _startup(group: _System) -> list[str]:
 
 
 def _findings(group: _System) -> str:
-    told = [(judgement, finding) for judgement in group.judgements for finding in judgement.findings]
+    shown_here = [(judgement, finding) for judgement in group.judgements for finding in judgement.findings]
     passed = sum(judgement.verdict == "pass" for judgement in group.judgements)
-    verdict = f"{passed} of {len(group.judgements)} logs pass by ruleset {group.ruleset}; {len(told)} findings"
-    shown = [_finding(group, judgement, finding) for judgement, finding in told[:_MOST_FINDINGS]]
-    if len(told) > len(shown):
-        shown.append(page.toned(f"and {len(told) - len(shown)} more: python -m compliance tells them", "soft"))
+    verdict = f"{passed} of {len(group.judgements)} logs pass by ruleset {group.ruleset}; {len(shown_here)} findings"
+    shown = [_finding(group, judgement, finding) for judgement, finding in shown_here[:_MOST_FINDINGS]]
+    if len(shown_here) > len(shown):
+        shown.append(page.toned(f"and {len(shown_here) - len(shown)} more: python -m compliance lists them", "soft"))
     tone = "good" if passed == len(group.judgements) else "bad"
     return page.paragraph(verdict, tone) + (page.listing(shown) if shown else "")
 
@@ -225,13 +225,13 @@ def _overview(groups: Sequence[_System]) -> str:
 
 
 def _machine(group: _System) -> str:
-    """What log and description tell of the machine, in a line."""
+    """Return what log and description say of the machine, in a line."""
     fields, facts = group.fields, group.first[1]
-    told = [f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}"]
+    shown_here = [f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}"]
     if group.accelerators is not None:
         model = fields.get("accelerator_model_name") or "accelerator"
-        told.append(f"nodes: {fields['number_of_nodes']}, in each {fields['accelerators_per_node']} x {model}")
-    return "; ".join([*told, *(fields[name] for name in ("framework", "hw_notes") if fields.get(name))])
+        shown_here.append(f"nodes: {fields['number_of_nodes']}, in each {fields['accelerators_per_node']} x {model}")
+    return "; ".join([*shown_here, *(fields[name] for name in ("framework", "hw_notes") if fields.get(name))])
 
 
 def _target(group: _System) -> float | None:

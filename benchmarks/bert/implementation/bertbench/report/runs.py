@@ -181,7 +181,7 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def startup_conclusion(content: dict[str, Any]) -> str:
-    """What start-up costs in the runs of an object of `summary` that tell its pieces."""
+    """What start-up costs in the runs of an object of `summary` that log its pieces."""
     measured = [row for row in content["runs"] if row["startup"]]
     untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in measured)
     shares = [row["startup_s"] / row["time_to_train_s"] for row in measured if row["time_to_train_s"]]

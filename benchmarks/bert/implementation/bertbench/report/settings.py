@@ -25,7 +25,7 @@ LOGGED = frozenset(
         "opt_lamb_learning_rate_decay_poly_power", "opt_gradient_clip_norm",
     )
 )  # fmt: skip
-"""Keys of a log that tell what a run was set to."""
+"""Keys of a log that hold what a run was set to."""
 _LOG, _CONFIG, _ORIGIN = "log", "config.json", "run.json"
 _LARGEST = 1 << 20  # bytes
 _IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # what changes nothing, or every run
@@ -120,12 +120,12 @@ def _agree(one: dict[str, Values], other: dict[str, Values]) -> bool:
 def _differing(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
     """Sources and keys in which groups differ; what the log repeats of a config.json that all have is left out."""
     pairs = []
-    told = all(_CONFIG in group for group in groups)
+    configured = all(_CONFIG in group for group in groups)
     for source in (_CONFIG, _LOG, _ORIGIN):
         known = [group[source] for group in groups if source in group]
         keys = sorted({key for values in known for key in values})
         differ = [key for key in keys if any(values.get(key) != known[0].get(key) for values in known)]
-        pairs += [(source, key) for key in differ if source != _LOG or not told or key == RESUMED]
+        pairs += [(source, key) for key in differ if source != _LOG or not configured or key == RESUMED]
     return pairs
 
 

@@ -78,7 +78,7 @@ def write(
     """
     folder.mkdir(parents=True)
     commits = sorted({str(run.get("commit")) for run in runs})
-    told = {
+    content = {
         "submitter": description["submitter"],
         "division": description["division"],
         "system": system,
@@ -91,7 +91,7 @@ def write(
         "configuration": config,
     }
     own_data = config["data"].get("recipe") is not None
-    _write(folder / f"{system}_{NAME}.json", json.dumps(told, indent=2) + "\n")
+    _write(folder / f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n")
     _write(folder / f"{system}.json", json.dumps(config, indent=2) + "\n")
     _write(
         folder / "README.md",

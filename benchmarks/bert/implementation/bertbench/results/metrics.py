@@ -115,9 +115,9 @@ class Metrics:
             raise RunError(fault)
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
-        """What is wrong with a step, which all ranks find alike; each tells whether its own loss is finite."""
+        """What is wrong with a step, which all ranks find alike; each says whether its own loss is finite."""
         own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
-        ranks = [rank for rank, told in enumerate(own) if told]
+        ranks = [rank for rank, answer in enumerate(own) if answer]
         where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
         remedy = self._remedy
         if 0 < len(ranks) < self._world.size:

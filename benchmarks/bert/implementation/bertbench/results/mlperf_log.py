@@ -203,8 +203,8 @@ class Clock:
                 return
             self._log.point(constants.TRAIN_SAMPLES, run.samples)
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
-            told = {constants.STATUS: run.status, "reason": run.reason, **ending}
-            self._log.end(constants.RUN_STOP, {key: value for key, value in told.items() if value is not None})
+            metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
+            self._log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
 
         def give_up(cause: str) -> None:
             ending[INTERRUPTED] = True

@@ -20,7 +20,7 @@ from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
 from bertbench.results import implementation
 from compliance.judge import LOG_PATTERN
-from compliance.package import PackageJudgement, judge_package, told
+from compliance.package import PackageJudgement, judge_package, judgement_text
 
 _SOURCES = (
     "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs",
@@ -63,7 +63,7 @@ def build(
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 raise PackageError(
-                    f"refused, and nothing was written: {told(judgement)}".replace(str(unfinished), str(out))
+                    f"refused, and nothing was written: {judgement_text(judgement)}".replace(str(unfinished), str(out))
                 )
     except OSError as error:
         raise PackageError(

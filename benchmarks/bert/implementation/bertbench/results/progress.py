@@ -24,13 +24,13 @@ class RunProgress(Progress):
         if self._began is None:  # the first step's end: start-up is no step
             self._began, self._first_step = time.monotonic(), step
             return
-        told = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
+        loss_text = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
         per_step = (time.monotonic() - self._began) / (step - self._first_step)
         self.update(
             step,
             self._system.max_steps,
             f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
-            f"{told}acc {self._accuracy}  eval in {per_step * (next_evaluation - step):.0f} s",
+            f"{loss_text}acc {self._accuracy}  eval in {per_step * (next_evaluation - step):.0f} s",
         )
 
     def evaluated(self, samples: int, accuracy: float) -> None:

@@ -67,7 +67,7 @@ RunTrial = Callable[[Trial, Watch], Outcome]
 
 
 class _Reporter(RunProgress):
-    """Tells evaluations to the study instead of to a person; ends the rank if the study is gone."""
+    """Sends evaluations to the study instead of printing them; ends the rank if the study is gone."""
 
     def __init__(self, system: System, receiver: Connection | None) -> None:
         super().__init__(system, enabled=False)

@@ -30,7 +30,7 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
 
 def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
-    """Raise ConfigError if the data isn't what the closed division fixes, as far as its manifests tell."""
+    """Raise ConfigError if the data isn't what the closed division fixes, as far as its manifests say."""
     remedy = "use MLPerf's data (docs/data.md), or set hardware.division to open"
     if len(evaluation) != EVALUATION_SAMPLES:
         raise ConfigError(

@@ -116,7 +116,7 @@ class LayoutTrainer:
         self.optimizer.step(rate, factor)
         for parameter in self.parameters:
             parameter.grad = None
-        # of the ranks that compute the same, one tells
+        # of the ranks that compute the same, one reports
         return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:

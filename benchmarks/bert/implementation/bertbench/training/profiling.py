@@ -93,7 +93,7 @@ class Profiler:
 def where(events: Iterable[Event]) -> dict[str, float]:
     """Milliseconds of a step by what they were spent on; they add up to a step.
 
-    With a GPU in the trace it is the GPU's time that is told: what it did, and where it did nothing.
+    With a GPU in the trace the table has the GPU's time: what it did, and where it did nothing.
     """
     spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
     steps = [span for span in spans if span["name"].startswith(_STEP) and span.get("cat") == "user_annotation"]

@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A system, the questions, what to start from, and where to write."""
     parser.epilog = (
         "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
-        "--set finetune.epochs=3. docs/finetuning.md tells what is written."
+        "--set finetune.epochs=3. docs/finetuning.md lists what is written."
     )
     parser.add_argument("--system", required=True, help=SYSTEM_HELP)
     parser.add_argument(

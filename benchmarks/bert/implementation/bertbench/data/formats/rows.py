@@ -26,7 +26,7 @@ class Place:
     first: int
 
     def error(self, row: int, found: str) -> DataError:
-        """What to tell about a row of the block; `found` says what was found and what was expected."""
+        """What to report about a row of the block; `found` says what was found and what was expected."""
         return DataError(
             f"{self.path}: {self.unit} {self.first + row}: found {found}; get or make this file again, or leave it out"
         )
