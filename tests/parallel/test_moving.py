@@ -14,6 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from tests.parallel.test_equality import LAYOUTS, LOSS, SHAPE, whole
@@ -41,7 +42,7 @@ def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[fl
         place = system.layout.coordinate(world.rank).data
         (step,) = Loader(sampler, place, world.device).steps(range(taken, taken + 1))
         loss = world.sum(trainer.step(taken, step.parts).loss).item()
-        with Metrics(files.metrics if world.leads else None, world) as metrics:
+        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
             snapshots.save_if_due(trainer, taken + 1, [], metrics)
             snapshots.close()
         world.barrier()
