@@ -17,6 +17,7 @@ def test_a_checkout_keeps_data_and_runs_in_the_repository(monkeypatch: pytest.Mo
     assert data_folder(demo) == REPOSITORY / "data" / "cpu_demo"
     assert runs_folder() == REPOSITORY / "runs"
     assert data_folder(str(tmp_path)) == tmp_path
+    assert data_folder("data/cpu_demo") == data_folder("cpu_demo")  # as older system files name it
     monkeypatch.setenv("DATADIR", "/elsewhere")
     monkeypatch.setenv("LOGDIR", "/logs")
     assert data_folder(demo) == Path("/elsewhere/cpu_demo")  # DATADIR replaces data/, not what data/ lies in

@@ -22,8 +22,11 @@ SCRIPTS_HOME = REPOSITORY or _SHARE
 
 
 def data_folder(path: str) -> Path:
-    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is."""
-    return Path(os.environ.get("DATADIR") or home() / "data") / path
+    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is.
+
+    System files and recorded runs from before paths were relative to data/ begin with it: that means the same folder.
+    """
+    return Path(os.environ.get("DATADIR") or home() / "data") / path.removeprefix("data/")
 
 
 def weights_file(path: str) -> Path:
