@@ -106,7 +106,7 @@ def test_a_finding_leads_to_the_line_of_the_log(
 
     monkeypatch.setattr(report_page, "judge", judged)
     out = tmp_path / "page.html"
-    out.write_text(report_page.html([tmp_path], "5.0.0"))
+    out.write_text(report_page.html(systems([tmp_path]), "5.0.0"))
     window.show(out)
     assert window.complaints() == []
     assert window.ask("return document.querySelectorAll('img').length") == 0
@@ -117,7 +117,7 @@ def test_a_finding_leads_to_the_line_of_the_log(
 def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_9.txt").write_text("cut off")
-    text = report_page.html([tmp_path], "5.0.0")
+    text = report_page.html(systems([tmp_path]), "5.0.0")
     assert "nodes: 1, in each 8 x toy accelerator" in text
     assert "toy (here)" in text
     assert "All 119 published results with 8 accelerators" in text
@@ -153,10 +153,10 @@ def test_curves_are_means_of_equal_numbers_of_steps(tmp_path: Path) -> None:
 
 def test_load_efficiency_is_drawn_where_runs_measured_it(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
-    assert "Load balance" not in report_page.html([tmp_path], "5.0.0")
+    assert "Load balance" not in report_page.html(systems([tmp_path]), "5.0.0")
     (logs / "result_0").mkdir()
     (logs / "result_0" / "metrics.jsonl").write_text('{"step": 1, "loss": 7.0, "load_efficiency": 0.93}\n')
-    assert "Load balance" in report_page.html([tmp_path], "5.0.0")
+    assert "Load balance" in report_page.html(systems([tmp_path]), "5.0.0")
 
 
 def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) 
 def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_0.txt").write_text(run_log(seconds=1, status="aborted"))
-    (system,) = summary([tmp_path])
+    (system,) = summary(systems([tmp_path]))
     assert [row["counted"] for row in system["runs"]] == [False, False] + [True] * 8
     assert system["mean_time_to_train_s"] == 105.5
 

@@ -8,7 +8,7 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.report import report_page
-from bertbench.report.runs import summary, table
+from bertbench.report.runs import summary, systems, table
 from tests.compliance.packages import line, run_log
 
 RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
@@ -40,14 +40,14 @@ def origin(seed: int, commit: str = "a" * 40, processor: str = "one") -> dict[st
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
     """What sets each table apart, how many runs it has, and their mean."""
-    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summary([folder])]
+    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summary(systems([folder]))]
 
 
 def test_runs_with_equal_settings_are_one_table(tmp_path: Path) -> None:
     for number, seconds in enumerate((10, 20, 30)):
         leave(tmp_path, number, seconds, config(), origin(number))
     assert tables(tmp_path) == [({}, 3, 20.0)]
-    assert table(summary([tmp_path])).startswith("toy\n")
+    assert table(summary(systems([tmp_path]))).startswith("toy\n")
 
 
 def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> Non
     assert tables(tmp_path) == [
         ({"optimizer.learning_rate": 0.001}, 2, 20.0), ({"optimizer.learning_rate": 0.002}, 2, 60.0),
     ]  # fmt: skip
-    first, second = table(summary([tmp_path])).split("\n\n")
+    first, second = table(summary(systems([tmp_path]))).split("\n\n")
     assert first.startswith("toy: optimizer.learning_rate=0.001\n")
     assert second.startswith("toy: optimizer.learning_rate=0.002\n")
     assert "result_1" not in first
-    page = report_page.html([tmp_path], "5.0.0")
+    page = report_page.html(systems([tmp_path]), "5.0.0")
     assert "toy: optimizer.learning_rate=0.001" in page
     assert "toy: optimizer.learning_rate=0.002" in page
 
@@ -77,7 +77,7 @@ def test_commits_are_tables_of_their_own(tmp_path: Path) -> None:
     for number, (seconds, commit) in enumerate(((10, "a" * 40), (20, "b" * 40))):
         leave(tmp_path, number, seconds, config(), origin(number, commit=commit))
     assert tables(tmp_path) == [({"commit": "a" * 40}, 1, 10.0), ({"commit": "b" * 40}, 1, 20.0)]
-    assert table(summary([tmp_path])).startswith("toy: commit=aaaaaaa\n")
+    assert table(summary(systems([tmp_path]))).startswith("toy: commit=aaaaaaa\n")
 
 
 def test_processors_are_tables_of_their_own(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_resumed_run_is_apart(tmp_path: Path) -> None:
     leave(tmp_path, 0, 10, config(), origin(0))
     leave(tmp_path, 1, 40, config(), origin(1), run_log("open", evaluations=2, seconds=40) + line("resumed", 1) + "\n")
     assert tables(tmp_path) == [({"resumed": False}, 1, 10.0), ({"resumed": True}, 1, 40.0)]
-    assert "toy: resumed=true" in table(summary([tmp_path]))
+    assert "toy: resumed=true" in table(summary(systems([tmp_path])))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> 
             {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)},
             {"nan": [float("nan")]},
         )
-    first = table(summary([tmp_path])).splitlines()[0]
+    first = table(summary(systems([tmp_path]))).splitlines()[0]
     assert first.isprintable()
     assert first.endswith(", and 3 more")
     assert len(first) < 600

@@ -13,6 +13,7 @@ from bertbench.cli import main
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.report.report_page import html
+from bertbench.report.runs import systems
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.profiling import PROFILED_STEPS, Profiler, where
@@ -117,7 +118,7 @@ def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(
     assert found["evaluation"]["share"] == pytest.approx(0.5 / (0.5 + 0.1 * found["step_ms"]))
     assert "forward: attention" in told
     assert (log.with_suffix("") / "profile.txt").read_text().startswith(told)
-    assert "Where a step&#x27;s time goes: profile_0" in html([log], "5.0.0")
+    assert "Where a step&#x27;s time goes: profile_0" in html(systems([log]), "5.0.0")
 
 
 def span(name: str, start: float, stop: float, cat: str = "cpu_op", tid: int = 1, link: int = 0) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
+from bertbench.common.paths import within_data
 from bertbench.config import System
 from bertbench.config.partial import partial
 from bertbench.config.settings import Settings
@@ -233,7 +234,6 @@ def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
     content = {key: value for key, value in config.items() if key not in _FREE}
     content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
     content["hardware"] = {"division": config["hardware"]["division"]}
-    # snapshots of older commits name folders relative to the one that holds data/, newer ones relative to data/
-    paths = {key: (config["data"][key] or "").removeprefix("data/") for key in ("path", "eval_path")}
+    paths = {key: within_data(config["data"][key] or "") for key in ("path", "eval_path")}
     content["data"] = {**config["data"], **paths}
     return {**content, "global batch size": global_batch_size}

@@ -8,8 +8,8 @@ from pathlib import Path
 from bertbench.commands import emit, write_file
 from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder
-from bertbench.report.report_page import html_of
-from bertbench.report.runs import summary_of, systems, table
+from bertbench.report.report_page import html
+from bertbench.report.runs import summary, systems, table
 from compliance.log import CannotJudge
 from compliance.official import DEFAULT_RULESET, rulesets
 from compliance.record import printable
@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = systems(paths)
         if arguments.html:
-            write_file(arguments.html, html_of(found, arguments.ruleset))
-        contents = summary_of(found)
+            write_file(arguments.html, html(found, arguments.ruleset))
+        contents = summary(found)
     except CannotJudge as problem:
         raise DataError(printable(str(problem))) from problem
     emit(arguments.json, contents, table(contents))

@@ -22,11 +22,13 @@ SCRIPTS_HOME = REPOSITORY or _SHARE
 
 
 def data_folder(path: str) -> Path:
-    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is.
+    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is."""
+    return Path(os.environ.get("DATADIR") or home() / "data") / within_data(path)
 
-    System files and recorded runs from before paths were relative to data/ begin with it: that means the same folder.
-    """
-    return Path(os.environ.get("DATADIR") or home() / "data") / path.removeprefix("data/")
+
+def within_data(path: str) -> str:
+    """Return a path relative to data/, also where an older system file or recorded run begins with data/ itself."""
+    return path.removeprefix("data/")
 
 
 def weights_file(path: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from bertbench.report import curves, page
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
-from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, systems, text_rows
+from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, text_rows
 from bertbench.report.settings import Group
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
@@ -28,12 +28,7 @@ _MOST_PARTS = 30
 _RUN_KINDS = ("counts", "dropped", "did not reach the target")
 
 
-def html(paths: Sequence[Path], ruleset: str) -> str:
-    """The whole page. Raises CannotJudge as `report.systems` does."""
-    return html_of(systems(paths), ruleset)
-
-
-def html_of(found: Sequence[Group], ruleset: str) -> str:
+def html(found: Sequence[Group], ruleset: str) -> str:
     """Return the page for runs that have been read."""
     groups = [_System(group, ruleset, number) for number, group in enumerate(found)]
     overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []

@@ -56,12 +56,7 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     ]
 
 
-def summary(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return what `report --json` prints: an object for each system, or for each of its settings."""
-    return summary_of(systems(paths))
-
-
-def summary_of(found: Sequence[Group]) -> list[dict[str, Any]]:
+def summary(found: Sequence[Group]) -> list[dict[str, Any]]:
     """Return the objects of `summary` for runs that have been read."""
     return [summarized(group) for group in found]
 
