@@ -4,6 +4,7 @@ Shapes: as in model/attention.py.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -55,4 +56,4 @@ def padded(qkv_T3HK: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
 def sequences_on(device: torch.device, lengths: Sequence[int]) -> Sequences:
     """The layout of sequences of these lengths, its tensor on a device."""
     sequences = Sequences.of(np.array(lengths))
-    return sequences._replace(cu_seqlens_S1=sequences.cu_seqlens_S1.to(device))
+    return replace(sequences, cu_seqlens_S1=sequences.cu_seqlens_S1.to(device))

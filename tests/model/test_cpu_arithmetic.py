@@ -11,7 +11,7 @@ from bertbench.model.dropout import apply_dropout, keep_mask, keep_share, random
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.model.sequences import Sequences
 
-# 131 and 97 are products of their own, the three of 31 share one.
+# 131 and 97 are products of their own, the three of 31 share one in squares of 32.
 SEQUENCES = Sequences.of(np.array([131, 131, 97, 31, 31, 31, 5, 2]))
 TOKENS, HEADS, WIDTH = 459, 3, 8
 
@@ -36,26 +36,58 @@ def test_attention_in_place_equals_torchs_operations_forward_and_backward(
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_in_place_drops_the_same_probabilities_forward_and_backward() -> None:
+def test_attention_drops_the_same_probabilities_forward_and_backward() -> None:
     qkv, gradient = _inputs()
     torch.manual_seed(11)
     context = in_place.cpu_attention(qkv, SEQUENCES, 0.3)
     (found,) = torch.autograd.grad(context, qkv, gradient)
     torch.manual_seed(11)
-    parts = []
-    for tokens, heads, sequences in in_place._shares(SEQUENCES.groups, HEADS):
+    expected_context = torch.empty_like(context)
+    for lengths, tokens in (  # long sequences one by one, then squares of one width: 4, 16 and 32
+        ([131], slice(0, 131)),
+        ([131], slice(131, 262)),
+        ([97], slice(262, 359)),
+        ([2], slice(457, 459)),
+        ([5], slice(452, 457)),
+        ([31, 31, 31], slice(359, 452)),
+    ):
+        length, some = lengths[0], len(lengths)
         query, key, value = (
-            part.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens, :, heads].unbind(1)
+            part.unflatten(0, (some, length)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens].unbind(1)
         )
         probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
-        width = in_place._rows(probabilities, 0.0).shape[-1]
-        bits = random_bits(torch.Size((*probabilities.shape[:2], width)))[..., : probabilities.shape[1]]
+        rows, width = {2: (4, 4), 5: (16, 16), 31: (32, 32), 97: (97, 112), 131: (131, 144)}[length]
+        bits = random_bits(torch.Size((some * HEADS, rows, width)))[:, :length, :length]
         answer = (probabilities * keep_mask(bits, 0.3, torch.float64) / keep_share(0.3)) @ value
-        parts.append(answer.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1))
-    expected_context = torch.cat(parts)
+        expected_context[tokens] = answer.unflatten(0, (some, -1)).transpose(1, 2).flatten(0, 1)
     (expected,) = torch.autograd.grad(expected_context, qkv, gradient)
     torch.testing.assert_close(context, expected_context, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [[64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
+    ids=["short", "one token", "out of order among long ones", "no filler"],
+)
+def test_attention_in_squares_equals_torchs_operations(lengths: list[int]) -> None:
+    generator = torch.Generator().manual_seed(7)
+    qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
+    gradient = torch.randn(sum(lengths), HEADS, WIDTH, dtype=torch.float64, generator=generator)
+    sequences = Sequences.of(np.array(lengths))
+    plain, context = plain_attention(qkv, sequences, 0.0), in_place.cpu_attention(qkv, sequences, 0.0)
+    torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
+    (found,), (expected,) = (torch.autograd.grad(result, qkv, gradient) for result in (context, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_nan_stays_in_its_short_sequence() -> None:
+    sequences = Sequences.of(np.array([7, 5, 3]))
+    qkv = torch.ones(15, 3, HEADS, WIDTH)
+    qkv[0] = torch.nan
+    context = in_place.cpu_attention(qkv, sequences, 0.0)
+    assert context[:7].isnan().all()
+    assert not context[7:].isnan().any()
 
 
 def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:

@@ -1,20 +1,22 @@
 """Attention on CPU: products that read queries, keys and values where they lie and write where results belong.
 
+Short sequences are gathered into squares first (model/squares.py), and long ones are read where they lie.
+
 Shapes: T tokens in the batch, H heads, K width of a head; B heads of sequences of one length N share a product; a row
-of N scores has room for W.
+of N scores has room for W. Rows in squares, P, are explained in model/squares.py.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from bertbench.model.dropout import keep_mask, keep_share, random_bits
+from bertbench.model.dropout import keep_mask, keep_share, random_bits, times_mask
 from bertbench.model.sequences import EqualLengths, Sequences
+from bertbench.model.squares import LONGEST
 
-# From here on a sequence is a product of its own, in place: copying its heads together costs more than a call saves.
-_ALONE_FROM = 96
 # Of a long sequence so many heads share a product that their scores, 1 MB, stay in a core's cache between passes.
 _SCORES = 2**18
 _LINE = 16  # numbers of 4 bytes in a line of the cache
@@ -26,109 +28,132 @@ def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) 
     Softmax overwrites the scores, the backward pass overwrites what it has used, and of dropout only the random bits
     are kept. So a step copies nothing but short sequences' heads, and works in pieces of memory that stay in cache.
     """
-    context_THK: torch.Tensor = _InPlace.apply(qkv_T3HK, sequences.groups, dropout)
+    context_THK: torch.Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
 
-class _Share(NamedTuple):
-    """What one product takes: so many sequences of one length, whose tokens are neighbours, and some of their heads."""
+class _Piece(NamedTuple):
+    """What shares a product; results go where they belong, so all tensors here are views."""
 
-    tokens: slice
-    heads: slice
-    sequences: int
+    query_BNK: torch.Tensor
+    key_BNK: torch.Tensor
+    value_BNK: torch.Tensor
+    result_BNK: torch.Tensor
+    """Of the forward pass the context, of the backward pass the context's gradient."""
+    mask_n11W: torch.Tensor | None
 
 
-class _InPlace(torch.autograd.Function):
+class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv_T3HK: torch.Tensor, groups: tuple[EqualLengths, ...], dropout: float) -> torch.Tensor:
+    def forward(ctx: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
         scale = 1 / math.sqrt(qkv_T3HK.shape[-1])
-        shares, probabilities, bits = _shares(groups, qkv_T3HK.shape[2]), [], []
-        for tokens, heads, sequences in shares:
-            query, key, value = (_heads(part, sequences) for part in qkv_T3HK[tokens, :, heads].unbind(1))
-            length = query.shape[1]
-            scores_BNW = _rows(query, -math.inf)
-            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length])
+        rows_3PK = sequences.short.gather(qkv_T3HK) if sequences.short.squares else None
+        context_PK = None if rows_3PK is None else torch.empty_like(rows_3PK[0])
+        probabilities, bits = [], []
+        for piece in _pieces(sequences, qkv_T3HK, rows_3PK, context_THK, context_PK):
+            scores_BNW, length = _rows(piece.query_BNK), piece.query_BNK.shape[1]
+            _fill(scores_BNW, length, piece.mask_n11W)
+            _product(piece.query_BNK, piece.key_BNK.transpose(1, 2), scale, scores_BNW[..., :length], piece.mask_n11W)
             read_BNW = torch.softmax(scores_BNW, -1, out=scores_BNW)
             probabilities.append(scores_BNW)
             if dropout:
                 bits.append(random_bits(scores_BNW.shape))
-                read_BNW = keep_mask(bits[-1], dropout, scores_BNW.dtype).mul_(scores_BNW)
-            _write(context_THK[tokens, heads], read_BNW[..., :length], value, sequences, 1 / keep_share(dropout))
-        ctx.shares, ctx.dropout, ctx.scale = shares, dropout, scale
-        ctx.save_for_backward(qkv_T3HK, *probabilities, *bits)
+                mask_BNW = keep_mask(bits[-1], dropout, scores_BNW.dtype)
+                read_BNW = times_mask(scores_BNW, mask_BNW, mask_BNW)
+            _product(read_BNW[..., :length], piece.value_BNK, 1 / keep_share(dropout), piece.result_BNK)
+        if context_PK is not None:
+            sequences.short.scatter(context_PK[None], context_THK[:, None])
+        ctx.sequences, ctx.dropout, ctx.scale = sequences, dropout, scale
+        ctx.save_for_backward(qkv_T3HK, rows_3PK, *probabilities, *bits)
         return context_THK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_THK: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        qkv_T3HK, *saved = ctx.saved_tensors
-        probabilities, bits = saved[: len(ctx.shares)], saved[len(ctx.shares) :]
+        qkv_T3HK, rows_3PK, *saved = ctx.saved_tensors
+        short, heads, enlarged = ctx.sequences.short, qkv_T3HK.shape[2], 1 / keep_share(ctx.dropout)
         gradient_T3HK = torch.empty_like(qkv_T3HK, memory_format=torch.contiguous_format)
-        enlarged = 1 / keep_share(ctx.dropout)
-        for place, (tokens, heads, sequences) in enumerate(ctx.shares):
-            query, key, value = (_heads(part, sequences) for part in qkv_T3HK[tokens, :, heads].unbind(1))
-            to_query, to_key, to_value = gradient_T3HK[tokens, :, heads].unbind(1)
-            gradient_BNK = _heads(gradient_THK[tokens, heads], sequences)
-            length = query.shape[1]
-            read_BNW = probabilities_BNW = probabilities[place]
-            by_scores_BNW = _rows(query, 0.0)
-            _product(gradient_BNK, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
+        gradient_PK = gradient_3PK = None
+        if rows_3PK is not None:
+            gradient_PK, gradient_3PK = short.gather(gradient_THK[:, None])[0], torch.empty_like(rows_3PK)
+            short.clear_filler(gradient_PK, heads)
+        pieces = _pieces(ctx.sequences, qkv_T3HK, rows_3PK, gradient_THK, gradient_PK)
+        into = _pieces(ctx.sequences, gradient_T3HK, gradient_3PK, gradient_THK, gradient_PK)
+        for place, (piece, to) in enumerate(zip(pieces, into, strict=True)):
+            read_BNW = probabilities_BNW = saved[place]
+            by_scores_BNW, length = torch.empty_like(probabilities_BNW), piece.query_BNK.shape[1]
+            by_scores_BNW[..., length:] = 0
+            _product(piece.result_BNK, piece.value_BNK.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
             if ctx.dropout:
-                kept_BNW = keep_mask(bits[place], ctx.dropout, probabilities_BNW.dtype)
-                by_scores_BNW.mul_(kept_BNW)
-                read_BNW = kept_BNW.mul_(probabilities_BNW)
-            _write(to_value, read_BNW[..., :length].transpose(1, 2), gradient_BNK, sequences, enlarged)
+                mask_BNW = keep_mask(saved[len(pieces) + place], ctx.dropout, probabilities_BNW.dtype)
+                times_mask(by_scores_BNW, mask_BNW, by_scores_BNW)
+                read_BNW = times_mask(probabilities_BNW, mask_BNW, mask_BNW)
+            _product(read_BNW[..., :length].transpose(1, 2), piece.result_BNK, enlarged, to.value_BNK)
             torch._softmax_backward_data(
                 by_scores_BNW, probabilities_BNW, -1, by_scores_BNW.dtype, grad_input=by_scores_BNW
             )
             by_scores_BNN = by_scores_BNW[..., :length]
-            _write(to_query, by_scores_BNN, key, sequences, ctx.scale)
-            _write(to_key, by_scores_BNN.transpose(1, 2), query, sequences, ctx.scale)
+            _product(by_scores_BNN, piece.key_BNK, ctx.scale, to.query_BNK)
+            _product(by_scores_BNN.transpose(1, 2), piece.query_BNK, ctx.scale, to.key_BNK)
+        if gradient_3PK is not None:
+            short.scatter(gradient_3PK, gradient_T3HK)
         return gradient_T3HK, None, None
 
 
-def _shares(groups: tuple[EqualLengths, ...], heads: int) -> list[_Share]:
-    shares = []
+def _pieces(
+    sequences: Sequences,
+    qkv_T3HK: torch.Tensor,
+    rows_3PK: torch.Tensor | None,
+    result_THK: torch.Tensor,
+    result_PK: torch.Tensor | None,
+) -> list[_Piece]:
+    heads = qkv_T3HK.shape[2]
+    pieces = []
+    for tokens, some in _long(sequences.groups, heads):
+        query, key, value = (part.transpose(0, 1) for part in qkv_T3HK[tokens, :, some].unbind(1))
+        pieces.append(_Piece(query, key, value, result_THK[tokens, some].transpose(0, 1), None))
+    if rows_3PK is not None and result_PK is not None:
+        by_part = [sequences.short.split(rows_PK, heads) for rows_PK in (*rows_3PK.unbind(), result_PK)]
+        for square, query, key, value, result in zip(sequences.short.squares, *by_part, strict=True):
+            pieces.append(_Piece(query, key, value, result, square.mask_n11W))
+    return pieces
+
+
+def _long(groups: Sequence[EqualLengths], heads: int) -> list[tuple[slice, slice]]:
+    """Tokens of each long sequence, and some of its heads, whose scores share a product."""
+    pieces = []
     for group in groups:
-        alone = group.length >= _ALONE_FROM
-        together = 1 if alone else group.sequences
-        some = max(1, min(heads, _SCORES // group.length**2)) if alone else heads
-        size = together * group.length
-        for start in range(group.start, group.start + group.sequences * group.length, size):
-            shares += [
-                _Share(slice(start, start + size), slice(head, head + some), together) for head in range(0, heads, some)
-            ]
-    return shares
+        if group.length > LONGEST:
+            some = max(1, min(heads, _SCORES // group.length**2))
+            for start in range(group.start, group.start + group.sequences * group.length, group.length):
+                tokens = slice(start, start + group.length)
+                pieces += [(tokens, slice(head, head + some)) for head in range(0, heads, some)]
+    return pieces
 
 
-def _rows(like_BNK: torch.Tensor, filler: float) -> torch.Tensor:
-    """[B, N, W] for scores; long rows are an odd number of cache lines, or products that read columns would be slow."""
+def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
+    """[B, N, W] for scores; long rows are an odd number of cache lines, or MKL would be slow where it reads columns.
+
+    oneDNN, which multiplies in half precision, would copy such rows first.
+    """
     length = like_BNK.shape[1]
-    width = length if length < _ALONE_FROM else length + (_LINE - length) % (2 * _LINE)
-    rows_BNW = like_BNK.new_empty((*like_BNK.shape[:2], width))
-    rows_BNW[..., length:] = filler
-    return rows_BNW
+    width = length
+    if length > LONGEST and like_BNK.itemsize > 2:
+        width += (_LINE - length) % (2 * _LINE)
+    return like_BNK.new_empty((*like_BNK.shape[:2], width))
 
 
-def _heads(part_THK: torch.Tensor, sequences: int) -> torch.Tensor:
-    """[B, N, K] of the tokens of some sequences: a view where it is one sequence."""
-    return part_THK.unflatten(0, (sequences, -1)).transpose(1, 2).flatten(0, 1)
+def _fill(scores_BNW: torch.Tensor, length: int, mask_n11W: torch.Tensor | None) -> None:
+    """Put -inf where no key is."""
+    if mask_n11W is None:
+        scores_BNW[..., length:] = -math.inf
+    else:
+        scores_BNW.unflatten(0, (len(mask_n11W), -1)).copy_(mask_n11W)
 
 
-def _product(left: torch.Tensor, right: torch.Tensor, scale: float, into: torch.Tensor) -> None:
-    """Put scale * left @ right into a tensor, whatever was there."""
-    torch.baddbmm(into, left, right, beta=0, alpha=scale, out=into)
-
-
-def _write(
-    into_THK: torch.Tensor, left_BNN: torch.Tensor, right_BNK: torch.Tensor, sequences: int, scale: float
+def _product(
+    left: torch.Tensor, right: torch.Tensor, scale: float, into: torch.Tensor, add: torch.Tensor | None = None
 ) -> None:
-    """Put scale * left @ right where it belongs."""
-    if sequences == 1:
-        _product(left_BNN, right_BNK, scale, into_THK.transpose(0, 1))
-        return
-    product_BNK = torch.empty_like(right_BNK)
-    _product(left_BNN, right_BNK, scale, product_BNK)
-    heads = into_THK.shape[1]
-    into_THK.unflatten(0, (sequences, -1)).copy_(product_BNK.unflatten(0, (sequences, heads)).transpose(1, 2))
+    """Put scale * left @ right into a tensor, whatever was there, or add it if `add` is given."""
+    torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)

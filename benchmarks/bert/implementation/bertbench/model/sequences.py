@@ -3,10 +3,14 @@
 Shapes: T tokens in the batch, S sequences, S1 = S + 1.
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+
+from bertbench.model.squares import ShortSequences
 
 
 class EqualLengths(NamedTuple):
@@ -17,7 +21,8 @@ class EqualLengths(NamedTuple):
     length: int
 
 
-class Sequences(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Sequences:
     """The layout of a flat batch: sequence i owns tokens cu_seqlens[i] up to, not including, cu_seqlens[i + 1]."""
 
     cu_seqlens_S1: torch.Tensor
@@ -27,6 +32,11 @@ class Sequences(NamedTuple):
     def longest(self) -> int:
         """Tokens of the longest sequence."""
         return max(group.length for group in self.groups)
+
+    @cached_property
+    def short(self) -> ShortSequences:
+        """The short sequences, as attention on a CPU takes them: laid out once for all layers and both passes."""
+        return ShortSequences(self.groups)
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":

@@ -53,7 +53,7 @@ def filled(batch: Batch, tokens: int) -> Batch:
     assert missing >= 0, "the budget is the largest microbatch of the run"
     if missing == 0:
         return batch
-    cu_seqlens_S1, groups = batch.sequences
+    cu_seqlens_S1, groups = batch.sequences.cu_seqlens_S1, batch.sequences.groups
     fillers = torch.arange(there + 1, tokens + 1, dtype=cu_seqlens_S1.dtype, device=device)
     return replace(
         batch,

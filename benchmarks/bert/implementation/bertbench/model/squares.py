@@ -1,0 +1,139 @@
+"""Short sequences side by side in squares of few widths, so that all of one width share a matrix product.
+
+A product for each length costs more calls than work: 64 sequences of 8 to 32 tokens make 16 products of 0.2 MFLOP. In a
+square a sequence is followed by filler up to the square's width; the filler's keys are masked, and its gradient is 0.
+Nothing outside of attention sees it.
+
+Shapes: H heads, K width of a head; p parts of a token (query, key and value are 3); n sequences in squares of one width
+W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in short sequences.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+LONGEST = 64
+"""Tokens of the longest sequence that is put into a square."""
+_WIDTHS = np.array([4, 16, 32, 48, LONGEST])  # an AMX tile has 16 rows; 4 hold the sequences that fill up a batch
+
+
+class Run(Protocol):
+    """Neighbouring sequences of one length."""
+
+    @property
+    def start(self) -> int:
+        """Place of the first token."""
+
+    @property
+    def sequences(self) -> int:
+        """How many."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of each."""
+
+
+class Square(NamedTuple):
+    """The sequences of one width."""
+
+    tokens_nW: np.ndarray
+    """Places in the flat batch; filler repeats its sequence's last token, so that not even a NaN leaves a sequence."""
+    filler_nW: np.ndarray
+    mask_n11W: torch.Tensor | None
+    """-inf at the filler's keys, 0 elsewhere; None where there is no filler."""
+
+
+class Indices(NamedTuple):
+    """Where rows of K numbers come from and go to, for a number of parts and heads."""
+
+    gather: torch.Tensor
+    """[p P]: the row of [T, p, H] for each row of [p, P]; in P, sequences come first, then heads, then places."""
+    scatter: list[tuple[slice, torch.Tensor]]
+    """Runs of neighbouring tokens, and the row of [p, P] for each of their rows of [T, p, H]."""
+    filler: torch.Tensor
+    """The rows of [P] that are filler."""
+
+
+class ShortSequences:
+    """The sequences of a batch that are put into squares."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        short = [run for run in runs if run.length <= LONGEST]
+        length_n = np.concatenate([[0][:0], *(np.full(run.sequences, run.length) for run in short)]).astype(np.int64)
+        start_n = np.concatenate([length_n[:0], *(run.start + run.length * np.arange(run.sequences) for run in short)])
+        place_n = np.searchsorted(_WIDTHS, length_n)
+        self.squares = [
+            _square(start_n[place_n == place], length_n[place_n == place], int(_WIDTHS[place]))
+            for place in np.unique(place_n)
+        ]
+        self._indices: dict[tuple[int, int], Indices] = {}
+
+    def gather(self, flat_TpHK: torch.Tensor) -> torch.Tensor:
+        """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
+        parts, heads = flat_TpHK.shape[1:3]
+        return flat_TpHK.flatten(0, 2).index_select(0, self.indices(parts, heads).gather).unflatten(0, (parts, -1))
+
+    def scatter(self, rows_pPK: torch.Tensor, into_TpHK: torch.Tensor) -> None:
+        """Write the rows of all squares to their tokens, filler left out: the reverse of `gather`."""
+        parts, heads, width = into_TpHK.shape[1:]
+        for tokens, index in self.indices(parts, heads).scatter:
+            torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK[tokens].view(-1, width))
+
+    def clear_filler(self, rows_PK: torch.Tensor, heads: int) -> None:
+        """Put zeros into the rows of filler."""
+        rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
+
+    def split(self, rows_PK: torch.Tensor, heads: int) -> list[torch.Tensor]:
+        """Return the rows as one [n H, W, K] for each width."""
+        sizes = [heads * square.tokens_nW.size for square in self.squares]
+        return [
+            rows.unflatten(0, (-1, square.tokens_nW.shape[1]))
+            for rows, square in zip(rows_PK.split(sizes), self.squares, strict=True)
+        ]
+
+    def indices(self, parts: int, heads: int) -> Indices:
+        """Return the indices for tokens of so many parts and heads, made once."""
+        if (parts, heads) not in self._indices:
+            self._indices[parts, heads] = self._make_indices(parts, heads)
+        return self._indices[parts, heads]
+
+    def _make_indices(self, parts: int, heads: int) -> Indices:
+        part_p, head_H = np.arange(parts), np.arange(heads)
+        sources, fillers, tokens, firsts, steps, start = [], [], [], [], [], 0
+        for square in self.squares:
+            sequences, width = square.tokens_nW.shape
+            sources.append((square.tokens_nW[:, None] * (parts * heads) + head_H[:, None]).ravel())
+            first_nW = start + heads * width * np.arange(sequences)[:, None] + np.arange(width)
+            fillers.append((first_nW[square.filler_nW][:, None] + width * head_H).ravel())
+            real_nW = ~square.filler_nW
+            tokens.append(square.tokens_nW[real_nW])
+            firsts.append(first_nW[real_nW])
+            steps.append(np.full(len(firsts[-1]), width))
+            start += heads * first_nW.size
+        token_R, first_R, step_R = map(np.concatenate, (tokens, firsts, steps))
+        order_R = np.argsort(token_R)
+        token_R, first_R, step_R = token_R[order_R], first_R[order_R], step_R[order_R]
+        row_RpH = first_R[:, None, None] + start * part_p[:, None] + step_R[:, None, None] * head_H
+        ends = [*(np.flatnonzero(np.diff(token_R) > 1) + 1), len(token_R)]
+        return Indices(
+            torch.from_numpy((np.concatenate(sources) + heads * part_p[:, None]).ravel()),
+            [
+                (slice(int(token_R[begin]), int(token_R[end - 1]) + 1), torch.from_numpy(row_RpH[begin:end].ravel()))
+                for begin, end in zip([0, *ends], ends, strict=False)
+            ],
+            torch.from_numpy(np.concatenate(fillers)),
+        )
+
+
+def _square(start_n: np.ndarray, length_n: np.ndarray, width: int) -> Square:
+    place_W = np.arange(width)
+    filler_nW = place_W >= length_n[:, None]
+    mask_nW = torch.from_numpy(np.where(filler_nW, np.float32(-math.inf), np.float32(0)))
+    return Square(
+        start_n[:, None] + np.minimum(place_W, length_n[:, None] - 1),
+        filler_nW,
+        mask_nW[:, None, None] if filler_nW.any() else None,
+    )
