@@ -1,53 +1,79 @@
-"""Linear layers by oneDNN's products equal torch's, and are chosen for wide layers and few sizes only."""
+"""Linear layers by oneDNN's products equal torch's, and each layer gets the library that was faster at its shape."""
 
 import pytest
 import torch
 from torch.nn import functional
 
-from bertbench.model import linear as by_product
-from bertbench.model.linear import Linear, by_onednn, linear
+from bertbench.model import products as measured
+from bertbench.model.bert import Bert
+from bertbench.model.linear import BY_TORCH, HAS_ONEDNN, Linear, Products, linear, onednn_takes
 from bertbench.model.options import LEAST_WIDTH, SIZE_STEP, wants_few_sizes
+from bertbench.model.shape import BertShape
 
-pytestmark = pytest.mark.skipif(not by_product._HAS_ONEDNN, reason="no oneDNN for this processor")
+pytestmark = pytest.mark.skipif(not HAS_ONEDNN, reason="no oneDNN for this processor")
 
 WIDE = LEAST_WIDTH + 1
+ALL_ONEDNN = Products("onednn", "onednn", "onednn")
 
 
+@pytest.mark.parametrize(
+    "products", [ALL_ONEDNN, *(BY_TORCH._replace(**{name: "onednn"}) for name in Products._fields)], ids=str
+)
 @pytest.mark.parametrize(("rows", "features"), [(3 * SIZE_STEP, WIDE), (37, 16 * WIDE)])
-def test_it_is_torchs_linear_layer_forward_and_backward(rows: int, features: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_it_is_torchs_linear_layer_forward_and_backward(
+    rows: int, features: int, products: Products, dtype: torch.dtype
+) -> None:
     generator = torch.Generator().manual_seed(3)
     hidden, weight, bias, gradient = (
         torch.randn(shape, generator=generator, dtype=torch.float64)
         for shape in ((rows, WIDE), (features, WIDE), (features,), (rows, features))
     )
     answers = {}
-    for name, dtype in (("exact", torch.float64), ("plain", torch.float32), ("ours", torch.float32)):
-        arguments = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight, bias)]
-        assert name == "exact" or by_onednn(*arguments[:2])
-        output = (linear if name == "ours" else functional.linear)(*arguments)
-        answers[name] = [output, *torch.autograd.grad(output, arguments, gradient.to(dtype))]
+    for name, number in (("exact", torch.float64), ("plain", torch.float32), ("ours", torch.float32)):
+        arguments = [tensor.to(number).requires_grad_() for tensor in (hidden, weight, bias)]
+        with torch.autocast("cpu", dtype, enabled=name != "exact" and dtype != torch.float32):
+            output = linear(*arguments, products) if name == "ours" else functional.linear(*arguments)
+        assert name == "exact" or output.dtype == dtype
+        answers[name] = [output, *torch.autograd.grad(output, arguments, gradient.to(output.dtype))]
     for exact, plain, ours in zip(*answers.values(), strict=True):
         assert ours.shape == exact.shape
         assert (ours - exact).abs().max() <= 3 * (plain - exact).abs().max() + 1e-6
 
 
-def test_narrow_layers_odd_sizes_and_half_precision_are_left_to_torch() -> None:
-    rows = torch.zeros(2 * SIZE_STEP, LEAST_WIDTH)
-    wide = torch.zeros(LEAST_WIDTH, LEAST_WIDTH)
-    assert by_onednn(rows, wide)
-    assert not by_onednn(rows[1:], wide)
-    assert not by_onednn(rows, wide[1:])
-    assert not by_onednn(rows.double(), wide.double())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not by_onednn(rows, wide)
+def test_odd_sizes_and_double_precision_are_left_to_torch() -> None:
+    rows, weight = torch.zeros(2 * SIZE_STEP, 7), torch.zeros(11, 7)
+    assert onednn_takes(rows, weight)
+    assert not onednn_takes(rows[1:], weight)
+    assert onednn_takes(rows[1:], torch.zeros(16 * 7, 7))  # so wide that a copy of the input is worth it
+    assert not onednn_takes(rows.double(), weight.double())
 
 
-def test_a_layer_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_multiplies_by_the_library_chosen_for_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Bert(BertShape(WIDE, 12, 1, 1, 7))
+    measured.set_products(model, {(12, 12): ALL_ONEDNN})
+    layer = model.layers[0]
+    assert (layer.attention_output.products, layer.qkv.products) == (ALL_ONEDNN, BY_TORCH)
+    assert model.masked_lm.products == BY_TORCH
+    measured.set_products(model, {(WIDE, 12): ALL_ONEDNN})
+    assert (layer.attention_output.products, model.masked_lm.products) == (BY_TORCH, ALL_ONEDNN)
     layer, hidden = Linear(WIDE, WIDE), torch.randn(SIZE_STEP, WIDE)
     expected = functional.linear(hidden, layer.weight, layer.bias)
+    layer.products = ALL_ONEDNN
     torch.testing.assert_close(layer(hidden), expected)
-    monkeypatch.setattr(by_product, "_product", lambda *_: torch.zeros(SIZE_STEP, WIDE))
+    monkeypatch.setattr("bertbench.model.linear._onednn", lambda *_: torch.zeros(SIZE_STEP, WIDE))
     assert not layer(hidden).any()
+
+
+def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library_taken() -> None:
+    shapes = measured.layer_shapes(BertShape(30522, 256, 4, 4, 1024))
+    assert shapes == [(256, 256), (256, 1024), (768, 256), (1024, 256), (30522, 256)]
+    assert measured.layer_shapes(BertShape(512, 128, 2, 8, 256)) == []
+    seconds = measured.measure([(7, 5), (11, 3)], lambda shape: shape[0], torch.float32)
+    assert seconds.shape == (2, 3, 2)
+    assert ((seconds > 0) & (seconds < 10)).all()
+    seconds = torch.tensor([[[1.0, 0.9], [1.0, 0.98], [1.0, 1.1]]])
+    assert measured.fastest(seconds) == [Products("onednn", "torch", "torch")]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
     assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
     beside = {path.name: json.loads(path.read_text()) for path in log.with_suffix("").glob("*.json")}
-    assert set(beside) == {"config.json", "system.json", "run.json", "communication.json"}
+    assert set(beside) == {"arithmetic.json", "config.json", "system.json", "run.json", "communication.json"}
     assert beside["config.json"]["evaluation"]["target"] == 0.01
     assert len(beside["system.json"]) == 33
     assert beside["system.json"]["framework"].startswith(f"PyTorch {torch.__version__}")

@@ -30,9 +30,11 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.flops import training_flops
-from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.precision import autocast_type, computing
+from bertbench.model.products import fastest, layer_shapes, set_products
+from bertbench.model.products import measure as measure_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
@@ -49,6 +51,7 @@ _RIVALS = {
     "transformers sdpa, padded to the longest": ("sdpa", False),
 }
 _WARM_UP = 3
+_MEASURED_TOKENS = 1024
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
 
 
@@ -180,6 +183,11 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
     set_arithmetic(model, device, dtype, None)
+    if device.type == "cpu":  # as a run does
+        shapes, tokens = layer_shapes(shape), _MEASURED_TOKENS
+        rows = {shape.vocab_size: tokens // 7}
+        seconds = measure_products(shapes, lambda layer: rows.get(layer[0], tokens), _product_type(dtype))
+        set_products(model, dict(zip(shapes, fastest(seconds), strict=True)))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
     _give_gradients(model)
@@ -189,9 +197,8 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
             scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
-        masked_lm = cross_entropy_sum(scores.masked_lm_MV, loaded.masked_labels_M) / int(content.masked.sum())
-        pairs = cross_entropy_sum(scores.next_sentence_S2, loaded.next_sentence_S) / len(content.lengths)
-        (masked_lm + pairs).backward()
+        masked_lm_weight, pair_weight = 1 / int(content.masked.sum()), 1 / len(content.lengths)
+        weighted_loss(scores, loaded.masked_labels_M, loaded.next_sentence_S, masked_lm_weight, pair_weight).backward()
         optimizer.step(_LEARNING_RATE)
         _clear_gradients(model)
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
 from bertbench.data.text.samples import SampleOptions
-from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.options import CompileMode, PrecisionName, ProductsName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
     AdamOptions,
@@ -265,8 +265,9 @@ class Precision(Section):
     """Number formats."""
 
     compute: PrecisionName = "fp32"
-    """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `fp8` is for the
-    encoder's matrix products and needs torchao and an H100 or newer; all else is then bf16."""
+    """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
+    whether bf16 is faster than fp32 on this processor. `fp8` is for the encoder's matrix products and needs torchao and
+    an H100 or newer; all else is then bf16."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""
@@ -279,3 +280,6 @@ class Compute(Section):
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `reduce-overhead` also replays them as CUDA graphs, for tiny local batches (tried on no GPU yet); `none`: neither.
     Where it isn't given: `default` on cuda, `none` on cpu."""
+    products: ProductsName = "auto"
+    """Library of a CPU's matrix products: `torch` (MKL in fp32), `onednn`, or with `auto` the one that a run measures
+    to be faster for each layer, from hidden size 256 on."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.linear import linear
+from bertbench.model.linear import BY_TORCH, linear
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -45,6 +45,8 @@ class Embeddings(nn.Module):
 class MaskedLmHead(nn.Module):
     """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a bias of its own."""
 
+    products = BY_TORCH
+
     def __init__(self, shape: BertShape) -> None:
         super().__init__()
         self.dense = nn.Linear(shape.hidden_size, shape.hidden_size)
@@ -54,7 +56,7 @@ class MaskedLmHead(nn.Module):
     def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
         """Scores over the vocabulary: [M, D] in, [M, V] out."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
-        return linear(hidden_MD, word_VD, self.bias)
+        return linear(hidden_MD, word_VD, self.bias, self.products)
 
 
 class Bert(nn.Module):

@@ -64,21 +64,23 @@ class _Attention(torch.autograd.Function):
             _product(read_BNW[..., :length], piece.value_BNK, 1 / keep_share(dropout), piece.result_BNK)
         if context_PK is not None:
             sequences.short.scatter(context_PK[None], context_THK[:, None])
-        ctx.sequences, ctx.dropout, ctx.scale = sequences, dropout, scale
-        ctx.save_for_backward(qkv_T3HK, rows_3PK, *probabilities, *bits)
+        ctx.sequences, ctx.dropout, ctx.scale, ctx.shape = sequences, dropout, scale, qkv_T3HK.shape
+        read_again = qkv_T3HK if sequences.longest > LONGEST else None  # short sequences are in their squares
+        ctx.save_for_backward(read_again, rows_3PK, *probabilities, *bits)
         return context_THK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_THK: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         qkv_T3HK, rows_3PK, *saved = ctx.saved_tensors
-        short, heads, enlarged = ctx.sequences.short, qkv_T3HK.shape[2], 1 / keep_share(ctx.dropout)
-        gradient_T3HK = torch.empty_like(qkv_T3HK, memory_format=torch.contiguous_format)
+        short, heads, enlarged = ctx.sequences.short, ctx.shape[2], 1 / keep_share(ctx.dropout)
+        gradient_T3HK = gradient_THK.new_empty(ctx.shape)
         gradient_PK = gradient_3PK = None
         if rows_3PK is not None:
             gradient_PK, gradient_3PK = short.gather(gradient_THK[:, None])[0], torch.empty_like(rows_3PK)
             short.clear_filler(gradient_PK, heads)
-        pieces = _pieces(ctx.sequences, qkv_T3HK, rows_3PK, gradient_THK, gradient_PK)
+        flat_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK
+        pieces = _pieces(ctx.sequences, flat_T3HK, rows_3PK, gradient_THK, gradient_PK)
         into = _pieces(ctx.sequences, gradient_T3HK, gradient_3PK, gradient_THK, gradient_PK)
         for place, (piece, to) in enumerate(zip(pieces, into, strict=True)):
             read_BNW = probabilities_BNW = saved[place]

@@ -37,7 +37,7 @@ def keep_mask(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tens
 
 
 def times_mask(values: torch.Tensor, mask: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
-    """Put the values where the mask is 1, and 0 elsewhere, into `into`, which may be `values` or the mask; return it."""
+    """Return `into`, which may be `values` or the mask, with the values where the mask is 1, and 0 elsewhere."""
     torch.mul(values.view(mask.dtype), mask, out=into.view(mask.dtype))
     return into.view(values.dtype)
 

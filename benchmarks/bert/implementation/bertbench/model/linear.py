@@ -1,77 +1,127 @@
-"""Linear layers; on a CPU their float32 products are oneDNN's where those are faster than torch's own choice.
+"""Linear layers, each of whose three products is made by the library that is faster at it on this machine.
 
-torch multiplies float32 matrices by MKL; oneDNN, which it has too, it uses for half precision. On an EPYC oneDNN's
-products that read the weights, forward and to the input, run at 105 to 109 GFLOP/s a core where MKL's run at 92 to 98
-(docs/performance.md). oneDNN makes code for each size that it meets and keeps it: half a millisecond each. So it pays
-for wide layers, and for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py asks for.
+torch multiplies float32 matrices by MKL, and half precision in its own way by oneDNN; oneDNN's products for linear
+layers are an operator of their own. Which is faster depends on the processor, the shape and the product: on an EPYC
+oneDNN's read the weights at 105 to 109 GFLOP/s a core where MKL has 92 to 98, on a Xeon with AMX it is 3 to 20 % slower
+forward in float32, and to the weights of 2,048 x 512 in bfloat16 1.7 times as fast (docs/performance.md). So it is
+measured (training/arithmetic.py), and torch's own is the default.
+
+oneDNN makes code for each size that it meets and keeps it: half a millisecond each. So it pays for wide layers, and for
+batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py asks for.
 
 Shapes: N tokens, I features in, O features out.
 """
 
 import platform
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bertbench.model.options import LEAST_WIDTH, SIZE_STEP
+from bertbench.model.options import SIZE_STEP
 
 # An output so much wider than its input, the scores of the vocabulary, is worth a copy of the input that has a size.
 _MUCH_WIDER = 16
-_HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
+HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
+
+Library = Literal["torch", "onednn"]
+
+
+class Products(NamedTuple):
+    """The library for each product of a linear layer."""
+
+    forward: Library = "torch"
+    to_input: Library = "torch"
+    to_weight: Library = "torch"
+
+
+BY_TORCH = Products()
 
 
 class Linear(nn.Linear):
     """`torch.nn.Linear` by `linear`."""
 
+    products = BY_TORCH
+
     def forward(self, input_NI: torch.Tensor) -> torch.Tensor:
         """[N, I] in, [N, O] out."""
-        return linear(input_NI, self.weight, self.bias)
+        return linear(input_NI, self.weight, self.bias, self.products)
 
 
-def linear(input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor) -> torch.Tensor:
-    """Input @ weight.T + bias, by the faster product."""
-    if not by_onednn(input_NI, weight_OI):
+def linear(
+    input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products = BY_TORCH
+) -> torch.Tensor:
+    """Input @ weight.T + bias; `products` counts where `onednn_takes` the tensors, else torch multiplies."""
+    if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
         return functional.linear(input_NI, weight_OI, bias_O)
-    output_NO: torch.Tensor = _ByOneDnn.apply(input_NI, weight_OI, bias_O)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        input_NI, weight_OI, bias_O = input_NI.to(dtype), weight_OI.to(dtype), bias_O.to(dtype)
+    output_NO: torch.Tensor = _ByProducts.apply(input_NI, weight_OI, bias_O, products)
     return output_NO
 
 
-def by_onednn(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
-    """The decision: float32 on an x86 CPU, as it is and not inside torch.compile, of a static size, wide both ways."""
+def onednn_takes(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
+    """Whether oneDNN could multiply these: on an x86 CPU, not inside torch.compile, of a static size."""
     return (
-        _HAS_ONEDNN
+        HAS_ONEDNN
         and input_NI.device.type == "cpu"
-        and input_NI.dtype == weight_OI.dtype == torch.float32
+        and weight_OI.dtype in (torch.float32, torch.bfloat16)
         and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, whose parts are on several ranks
-        and min(weight_OI.shape) >= LEAST_WIDTH
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
-        and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
     )
 
 
-class _ByOneDnn(torch.autograd.Function):
+class _ByProducts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products
+    ) -> torch.Tensor:
         ctx.save_for_backward(input_NI, weight_OI)
-        rows = len(input_NI)
-        if filler := -rows % SIZE_STEP:  # pad copies even where there is nothing to add
-            input_NI = functional.pad(input_NI, (0, 0, 0, filler))
-        return _product(input_NI, weight_OI, bias_O)[:rows]
+        ctx.products = products
+        return forward_product(input_NI, weight_OI, bias_O, products.forward)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, gradient_NO: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
         input_NI, weight_OI = ctx.saved_tensors
-        by_size = len(input_NI) % SIZE_STEP == 0
-        to_input_NI = _product(gradient_NO, weight_OI.T, None) if by_size else gradient_NO @ weight_OI
-        # to the weights MKL is as fast: oneDNN would copy both sides transposed
-        return to_input_NI, gradient_NO.T @ input_NI, gradient_NO.sum(0)
+        return (
+            input_product(gradient_NO, weight_OI, ctx.products.to_input),
+            weight_product(gradient_NO, input_NI, ctx.products.to_weight),
+            gradient_NO.sum(0),
+            None,
+        )
 
 
-def _product(left_NI: torch.Tensor, right_OI: torch.Tensor, bias_O: torch.Tensor | None) -> torch.Tensor:
+def forward_product(
+    input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, library: Library
+) -> torch.Tensor:
+    """Input @ weight.T + bias: [N, O]."""
+    if library == "torch":
+        return torch.addmm(bias_O, input_NI, weight_OI.T)
+    rows = len(input_NI)
+    if filler := -rows % SIZE_STEP:  # pad copies even where there is nothing to add
+        input_NI = functional.pad(input_NI, (0, 0, 0, filler))
+    return _onednn(input_NI, weight_OI, bias_O)[:rows]
+
+
+def input_product(gradient_NO: torch.Tensor, weight_OI: torch.Tensor, library: Library) -> torch.Tensor:
+    """The input's gradient, gradient @ weight: [N, I]; torch's where N has no static size."""
+    if library == "torch" or len(gradient_NO) % SIZE_STEP:
+        return gradient_NO @ weight_OI
+    return _onednn(gradient_NO, weight_OI.T, None)
+
+
+def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: Library) -> torch.Tensor:
+    """The weight's gradient, gradient.T @ input: [O, I]; torch's where N has no static size."""
+    if library == "torch" or len(gradient_NO) % SIZE_STEP:
+        return gradient_NO.T @ input_NI
+    return _onednn(gradient_NO.T, input_NI.T, None)
+
+
+def _onednn(left_NI: torch.Tensor, right_OI: torch.Tensor, bias_O: torch.Tensor | None) -> torch.Tensor:
     product_NO: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left_NI, right_OI, bias_O, "none", [], "")
     return product_NO

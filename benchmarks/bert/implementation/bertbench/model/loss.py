@@ -17,15 +17,16 @@ IGNORED = -100
 """The label of rows that don't count."""
 
 
-def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
-    """Sum over rows of -log softmax(logits)[label], in float32 at least; in training on CPU the logits are used up.
+def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    """Weighted sum over rows of -log softmax(logits)[label], in float32 at least; training on CPU uses the logits up.
 
     The scores of the masked tokens are the largest tensor of a step. On CPU their memory becomes their gradient's, a
     block of rows at a time; torch's own way makes three more tensors of that size, whose pages the system must clear.
+    The weight is multiplied into the block while it is in cache, so that the backward pass reads no score again.
     """
     if logits_MV.device.type != "cpu" or not logits_MV.requires_grad:
-        return plain_cross_entropy_sum(logits_MV, labels_M)
-    total: torch.Tensor = _InPlace.apply(logits_MV, labels_M)
+        return plain_cross_entropy_sum(logits_MV, labels_M) * weight
+    total: torch.Tensor = _InPlace.apply(logits_MV, labels_M, weight)
     return total
 
 
@@ -42,31 +43,34 @@ def weighted_loss(
     next_sentence_weight: float,
 ) -> torch.Tensor:
     """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
-    masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M)
-    next_sentence = cross_entropy_sum(scores.next_sentence_S2, next_sentence_S)
-    return masked_lm * masked_lm_weight + next_sentence * next_sentence_weight
+    masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
+    return masked_lm + cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
 
 
 class _InPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float) -> torch.Tensor:
         # Outside of autograd's sight, which is safe: a linear layer needs its output neither forward nor backward.
         scores_MV = logits_MV.detach()
         wide = torch.promote_types(scores_MV.dtype, torch.float32)
         total = torch.zeros((), dtype=wide)
         for scores_RV, labels_R in zip(scores_MV.split(_ROWS), labels_M.split(_ROWS), strict=True):
             counts_R1 = (labels_R != IGNORED).to(wide)[:, None]
+            weights_R1 = counts_R1 * weight
             label_R1 = labels_R.clamp(min=0)[:, None]
             logarithms_RV = torch.log_softmax(scores_RV, -1, dtype=wide)
             total -= (logarithms_RV.gather(1, label_R1) * counts_R1).sum()
             gradient_RV = logarithms_RV.exp_()
             gradient_RV.scatter_add_(1, label_R1, -counts_R1)
-            torch.mul(gradient_RV, counts_R1, out=scores_RV)
+            torch.mul(gradient_RV, weights_R1, out=scores_RV)
         ctx.save_for_backward(scores_MV)
-        return total
+        return total * weight
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (gradient_MV,) = ctx.saved_tensors
-        return gradient_MV.mul_(gradient), None
+        # only a loss scale makes it other than 1; a dry run's tensors have no numbers
+        if type(gradient) is not torch.Tensor or gradient.numpy() != 1:
+            gradient_MV.mul_(gradient)
+        return gradient_MV, None, None

@@ -2,8 +2,14 @@
 
 from typing import Literal
 
-PrecisionName = Literal["fp32", "bf16", "fp16", "fp8"]
-"""The format of matrix products and activations; fp8 is for the encoder's products, all else is then bf16."""
+PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
+"""The format of matrix products and activations; fp8 is for the encoder's products, all else is then bf16.
+
+`auto` is fp32 or bf16, as a run measures (training/arithmetic.py); what runs nothing counts it as fp32.
+"""
+
+ProductsName = Literal["auto", "torch", "onednn"]
+"""The library of a CPU's matrix products: what a run measures to be faster, product by product, or always one."""
 
 CompileMode = Literal["none", "default", "reduce-overhead"]
 """Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one for each size of batch."""

@@ -9,7 +9,7 @@ from bertbench.model.options import PrecisionName
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
     """What matrix products outside an fp8 encoder compute in; None for fp32."""
-    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}[precision]
+    return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}[precision]
 
 
 def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:

@@ -4,8 +4,9 @@ A product for each length costs more calls than work: 64 sequences of 8 to 32 to
 square a sequence is followed by filler up to the square's width; the filler's keys are masked, and its gradient is 0.
 Nothing outside of attention sees it.
 
-Shapes: H heads, K width of a head; p parts of a token (query, key and value are 3); n sequences in squares of one width
-W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in short sequences.
+Shapes: H heads, K width of a head; p parts of a token (query, key and value are 3); n sequences in squares of one
+width W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in short
+sequences.
 """
 
 import math

@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
@@ -36,6 +36,11 @@ class ResultFiles:
     def metrics(self) -> Path:
         """One line a step."""
         return self.folder / "metrics.jsonl"
+
+    @property
+    def arithmetic(self) -> Path:
+        """Number format and library of the matrix products."""
+        return self.folder / "arithmetic.json"
 
     @property
     def snapshots(self) -> Path:
@@ -75,6 +80,10 @@ class ResultFiles:
     def describe_communication(self, communication: Communication) -> None:
         """Write how gradients travel: the bucket table and the bytes of a step; raises RunError as `describe` does."""
         _write(self.folder / "communication.json", asdict(communication))
+
+    def describe_arithmetic(self, record: dict[str, Any]) -> None:
+        """Write how matrix products are made, and on which processor; raises RunError as `describe` does."""
+        _write(self.arithmetic, record)
 
     def discard(self) -> None:
         """Remove the log and its folder: of a run that never started."""

@@ -22,6 +22,7 @@ from bertbench.parallel.microbatches import TokenSampler
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
+from bertbench.training.arithmetic import Arithmetic
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_start, open_data
@@ -48,12 +49,13 @@ def build(
     files: ResultFiles | None,
     on_bad_sample: OnBadSample,
     startup: Startup,
+    arithmetic: Arithmetic,
 ) -> Built:
     """Build this rank's parts of a run; raises what `open_data` and the trainers raise."""
     training, evaluation = open_data(system)
     startup.mark("data")
     sampler = make_sampler(system, training, seed)
-    trainer = make_trainer(system, world, seed, sampler, startup)
+    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic)
     loader = Loader(
         sampler,
         system.layout.coordinate(world.rank).data,
@@ -93,10 +95,17 @@ def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
     return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
 
 
-def make_trainer(system: System, world: World, seed: int, sampler: Sampler, startup: Startup | None = None) -> Trainer:
+def make_trainer(
+    system: System,
+    world: World,
+    seed: int,
+    sampler: Sampler,
+    startup: Startup | None = None,
+    arithmetic: Arithmetic | None = None,
+) -> Trainer:
     """The trainer of this rank's model, or of its part of it."""
     if not system.parallel.splits:
-        return DDPTrainer(system, world, seed, startup)
+        return DDPTrainer(system, world, seed, startup, dict(arithmetic.products) if arithmetic else {})
     tokens = 0
     if isinstance(sampler, TokenSampler):
         tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)

@@ -20,8 +20,10 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert, Scores
+from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
+from bertbench.model.products import Shape, set_products
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.comm_hook import Reducer
@@ -38,12 +40,20 @@ _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it a
 class DDPTrainer:
     """The whole model on every rank; gradients are summed behind the backward pass."""
 
-    def __init__(self, system: System, world: World, seed: int, startup: Startup | None = None) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each."""
+    def __init__(
+        self,
+        system: System,
+        world: World,
+        seed: int,
+        startup: Startup | None = None,
+        products: dict[Shape, Products] | None = None,
+    ) -> None:
+        """Build and warm up; `startup` gets a mark at the end of each. `products` are the layers', or torch's own."""
         startup = startup or Startup()
         self._system = system
         self._world = world
         self.model = initial_model(system, seed).to(world.device)
+        set_products(self.model, products or {})
         self._model_arithmetic = set_arithmetic(
             self.model, world.device, system.precision.compute, system.compute.compile
         )

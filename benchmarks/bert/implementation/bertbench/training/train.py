@@ -13,6 +13,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.progress import RunProgress
+from bertbench.training.arithmetic import settle
 from bertbench.training.build import build, log_start
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
@@ -51,13 +52,15 @@ def train(
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
+            arithmetic = settle(system, world, files, resumption is not None)
             if resumption is None:
-                log_start(log, system, world, seed)
+                log_start(log, arithmetic.applied(system), world, seed)
             startup.mark("caches")
-            trainer, evaluator, snapshots, loader = build(system, world, seed, files, options.on_bad_sample, startup)
+            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic)
+            trainer, evaluator, snapshots, loader = built
             if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
-            progress.message(trainer.communication().text())
+            progress.message(f"{arithmetic.text()}\n{trainer.communication().text()}")
 
         with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world) as preemption:
             batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)
@@ -80,7 +83,7 @@ def train(
                             raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation():
-                    accuracy = evaluator.accuracy(trainer.model, system.precision.compute)
+                    accuracy = evaluator.accuracy(trainer.model, arithmetic.precision)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
                 if accuracy >= system.evaluation.target:

@@ -1,0 +1,74 @@
+"""Measure which library is faster at each product of each linear layer of a model."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from bertbench.model.bert import Bert, MaskedLmHead
+from bertbench.model.linear import (
+    BY_TORCH,
+    HAS_ONEDNN,
+    Library,
+    Linear,
+    Products,
+    forward_product,
+    input_product,
+    weight_product,
+)
+from bertbench.model.options import LEAST_WIDTH, SIZE_STEP
+from bertbench.model.shape import BertShape
+
+_LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
+_ROUNDS = 2
+_CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
+
+Shape = tuple[int, int]
+"""Features out and in of a linear layer."""
+
+
+def layer_shapes(shape: BertShape) -> list[Shape]:
+    """Return the shapes of layers that are worth a measurement; none where oneDNN can't multiply."""
+    hidden, expanded = shape.hidden_size, shape.feed_forward_size
+    if not HAS_ONEDNN or hidden < LEAST_WIDTH:
+        return []
+    layers = {(3 * hidden, hidden), (hidden, hidden), (expanded, hidden), (hidden, expanded)}
+    return sorted(layers | {(shape.vocab_size, hidden)})
+
+
+def measure(shapes: list[Shape], rows: Callable[[Shape], int], dtype: torch.dtype) -> torch.Tensor:
+    """Return seconds [shapes, 3 products, 2 libraries], float64: the best of two rounds, after one that warms up."""
+    seconds = torch.full((len(shapes), 3, len(_LIBRARIES)), torch.inf, dtype=torch.float64)
+    for at, (outputs, inputs) in enumerate(shapes):
+        count = -(-rows((outputs, inputs)) // SIZE_STEP) * SIZE_STEP
+        input_NI, weight_OI, gradient_NO, bias_O = (
+            torch.randn(size, dtype=torch.float32).to(dtype)
+            for size in ((count, inputs), (outputs, inputs), (count, outputs), (outputs,))
+        )
+        for number in range(1 + _ROUNDS):
+            for place, library in enumerate(_LIBRARIES):
+                times = [time.perf_counter()]
+                forward_product(input_NI, weight_OI, bias_O, library)
+                times.append(time.perf_counter())
+                input_product(gradient_NO, weight_OI, library)
+                times.append(time.perf_counter())
+                weight_product(gradient_NO, input_NI, library)
+                times.append(time.perf_counter())
+                if number:
+                    took = torch.tensor(times, dtype=torch.float64).diff()
+                    seconds[at, :, place] = torch.minimum(seconds[at, :, place], took)
+    return seconds
+
+
+def fastest(seconds: torch.Tensor) -> list[Products]:
+    """Return the faster library of each product; torch's unless oneDNN's is clearly faster."""
+    by_onednn = (seconds[..., 1] < _CLEARLY * seconds[..., 0]).tolist()
+    return [Products(*(_LIBRARIES[faster] for faster in layer)) for layer in by_onednn]
+
+
+def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:
+    """Let every layer multiply as chosen for its shape, or as torch does."""
+    for module in model.modules():
+        if isinstance(module, Linear | MaskedLmHead):
+            layer = model.embeddings.word if isinstance(module, MaskedLmHead) else module
+            module.products = chosen.get((layer.weight.shape[0], layer.weight.shape[1]), BY_TORCH)

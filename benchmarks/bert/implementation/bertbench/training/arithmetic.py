@@ -1,0 +1,183 @@
+"""Choose by measurement how a run's matrix products are made: the number format, and the library of each product.
+
+MKL or oneDNN, float32 or bfloat16: which is faster is a property of the processor, not of the code. All ranks measure
+at once, as they will compute, add up their seconds and take one choice; it is kept for the next run on such a machine.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertbench.common.atomic import new_file
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.machine.processor import processor
+from bertbench.model.encoder import EncoderLayer
+from bertbench.model.linear import Products
+from bertbench.model.options import PrecisionName
+from bertbench.model.precision import autocast_type, computing
+from bertbench.model.products import Shape, fastest, layer_shapes, measure
+from bertbench.model.sequences import Sequences
+from bertbench.results.files import ResultFiles
+
+_TOKENS = 1024  # of a measurement: more takes longer and says the same
+_ROUNDS = 3
+_CLEARLY = 0.9  # of float32's time, for bfloat16 to be worth its rounding
+_MASKED = 7  # one token in so many is read by the head
+_SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+
+MEASURED = "measured"
+
+Agree = Callable[[torch.Tensor], torch.Tensor]
+"""Adds up a tensor over all ranks."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What was chosen, and from where: a measurement, an earlier one, or the system file."""
+
+    precision: PrecisionName
+    products: tuple[tuple[Shape, Products], ...]
+    """Of each shape [features out, features in]; other layers' are torch's."""
+    source: str
+
+    def applied(self, system: System) -> System:
+        """Return the system with the number format that was chosen."""
+        precision = system.precision.model_copy(update={"compute": self.precision})
+        return system.model_copy(update={"precision": precision})
+
+    def text(self) -> str:
+        """Return all of it in a line."""
+        by_onednn = sum(library == "onednn" for _, products in self.products for library in products)
+        libraries = (
+            f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
+        )
+        return f"arithmetic: {self.precision}, {libraries} ({self.source})"
+
+    def record(self) -> dict[str, Any]:
+        """Return it as arithmetic.json has it."""
+        products = [{"outputs": shape[0], "inputs": shape[1], **kinds._asdict()} for shape, kinds in self.products]
+        return {"processor": processor(), "torch": torch.__version__, **asdict(self), "products": products}
+
+    @classmethod
+    def of(cls, record: dict[str, Any], source: str) -> "Arithmetic":
+        """Return what `record` wrote; raises KeyError or TypeError if it's something else."""
+        products = tuple(
+            ((one["outputs"], one["inputs"]), Products(one["forward"], one["to_input"], one["to_weight"]))
+            for one in record["products"]
+        )
+        return cls(record["precision"], products, source)
+
+
+def settle(system: System, world: World, files: ResultFiles | None, resumed: bool = False) -> Arithmetic:
+    """Return one choice on every rank: measured here, or on an earlier run on such a machine.
+
+    A resumed run takes the choice of its beginning, so that it goes on bit for bit. Raises RunError if it can't be
+    written beside the log.
+    """
+    cache, key, known = _cache_file(), _key(system, world), ""
+    if files:
+        record = _read(files.arithmetic) if resumed else _read(cache).get(key)
+        known = json.dumps(record) if record else ""
+    if known := world.from_all(known)[0]:
+        arithmetic = Arithmetic.of(json.loads(known), "as measured before")
+    else:
+        arithmetic = choose(system, world.device, world.sum)
+        if files and arithmetic.source == MEASURED:
+            _remember(cache, key, arithmetic)
+    if files:
+        files.describe_arithmetic(arithmetic.record())
+    return arithmetic
+
+
+def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
+    """Measure what the system file leaves open, on every rank at once."""
+    precision, library = system.precision.compute, system.compute.products
+    if precision == "auto":
+        precision = _faster_format(system, device, agree)
+    products: tuple[tuple[Shape, Products], ...] = ()
+    if device.type == "cpu" and not system.parallel.splits and library != "torch":
+        shapes = layer_shapes(system.model.shape())
+        if library == "onednn":
+            chosen = [Products(library, library, library)] * len(shapes)
+        else:
+            chosen = fastest(agree(measure(shapes, _rows(system), autocast_type(precision) or torch.float32)))
+        products = tuple(zip(shapes, chosen, strict=True))
+    measured = system.precision.compute == "auto" or (products and library == "auto")
+    return Arithmetic(precision, products, MEASURED if measured else "as the system file says")
+
+
+def _faster_format(system: System, device: torch.device, agree: Agree) -> PrecisionName:
+    """Return bfloat16 if a layer's forward and backward pass is clearly faster in it, else float32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    shape = system.model.shape()
+    sequences = max(1, min(_TOKENS // shape.max_positions, _samples(system)))
+    layer = EncoderLayer(shape)
+    hidden_TD = torch.randn(sequences * shape.max_positions, shape.hidden_size, requires_grad=True)
+    layout = Sequences.of(np.full(sequences, shape.max_positions))
+    formats: tuple[PrecisionName, ...] = ("fp32", "bf16")
+    seconds = torch.full((len(formats),), torch.inf, dtype=torch.float64)
+    for number in range(1 + _ROUNDS):
+        for place, precision in enumerate(formats):
+            began = time.perf_counter()
+            with computing(precision, device):
+                output_TD = layer(hidden_TD, layout)
+            output_TD.sum().backward()
+            if number:  # the first makes code for its sizes
+                seconds[place] = min(float(seconds[place]), time.perf_counter() - began)
+    fp32, bf16 = agree(seconds).tolist()
+    return "bf16" if bf16 < _CLEARLY * fp32 else "fp32"
+
+
+def _rows(system: System) -> Callable[[Shape], int]:
+    """Return how many rows a layer multiplies: tokens, or the masked ones where it gives out scores."""
+    tokens = min(_TOKENS, _samples(system) * system.model.max_positions)
+    return lambda shape: max(1, tokens // _MASKED) if shape[0] == system.model.vocab_size else tokens
+
+
+def _samples(system: System) -> int:
+    return system.local_batch // system.data.gradient_accumulation_steps
+
+
+def _key(system: System, world: World) -> str:
+    """Return everything that a choice depends on."""
+    switches = [f"{name}={os.environ[name]}" for name in _SWITCHES if name in os.environ]
+    return ", ".join(
+        [
+            processor(), f"torch {torch.__version__}", world.device.type, *switches,
+            f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
+            f"{_samples(system)} samples", str(system.model.shape()),
+            f"precision {system.precision.compute}", f"products {system.compute.products}",
+        ]
+    )  # fmt: skip
+
+
+def _cache_file() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(folder) / "bertbench" / "arithmetic.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the file's object; an empty one where it can't be read: then it is measured again."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _remember(path: Path, key: str, arithmetic: Arithmetic) -> None:
+    """Keep a choice for later runs; without a word where the folder can't be written."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as unfinished:
+            unfinished.write_text(json.dumps(_read(path) | {key: arithmetic.record()}, indent=2) + "\n")

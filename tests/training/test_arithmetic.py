@@ -1,0 +1,73 @@
+"""A run measures what the system file leaves open, all ranks take one choice, and it is kept."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertbench.config import System
+from bertbench.model.linear import HAS_ONEDNN
+from bertbench.training import arithmetic
+from bertbench.training.arithmetic import Arithmetic, choose
+
+Tiny = Callable[..., System]
+CPU = torch.device("cpu")
+WIDE = ("model.hidden_size=256", "model.attention_heads=4", "model.layers=1", "launch.ranks_per_node=1")
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "measure", None)
+    monkeypatch.setattr(arithmetic, "_faster_format", None)
+    chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
+    assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")
+    assert {library for _, products in chosen.products for library in products} == ({"onednn"} if HAS_ONEDNN else set())
+    assert choose(tiny("compute.products=torch", *WIDE), CPU, _same).products == ()
+
+
+@pytest.mark.parametrize(("seconds", "precision"), [([3.0, 1.0], "bf16"), ([3.0, 2.9], "fp32"), ([1.0, 9.0], "fp32")])
+def test_bf16_is_taken_where_all_ranks_together_are_clearly_faster(
+    tiny: Tiny, seconds: list[float], precision: str
+) -> None:
+    """The other ranks' seconds decide: they are added to this one's."""
+    others = torch.tensor(seconds, dtype=torch.float64) * 1e6
+    chosen = choose(tiny("precision.compute=auto", "launch.ranks_per_node=1"), CPU, lambda mine: mine + others)
+    assert (chosen.precision, chosen.source) == (precision, "measured")
+
+
+def test_a_record_holds_the_whole_choice(tiny: Tiny) -> None:
+    chosen = choose(tiny("compute.products=auto", *WIDE), CPU, _same)
+    record = json.loads(json.dumps(chosen.record()))
+    assert Arithmetic.of(record, chosen.source) == chosen
+    assert len(chosen.products) == (5 if HAS_ONEDNN else 0)
+
+
+def test_a_run_prints_and_keeps_its_choice_and_the_next_one_finds_it(tiny_file: str, tmp_path: Path) -> None:
+    cache = tmp_path / "bertbench" / "arithmetic.json"
+
+    def run() -> str:
+        words = ["train", tiny_file, "--smoke", "--seed", "5", "--set", "precision.compute=auto"]
+        return subprocess.run(
+            [sys.executable, "-m", "bertbench", *words, "--set", "launch.ranks_per_node=1"],
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOGDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+
+    assert "(measured)" in run()
+    ((key, kept),) = json.loads(cache.read_text()).items()
+    other = {"fp32": "bf16", "bf16": "fp32"}[kept["precision"]]
+    cache.write_text(json.dumps({key: kept | {"precision": other}}))
+    assert f"arithmetic: {other}, torch's products (as measured before)" in run()
+    assert json.loads((tmp_path / "tiny/smoke/smoke_1/arithmetic.json").read_text())["precision"] == other
+    cache.write_text("half a fi")
+    assert "(measured)" in run()
