@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 from bertbench.bench.samples import VOCABULARY, wikipedia_like
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset, MappedSamples
+from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.permutation import Permutation
 from bertbench.data.store.shards import write_split
-from bertbench.loading.batch import gather
+from bertbench.loading.batch import batch_of, gather
 from bertbench.loading.sample_check import SampleCheck
 
 _BATCH = 48
@@ -115,15 +114,17 @@ def _rows(content: Columns) -> dict[str, list[NDArray[np.integer]]]:
 
 def _batch_of(rows: dict[str, list[Any]], labels: list[int]) -> object:
     """The same Batch as ours, from rows that are in memory."""
-    count = len(labels)
-    offsets = [np.cumsum([0, *map(len, rows[name])]) for name in ("input_ids", "masked_lm_ids")]
-    shard = SimpleNamespace(
-        offsets=offsets[0],
-        masked_offsets=offsets[1],
-        next_sentence_labels=np.array(labels),
-        **{name: np.concatenate(rows[name]) for name in _FIELDS},
+    lengths = np.array([len(row) for row in rows["input_ids"]])
+    order = np.argsort(-lengths, kind="stable").tolist()
+    ordered = {name: [fields[row] for row in order] for name, fields in rows.items()}
+    return batch_of(
+        Columns(
+            lengths=lengths[order],
+            masked=np.array([len(row) for row in ordered["masked_lm_ids"]]),
+            next_sentence_labels=np.array(labels, np.int8)[order],
+            **{name: np.concatenate(fields) for name, fields in ordered.items()},
+        )
     )
-    return gather(MappedSamples(lambda _: shard, np.array([0, count])), np.arange(count), np.diff(offsets[0]))  # type: ignore[arg-type, return-value]
 
 
 def _h5py_rows(path: Path, content: Columns) -> Reader:

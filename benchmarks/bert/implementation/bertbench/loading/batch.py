@@ -83,23 +83,27 @@ def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
     rows = ids - samples.first_ids[shard_of]
     tokens, segments, positions, labels, pairs = [], [], [], [], []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
-        shard = samples.shard(number)
+        shard = samples.shard(number).bytes
         start, stop = shard.offsets[row], shard.offsets[row + 1]
-        masked_start, masked_stop = shard.masked_offsets[row], shard.masked_offsets[row + 1]
-        tokens.append(shard.input_ids[start:stop])
+        masked_start, masked_stop = 2 * shard.masked_offsets[row], 2 * shard.masked_offsets[row + 1]
+        tokens.append(shard.input_ids[2 * start : 2 * stop])
         segments.append(shard.segment_ids[start:stop])
         positions.append(shard.masked_lm_positions[masked_start:masked_stop])
         labels.append(shard.masked_lm_ids[masked_start:masked_stop])
         pairs.append(shard.next_sentence_labels[row])
     return Columns(
-        lengths=np.array([len(field) for field in tokens]),
-        masked=np.array([len(field) for field in positions]),
-        input_ids=np.concatenate(tokens),
-        segment_ids=np.concatenate(segments),
-        masked_lm_positions=np.concatenate(positions),
-        masked_lm_ids=np.concatenate(labels),
-        next_sentence_labels=np.array(pairs, np.int8),
+        lengths=np.array([len(field) for field in segments]),
+        masked=np.array([len(field) // 2 for field in positions]),
+        input_ids=_joined(tokens, np.int16),
+        segment_ids=_joined(segments, np.int8),
+        masked_lm_positions=_joined(positions, np.int16),
+        masked_lm_ids=_joined(labels, np.int16),
+        next_sentence_labels=np.array(pairs, np.uint8).view(np.int8),
     )
+
+
+def _joined(fields: list[memoryview], dtype: type[np.integer]) -> NDArray[np.integer]:
+    return np.frombuffer(bytearray().join(fields), dtype)
 
 
 def batch_of(content: Columns) -> Batch:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import h5py
 import numpy as np
@@ -22,6 +22,19 @@ from bertbench.data.store.shards import FIELDS, INDEX_NAME
 
 SplitName = Literal["train", "eval"]
 BLOCK_SAMPLES = 4096
+
+
+class ShardBytes(NamedTuple):
+    """A shard's arrays for reading single samples: Python slices and joins bytes in half the time of numpy's arrays."""
+
+    offsets: memoryview
+    """Integers, as `masked_offsets`; the others are bytes, two a number in 16-bit fields."""
+    masked_offsets: memoryview
+    input_ids: memoryview
+    segment_ids: memoryview
+    masked_lm_positions: memoryview
+    masked_lm_ids: memoryview
+    next_sentence_labels: memoryview
 
 
 class MappedShard:
@@ -40,6 +53,17 @@ class MappedShard:
             self.masked_lm_positions = _map(path, file, "masked_lm_positions", masked)
             self.masked_lm_ids = _map(path, file, "masked_lm_ids", masked)
             self.next_sentence_labels = _map(path, file, "next_sentence_labels", samples)
+        self.bytes = ShardBytes(
+            self.offsets.data,
+            self.masked_offsets.data,
+            *(
+                field.view(np.uint8).data
+                for field in (
+                    self.input_ids, self.segment_ids, self.masked_lm_positions, self.masked_lm_ids,
+                    self.next_sentence_labels,
+                )
+            ),
+        )  # fmt: skip
 
     def content(self) -> Columns:
         """All samples of the shard, still on disk until they are used."""
