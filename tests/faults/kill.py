@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from bertbench.config import load_system
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
@@ -32,13 +33,13 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> tupl
     launcher = subprocess.Popen(command)
     made: list[tuple[int, float]] = []
     try:
-        ranks = _started(launcher, count, {})
+        ranks = started(launcher, count, {})
         began = time.monotonic()
         wait_for(lambda: log.with_suffix("").joinpath("metrics.jsonl").exists() and bool(metrics(log)), _START_LIMIT_S)
         start_up = time.monotonic() - began
         for number in range(kills):
             if number:
-                ranks, began = _started(launcher, count, ranks), time.monotonic()
+                ranks, began = started(launcher, count, ranks), time.monotonic()
             victim, moment = random.choice(sorted(ranks)), random.uniform(0, _LATEST * start_up)
             time.sleep(max(0.0, began + moment - time.monotonic()))
             os.kill(ranks[victim], signal.SIGKILL)
@@ -49,7 +50,7 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> tupl
         launcher.wait()
 
 
-def _started(launcher: subprocess.Popen[bytes], count: int, before: dict[int, int]) -> dict[int, int]:
+def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int]) -> dict[int, int]:
     """Process ids by rank, once all ranks are there and none of them is of `before`."""
     end = time.monotonic() + _START_LIMIT_S
     while time.monotonic() < end:
