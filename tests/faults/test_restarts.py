@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot import newest
+from bertbench.common.timeline import BUCKETS
+from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
@@ -83,8 +85,15 @@ def resumptions(log: Path) -> list[tuple[int, str]]:
 def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(2000)]
     log = tmp_path / "result_0.txt"
-    code, made = run_and_kill(run, log, kills=20, seed=7)
+    code, made, began = run_and_kill(run, log, kills=20, seed=7)
     assert code == 0
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    spent = ledger(log)
+    assert spent is not None
+    assert sum(spent.values()) == pytest.approx(stop.time_ms / 1e3 - began, abs=0.1)
+    assert {bucket for bucket, seconds in spent.items() if seconds} == {*BUCKETS} - {"queued"}
+    steps_s = sum(row["step_ms"] + row["load_wait_ms"] for row in metrics(log)) / 1e3
+    assert spent["training"] + spent["waiting"] == pytest.approx(steps_s, rel=0.3)  # and what is done between steps
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))
     assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
     assert_as_if_undisturbed(log, *run)

@@ -17,6 +17,7 @@ import torch
 
 from bertbench.cli import main
 from compliance.judge import judge
+from compliance.log import read_events
 
 BERTBENCH = [sys.executable, "-m", "bertbench"]
 
@@ -39,6 +40,7 @@ def metrics(log: Path) -> list[dict[str, Any]]:
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
     bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
 ) -> None:
+    began = time.time()
     done = bertbench("train", tiny_file, "--json", "--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
@@ -57,6 +59,16 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert rows[-1]["samples"] == 12 * len(rows) == outcome["samples"]
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
     assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
+    spent = reported["runs"][0]["ledger"]
+    assert spent["wall_s"] == pytest.approx(stop.time_ms / 1e3 - began, abs=0.5)  # on a machine that others use
+    buckets = ("queued", "startup", "compile", "training", "evaluation", "snapshot", "waiting", "lost_work", "idle")
+    assert set(spent) == {"wall_s", *(f"{bucket}_s" for bucket in buckets), "goodput"}
+    assert sum(spent[f"{bucket}_s"] for bucket in buckets) == pytest.approx(spent["wall_s"])
+    assert min(spent[f"{bucket}_s"] for bucket in ("startup", "compile", "training", "evaluation")) > 0
+    assert spent["goodput"] == pytest.approx(spent["training_s"] / spent["wall_s"])
+    assert spent["lost_work_s"] == spent["queued_s"] == 0
     beside = {path.name: json.loads(path.read_text()) for path in log.with_suffix("").glob("*.json")}
     assert set(beside) == {"config.json", "system.json", "run.json", "communication.json"}
     assert beside["config.json"]["evaluation"]["target"] == 0.01

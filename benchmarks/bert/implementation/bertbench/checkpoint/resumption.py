@@ -156,7 +156,10 @@ def continue_run(resumption: Resumption, system: System) -> None:
 
     Raises CheckpointError as `put_back` does.
     """
+    sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
     outcome = restore_files(resumption.files, resumption.meta)
+    with resumption.files.open_timeline() as timeline:
+        timeline.resumed(resumption.meta.step, sign)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
@@ -169,6 +172,11 @@ def continue_run(resumption: Resumption, system: System) -> None:
                 **outcome,
             },
         )
+
+
+def _last_sign(metrics: Path) -> float | None:
+    """When the last step was recorded, which on a CPU each is as it ends; None before the first."""
+    return metrics.stat().st_mtime if metrics.exists() and metrics.stat().st_size else None
 
 
 def restored_by_launcher() -> bool:

@@ -116,6 +116,8 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
     deaths = Deaths()
     for left in range(system.launch.max_restarts, -1, -1):
         agent = agent_of(system)
+        with files.open_timeline() as timeline:
+            timeline.attempt(again=left < system.launch.max_restarts)
         if resumption:
             continue_run(resumption, system)
         attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
@@ -125,8 +127,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         if deaths.hopeless(None if attempt.outside else attempt.reason, last):
             times = f"{ENOUGH} times without a step after {last}"
             return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
-        close_log(files, attempt.reason)
-        files.log.touch()  # a run that never started keeps its number
+        close_log(files, attempt.reason, again=True)
         resumption = find("auto", files.log, files.log.parent)
         again = f"goes on after step {resumption.meta.step}" if resumption else "begins anew"
         print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
@@ -214,21 +215,29 @@ def _elsewhere(system: System) -> str:
     )
 
 
-def close_log(files: ResultFiles, reason: str | None) -> None:
+def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
     """End the log of a run whose rank 0 could not, log why it failed; remove what a run that never started left.
 
-    Raises RunError if the log can't be read.
+    `again`: the run goes on, and where it never started keeps its number. Raises RunError if the log can't be read.
     """
     try:
         written = files.log.read_text(encoding="utf-8")
     except OSError as error:
         raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
     if f'"key": "{constants.RUN_START}"' not in written:
-        files.discard()
+        files.discard(again)
+        if again:
+            _end_attempt(files)
     elif reason is not None:
+        _end_attempt(files)
         with MlperfLog(files.log) as log:
             if f'"key": "{constants.RUN_STOP}"' in written:
                 log.point("failure", reason)
             else:
                 ending = {constants.STATUS: constants.ABORTED, "reason": reason, INTERRUPTED: True}
                 log.end(constants.RUN_STOP, ending)
+
+
+def _end_attempt(files: ResultFiles) -> None:
+    with files.open_timeline() as timeline:
+        timeline.ended()

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.timeline import BUCKETS, TRAINING
+from bertbench.report.ledger import ledger
 from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
@@ -103,7 +105,17 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "evaluation_s": facts.evaluation_s,
         "initialisation_s": facts.init_s,
         "startup": facts.startup and facts.startup._asdict(),
+        "ledger": _ledger(log),
     }
+
+
+def _ledger(log: Path) -> dict[str, float] | None:
+    seconds = ledger(log)
+    if seconds is None:
+        return None
+    wall = sum(seconds.values())
+    buckets = {f"{bucket.replace('-', '').replace(' ', '_')}_s": time for bucket, time in seconds.items()}
+    return {"wall_s": wall, **buckets, "goodput": seconds[TRAINING] / wall if wall else 0.0}
 
 
 _COLUMNS = (
@@ -160,6 +172,9 @@ def _table(content: dict[str, Any]) -> str:
     if rows:
         lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]
         lines.append(startup_conclusion(content))
+    header, rows = ledger_rows(content)
+    if rows:
+        lines += [LEDGER_TITLE, *_aligned(header, rows)]
     return "\n".join(lines)
 
 
@@ -173,6 +188,20 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             cells = [[f"{seconds[p]:.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
             rows.append([label, *cells[0], "|", *cells[1]])
     return ["run", *UNTIMED, "|", *TIMED], rows
+
+
+LEDGER_TITLE = "wall clock: seconds from submission to the end, over restarts and requeues"
+
+
+def ledger_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a run that left a timeline, of an object of `summary`: what its wall clock was spent on."""
+    rows = []
+    for row in content["runs"]:
+        if row["ledger"]:
+            wall, *seconds, goodput = row["ledger"].values()
+            cells = [f"{value:.1f}" for value in (wall, *seconds)]
+            rows.append([cell(Path(row["log"]).stem), *cells, f"{goodput:.1%}"])
+    return ["run", "wall", *BUCKETS, "goodput"], rows
 
 
 def startup_conclusion(content: dict[str, Any]) -> str:
