@@ -23,7 +23,7 @@ RESUMED = "resumed"
 """Key of the log's event that labels a run as resumed; its value counts them."""
 # What may differ without --allow-config-change: names, and how ranks are started and share the model. Whether their
 # number may differ, the plan says (balance/plan.py).
-_FREE = ("name", "description", "source", "checkpoint", "parallel")
+_FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts",

@@ -64,9 +64,10 @@ class Snapshots:
         """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
-        with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
-            self.wait()
-            self._world.barrier()  # rank 0 gives it its name
+        metrics.timeline.begin(SNAPSHOT, step=step)
+        self.wait()
+        self._world.barrier()  # rank 0 gives it its name
+        metrics.timeline.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         self._step = step

@@ -25,6 +25,7 @@ from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
+from bertbench.results.power import power_sampled
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
@@ -193,7 +194,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             if resumption:
                 progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            run = train(system, world, seed, files, progress, options)
+            with power_sampled(system, world, files):
+                run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s
                 progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))

@@ -10,19 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.timeline import BUCKETS
-from bertbench.report import curves, page
+from bertbench.report import curves, page, spent
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
-from bertbench.report.runs import (
-    LEDGER_TITLE,
-    conclusion,
-    ledger_rows,
-    startup_conclusion,
-    startup_rows,
-    summarized,
-    text_rows,
-)
+from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, text_rows
 from bertbench.report.settings import Group
 from compliance import description
 from compliance.judge import Finding, Judgement, judge
@@ -100,7 +91,8 @@ def _section(group: _System) -> str:
         page.heading("Every run"),
         page.table(*text_rows(group.summary)),
         *_startup(group),
-        *_ledger(group),
+        *spent.wall_clock(group.summary),
+        *spent.energy(group.summary),
         page.heading("Findings"),
         _findings(group),
         page.heading("Published results"),
@@ -187,24 +179,6 @@ def _startup(group: _System) -> list[str]:
         page.paragraph(startup_conclusion(group.summary)),
         page.panels(*charts),
         page.table(header, rows, "seconds: rank 0 of each run, and of each piece the rank where it took longest"),
-    ]
-
-
-def _ledger(group: _System) -> list[str]:
-    """Where the wall clock went, of runs that left a timeline."""
-    header, rows = ledger_rows(group.summary)
-    if not rows:
-        return []
-    spent = [dict(zip(BUCKETS, map(float, seconds), strict=True)) for _, _, *seconds, _ in rows]
-    somewhere = [bucket for bucket in BUCKETS if any(seconds[bucket] for seconds in spent)]
-    drawn = [
-        Bar(row[0], {bucket: seconds[bucket] for bucket in somewhere}, f"goodput {row[-1]}")
-        for row, seconds in zip(rows, spent, strict=True)
-    ]
-    return [
-        page.heading("Goodput"),
-        page.panels(bars("Wall clock, from submission to the end", drawn, Axis("seconds"))),
-        page.table(header, rows, LEDGER_TITLE),
     ]
 
 

@@ -15,6 +15,7 @@ from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
 from bertbench.optim.traffic import Communication
+from bertbench.report.energy import POWER
 from bertbench.results.timeline import Timeline
 
 if TYPE_CHECKING:  # benches name the processor where pydantic isn't
@@ -43,6 +44,11 @@ class ResultFiles:
     def timeline(self) -> Path:
         """What the run did when, over all its attempts."""
         return self.folder / TIMELINE
+
+    @property
+    def power(self) -> Path:
+        """What power meters read, a file a node."""
+        return self.folder / POWER
 
     @property
     def snapshots(self) -> Path:
