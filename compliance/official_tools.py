@@ -5,11 +5,13 @@ they are given without care, and the second takes time quadratic in the length o
 a line, and writes beside the logs. They get files written here, which hold only what they need.
 """
 
+import io
 import json
 import logging
+import math
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,8 @@ from typing import Any, NamedTuple
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from compliance.record import RECORD_TOKEN
+from compliance.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP, Readings
+from compliance.record import RECORD_TOKEN, Record
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,51 @@ def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
     reference, least = float(point["RCP Mean"]), float(point["Min Epochs"])
     mean = reference / float(scaling) if scaling > 1 else None
     return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference)
+
+
+def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what the official power checker finds wrong in the names of each run's power files."""
+    from mlperf_logging.package_checker.power_checker import PowerChecker  # noqa: PLC0415 - it loads scipy
+
+    plain = {run: [name for name in names if name.isascii() and "/" not in name] for run, names in files.items()}
+    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+        power = Path(folder, system, benchmark, "power")
+        for run, names in plain.items():
+            (power / run).mkdir(parents=True)
+            for name in names:
+                (power / run / name).touch()
+            if not names:
+                (power / run).rmdir()
+        try:
+            passed, errors = PowerChecker("").check_power(str(power), [f"{run}.txt" for run in files])
+        except (ValueError, IndexError) as error:  # it takes any name for a number
+            return [f"the official power checker fails on these names: {error}"]
+    if passed and not errors:
+        return []
+    return [record.getMessage().replace(f"{folder}/", "") for record in records]
+
+
+def energy(readings: Readings, time_to_train_ms: float, node: bool) -> float | None:
+    """Return the joules that the official formula gives for a node, or for an estimated part of the interconnect.
+
+    None where it gives none.
+    """
+    from mlperf_logging.result_summarizer import result_summarizer  # noqa: PLC0415 - its pandas takes a second
+
+    lines = [
+        *([Record("", readings.start_ms, START, {}, 0)] if readings.start_ms is not None else []),
+        Record("", -math.inf, EFFICIENCY, {"value": readings.efficiency}, 0),
+        Record("", -math.inf, ESTIMATE, {"value": readings.estimate_w or 0.0}, 0),
+        *(Record("", time, READING, {"value": watts}, 0) for time, watts in readings.readings),
+        *([Record("", readings.stop_ms, STOP, {}, 0)] if readings.stop_ms is not None else []),
+    ]
+    formula = result_summarizer._compute_power_node if node else result_summarizer._compute_power_sw
+    try:
+        with redirect_stdout(io.StringIO()):
+            joules = float(formula(lines, time_to_train_ms))
+    except (ValueError, ZeroDivisionError):
+        return None
+    return joules if math.isfinite(joules) else None
 
 
 def _bare_log(run: Converged) -> str:

@@ -79,10 +79,11 @@ def judgement_text(judgement: PackageJudgement) -> str:
     for result in judgement.results:
         passed = sum(log.verdict == "pass" for log in result.logs)
         time = "unknown" if result.time_to_train_s is None else f"{result.time_to_train_s:.1f} s"
+        energy = f", energy {result.energy_j:,.0f} J" if result.energy_j is not None else ""
         scaled = f", scaled by {result.convergence.scaling:.4f}" if result.convergence else ""
         lines.append(
             f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {judgement.ruleset}: "
-            f"{passed} of {len(result.logs)} logs pass, time to train {time}{scaled}"
+            f"{passed} of {len(result.logs)} logs pass, time to train {time}{energy}{scaled}"
         )
     lines += [_line(finding) for finding in judgement.all_findings()]
     for result in judgement.results:
@@ -116,10 +117,12 @@ def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
     folder = system / _BENCHMARK
     if folder.is_dir():
         try:
-            division = description.read(root / "systems" / f"{system.name}.json").get("division")
+            described = description.read(root / "systems" / f"{system.name}.json")
         except description.UnreadableDescription:
-            division = None  # told when the description itself is judged
-        yield judge_result(folder, str(folder.relative_to(root)), division, ruleset)
+            described = {}  # told when the description itself is judged
+        division, nodes = described.get("division"), described.get("number_of_nodes", "")
+        number = int(nodes[:20]) if nodes.isascii() and nodes.isdigit() else None
+        yield judge_result(folder, str(folder.relative_to(root)), division, ruleset, number)
 
 
 def _other_benchmarks(system: Path) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compliance import official, official_tools, together
+from compliance import official, official_tools, power, together
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Severity
 from compliance.judge import LOG_PATTERN, Judgement, judge
@@ -36,6 +36,8 @@ class Result:
     time_to_train_s: float | None
     convergence: official_tools.Convergence | None
     findings: tuple[Finding, ...]
+    energy_j: float | None = None
+    """Mean of the runs that count, not yet scaled; None where it was not measured."""
 
     @property
     def events(self) -> list[list[Event]]:
@@ -49,14 +51,15 @@ class Result:
             "benchmark": self.benchmark,
             "division": self.division,
             "time_to_train_s": self.time_to_train_s,
+            "energy_j": self.energy_j,
             "convergence": self.convergence and vars(self.convergence),
             "findings": [vars(finding) for finding in self.findings],
             "logs": [log.as_json() for log in self.logs],
         }
 
 
-def judge_result(folder: Path, name: str, division: str | None, ruleset: str) -> Result:
-    """Judge the logs in results/<system>/<benchmark>; `division` is the system description's, if it can be read."""
+def judge_result(folder: Path, name: str, division: str | None, ruleset: str, nodes: int | None = None) -> Result:
+    """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the system description's, if known."""
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     logs = tuple(_judged(path, ruleset) for path in paths)
@@ -70,6 +73,8 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
         *_belonging(name, folder.name, division, logs),
         *together.judge(folder, name, closed, [together.Run(log.path.name, log.facts) for log in logs]),
     ]
+    measured = power.judge(folder, name, {log.path.name: log.facts for log in logs}, nodes)
+    findings += measured.findings if measured else []
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
     if closed and ruleset >= official.OLDEST_RCP_RULESET and whole:
@@ -84,6 +89,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str) ->
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),
+        energy_j=measured and measured.energy_j,
     )
 
 
@@ -142,7 +148,7 @@ def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Seq
     if twins:
         found = f"{name}: other names of the same file: {_listed(twins)}"
         yield Finding("runs", "error", None, found, "a file of its own for each run", together.MEND_RUNS)
-    known = {together.PARAMETERS, "scaling.json"}
+    known = {together.PARAMETERS, "scaling.json", power.FOLDER}
     others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:
         found = f"{name}: other entries: {_listed(others)}"

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot import newest
+from bertbench.common.timeline import BUCKETS
+from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
-from tests.faults.kill import run_and_kill
+from tests.faults.kill import run_and_kill, started
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 pytestmark = [
@@ -83,8 +85,15 @@ def resumptions(log: Path) -> list[tuple[int, str]]:
 def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(2000)]
     log = tmp_path / "result_0.txt"
-    code, made = run_and_kill(run, log, kills=20, seed=7)
+    code, made, began = run_and_kill(run, log, kills=20, seed=7)
     assert code == 0
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    spent = ledger(log)
+    assert spent is not None
+    assert sum(spent.values()) == pytest.approx(stop.time_ms / 1e3 - began, abs=0.1)
+    assert {bucket for bucket, seconds in spent.items() if seconds} == {*BUCKETS} - {"queued"}
+    steps_s = sum(row["step_ms"] + row["load_wait_ms"] for row in metrics(log)) / 1e3
+    assert spent["training"] + spent["waiting"] == pytest.approx(steps_s, rel=0.3)  # and what is done between steps
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))
     assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
     assert_as_if_undisturbed(log, *run)
@@ -141,7 +150,31 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     assert log.read_bytes() == before
 
 
-def test_a_run_that_dies_twice_after_the_same_step_is_not_started_again(tiny_file: str, tmp_path: Path) -> None:
+def test_kills_from_outside_after_the_same_step_never_end_a_run(tiny_file: str, tmp_path: Path) -> None:
+    run = [tiny_file, *lasting(600, "checkpoint.every_steps=600")]
+    log = tmp_path / "result_0.txt"
+    launcher = subprocess.Popen(
+        [*BERTBENCH, "train", *run, "--result", str(log), "--set", "launch.max_restarts=4"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    before: dict[int, int] = {}
+    try:
+        wait_for_steps(log, 100)
+        for _ in range(4):  # without a snapshot, and before the ranks come as far again
+            before = started(launcher, 2, before)
+            os.kill(before[1], signal.SIGKILL)
+        _, said = launcher.communicate(timeout=2 * START_S)
+    finally:
+        launcher.terminate()
+        launcher.wait()
+    assert launcher.returncode == 0, said
+    assert resumptions(log) == [(number, "rank 1 was killed by SIGKILL") for number in range(1, 5)]
+    assert_as_if_undisturbed(log, *run)
+
+
+def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_up(
+    tiny_file: str, tmp_path: Path
+) -> None:
     log = tmp_path / "result_0.txt"
     diverging = ("optimizer.learning_rate=1e30", "clip.mode=none", "launch.max_restarts=9")
     done = subprocess.run(
@@ -149,13 +182,13 @@ def test_a_run_that_dies_twice_after_the_same_step_is_not_started_again(tiny_fil
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "restarts left: 8" in done.stderr
-    assert "restarts left: 7" not in done.stderr
+    assert "restarts left: 7" in done.stderr
+    assert "restarts left: 6" not in done.stderr
     last = len(metrics(log))
-    assert f"as before after step {last}: not started again" in done.stderr
-    (resumed,) = [event for event in read_events(log) if event.key == "resumed"]
+    assert f"3 times without a step after {last}: not started again" in done.stderr
+    resumed = [event for event in read_events(log) if event.key == "resumed"]
     # there was no snapshot: the same log goes on from its run_start
-    assert (resumed.value, resumed.metadata["step"]) == (1, 0)
+    assert [(event.value, event.metadata["step"]) for event in resumed] == [(1, 0), (2, 0)]
     assert [row["step"] for row in metrics(log)] == list(range(1, last + 1))
     keys = [event.key for event in read_events(log)]
     assert keys.count("run_start") == keys.count("run_stop") == 1

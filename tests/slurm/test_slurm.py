@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import REPOSITORY
+from bertbench.report.ledger import ledger
 from compliance.judge import judge
+from compliance.log import read_events
 from tests.slurm import cluster as slurm
 from tests.tiny import TINY_SYSTEM
 from tests.training.test_run import metrics
@@ -127,6 +129,15 @@ def assert_one_resumed_log(folder: Path, number: int = 0) -> None:
     assert not list(folder.glob(".job_*"))
 
 
+def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
+    """The ledger holds the time from submission, which Slurm knows to the second, to run_stop, and some of these."""
+    found = ledger(log)
+    assert found is not None
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    assert sum(found.values()) == pytest.approx(stop.time_ms / 1e3 - job_submitted, abs=1.5)
+    assert {bucket for bucket in ("queued", "lost work") if found[bucket]} == set(spent_on)
+
+
 def requeued(cluster: slurm.Cluster, job: str, folder: Path) -> None:
     end = time.monotonic() + 120
     while cluster.state(job)["Restarts"] != "1":
@@ -153,13 +164,14 @@ def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(
 def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(
     cluster: slurm.Cluster, tmp_path: Path, system: Path
 ) -> None:
-    job = submit(cluster, tmp_path, system, *LASTING, REQUEUE="1")
+    submitted, job = time.time(), submit(cluster, tmp_path, system, *LASTING, REQUEUE="1")
     folder = training(tmp_path)
     cluster.call("scancel", "--signal=USR1", job)
     requeued(cluster, job, tmp_path)
     stopped_after = metrics(folder / "result_0.txt")[-1]["step"]
     assert cluster.wait(job, 300)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
     assert_one_resumed_log(folder)
+    assert_wall_clock(folder / "result_0.txt", submitted, "queued")
     assert f'"step": {stopped_after}, ' in (folder / "result_0.txt").read_text()
 
 
@@ -172,6 +184,7 @@ def test_a_job_that_is_cancelled_is_not_queued_again(cluster: slurm.Cluster, tmp
 
 
 def test_after_a_node_failed_the_job_goes_on_with_the_run(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+    submitted = time.time()
     job = submit(cluster, tmp_path, system, *LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
     folder = training(tmp_path, steps=15)
     cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
@@ -181,6 +194,7 @@ def test_after_a_node_failed_the_job_goes_on_with_the_run(cluster: slurm.Cluster
     cluster.call("scontrol", "update", "NodeName=n2", "State=RESUME")
     assert cluster.wait(job, 300)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
     assert_one_resumed_log(folder)
+    assert_wall_clock(folder / "result_0.txt", submitted, "queued", "lost work")
 
 
 def test_a_run_that_loses_a_rank_goes_on_in_its_job(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from bertbench.cli import main
 from compliance.judge import judge
+from compliance.log import read_events
 
 BERTBENCH = [sys.executable, "-m", "bertbench"]
 
@@ -39,6 +40,7 @@ def metrics(log: Path) -> list[dict[str, Any]]:
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
     bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
 ) -> None:
+    began = time.time()
     done = bertbench("train", tiny_file, "--json", "--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
@@ -57,6 +59,16 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert rows[-1]["samples"] == 12 * len(rows) == outcome["samples"]
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
     assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
+    (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
+    (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
+    spent = reported["runs"][0]["ledger"]
+    assert spent["wall_s"] == pytest.approx(stop.time_ms / 1e3 - began, abs=0.5)  # on a machine that others use
+    buckets = ("queued", "startup", "compile", "training", "evaluation", "snapshot", "waiting", "lost_work", "idle")
+    assert set(spent) == {"wall_s", *(f"{bucket}_s" for bucket in buckets), "goodput"}
+    assert sum(spent[f"{bucket}_s"] for bucket in buckets) == pytest.approx(spent["wall_s"])
+    assert min(spent[f"{bucket}_s"] for bucket in ("startup", "compile", "training", "evaluation")) > 0
+    assert spent["goodput"] == pytest.approx(spent["training_s"] / spent["wall_s"])
+    assert spent["lost_work_s"] == spent["queued_s"] == 0
     beside = {path.name: json.loads(path.read_text()) for path in log.with_suffix("").glob("*.json")}
     assert set(beside) == {"arithmetic.json", "config.json", "system.json", "run.json", "communication.json"}
     assert beside["config.json"]["evaluation"]["target"] == 0.01
@@ -243,3 +255,44 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
     incomplete = bertbench("train", tiny_file, RANK="0", WORLD_SIZE="2")
     assert incomplete.returncode == 1
     assert "set RANK but not LOCAL_RANK" in incomplete.stderr
+
+
+def test_the_power_of_a_run_is_sampled_beside_it(
+    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "ipmitool"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "Instantaneous power reading:   250 Watts"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    measured = ("--set", "power.measure=true", "--set", "power.hz=20", "--set", "power.interconnect_watts=20")
+    done = bertbench("train", tiny_file, *measured, "--set", "schedule.max_steps=40", PATH=path)
+    assert done.returncode == 3, done.stderr
+    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    assert "no energy is measured" not in done.stderr
+    (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
+    run = reported["runs"][0]
+    assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
+    assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
+    assert "ipmi" in run["energy"]["meters"]
+    table = bertbench("report", str(log)).stdout
+    assert "energy: joules from run_start to run_stop, and watts in the mean" in table
+    assert bertbench("report", str(log), "--html", str(tmp_path / "page.html")).returncode == 0
+    assert "Power in the mean, by node" in (tmp_path / "page.html").read_text()
+
+
+def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
+    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+) -> None:
+    done = bertbench("train", tiny_file, "--set", "power.measure=true", PATH=str(tmp_path))
+    assert done.returncode == 3, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if "no energy is measured" in line]
+    if not warnings:
+        pytest.skip("this machine has a meter")
+    assert len(warnings) == 1
+    assert "has no power meter: RAPL: " in warnings[0]
+    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run goes on and no energy is measured")
+    (reported,) = json.loads(
+        bertbench("report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json").stdout
+    )
+    assert reported["runs"][0]["energy"] is None

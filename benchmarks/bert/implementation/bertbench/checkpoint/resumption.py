@@ -23,7 +23,7 @@ RESUMED = "resumed"
 """Key of the log's event that labels a run as resumed; its value counts them."""
 # What may differ without --allow-config-change: names, and how ranks are started and share the model. Whether their
 # number may differ, the plan says (balance/plan.py).
-_FREE = ("name", "description", "source", "checkpoint", "parallel")
+_FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts",
@@ -156,7 +156,10 @@ def continue_run(resumption: Resumption, system: System) -> None:
 
     Raises CheckpointError as `put_back` does.
     """
+    sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
     outcome = restore_files(resumption.files, resumption.meta)
+    with resumption.files.open_timeline() as timeline:
+        timeline.resumed(resumption.meta.step, sign)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
@@ -169,6 +172,11 @@ def continue_run(resumption: Resumption, system: System) -> None:
                 **outcome,
             },
         )
+
+
+def _last_sign(metrics: Path) -> float | None:
+    """When the last step was recorded, which on a CPU each is as it ends; None before the first."""
+    return metrics.stat().st_mtime if metrics.exists() and metrics.stat().st_size else None
 
 
 def restored_by_launcher() -> bool:

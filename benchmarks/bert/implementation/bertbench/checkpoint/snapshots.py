@@ -20,6 +20,7 @@ from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.seeding import derive
+from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
@@ -63,12 +64,19 @@ class Snapshots:
         """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
+        metrics.timeline.begin(SNAPSHOT, step=step)
         self.wait()
         self._world.barrier()  # rank 0 gives it its name
+        metrics.timeline.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         self._step = step
         metrics.flush()  # the lines up to here must be there before the snapshot is
+        with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
+            self._begin(trainer, step, evaluations)
+
+    def _begin(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]]) -> None:
+        """Copy the state, once the snapshot before is written, and begin to write it."""
         self.wait()
         state = {**trainer.state(), **self._random_state()}
         if self._files:

@@ -25,6 +25,7 @@ from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
+from bertbench.results.power import power_sampled
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
@@ -111,8 +112,9 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
             "--result"
         )
     if arguments.resume == "auto" and files.folder.exists():  # it never started, or it would go on
-        files.discard()
-        files.log.touch()
+        files.discard(again=True)
+    elif not restored_by_launcher():
+        files.timeline.unlink(missing_ok=True)
     return files
 
 
@@ -170,6 +172,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             return over
         found = _resumption(system, arguments) if world.leads else None
         if found and not restored_by_launcher():
+            _record_attempt(found.files)
             continue_run(found, system)
         found_text = world.from_all(found.as_text() if found else "")[0]
         resumption = Resumption.from_text(found_text) if found_text else None
@@ -179,6 +182,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             seed = agreed_seed(world, arguments.seed)
             files = _reserved(system, arguments) if world.leads else None
             if files:
+                _record_attempt(files)
                 files.describe(system, seed)
         if files:
             leave_log(world.store, files.log)
@@ -190,12 +194,20 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             if resumption:
                 progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            run = train(system, world, seed, files, progress, options)
+            with power_sampled(system, world, files):
+                run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s
                 progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
             progress.message("\n".join(_closing_lines(system, run, short, files)))
     return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _record_attempt(files: ResultFiles) -> None:
+    """Record in the timeline that ranks were started, unless `bertbench launch` did."""
+    if not restored_by_launcher():
+        with files.open_timeline() as timeline:
+            timeline.attempt()
 
 
 def _closing_lines(system: System, finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:

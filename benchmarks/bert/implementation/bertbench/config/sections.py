@@ -75,6 +75,19 @@ class Launch(Section):
     """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
 
 
+class Power(Section):
+    """The energy of a run, measured beside it (docs/running.md)."""
+
+    measure: bool = False
+    """Sample RAPL, NVML and IPMI on every node, where they are."""
+    hz: Annotated[float, Field(ge=1, le=100)] = 2.0
+    """Readings a second; MLPerf asks for at least one."""
+    conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of the power supply, where the meter is on its AC side; readings are multiplied by it."""
+    interconnect_watts: Annotated[float, Field(ge=0)] | None = None
+    """Largest power of the interconnect that the run uses, which MLPerf lets a submission estimate."""
+
+
 class Model(Section):
     """Sizes of BERT."""
 

@@ -22,6 +22,7 @@ from bertbench.config.sections import (
     Loss,
     Model,
     Optimizer,
+    Power,
     Precision,
     Schedule,
     Section,
@@ -52,6 +53,7 @@ class Settings(Section):
     (config/scaling.py)."""
     hardware: Hardware
     launch: Launch
+    power: Power = Power()
     model: Model
     data: Data
     loss: Loss = Loss()

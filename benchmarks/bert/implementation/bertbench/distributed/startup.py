@@ -35,6 +35,10 @@ class Startup:
         if piece not in self._ended:
             self._ended[piece] = time.time()
 
+    def ended(self, piece: str) -> float | None:
+        """When a piece ended, in seconds since 1970; None before."""
+        return self._ended.get(piece)
+
     def seconds(self) -> dict[str, float]:
         """Of each piece that has ended, in order."""
         times = list(self._ended.items())

@@ -27,8 +27,11 @@ from bertbench.common.errors import BertbenchError, RunError, StoppedError, syst
 from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.orphans import LAUNCHER
 from bertbench.distributed.preemption import SIGNALS
+from bertbench.launch.deaths import ENOUGH, Deaths, from_outside
 from bertbench.machine.describe import differences
+from bertbench.machine.oom import OutOfMemoryKills
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
@@ -36,14 +39,16 @@ TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped: to be queued again."""
+_MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 
 class Ended(NamedTuple):
-    """How an attempt ended: exit code, why, and whether a rank has printed it."""
+    """How an attempt ended: exit code, why, whether a rank has printed it, and whether the cause lies outside."""
 
     code: int
     reason: str | None = None
     reported: bool = False
+    outside: bool = False
 
 
 def agent_of(system: System) -> elastic_launch:
@@ -56,6 +61,7 @@ def agent_of(system: System) -> elastic_launch:
         signal.signal(number, _stop)
     # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
+    os.environ[LAUNCHER] = str(os.getpid())
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
     for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report what happens; each has its own level
@@ -79,8 +85,8 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumpti
     """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
 
     With `resumption` they go on. Where a rank dies they go on again, up to `launch.max_restarts` times; not after a
-    user's mistake, and not if the run died twice after the same step. However the ranks end, the log at `files.log` is
-    closed: a run that had started ends with run_stop, one that had not leaves no log.
+    user's mistake, and not if the run keeps dying by the same fault without a step gained. However the ranks end, the
+    log at `files.log` is closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
     os.environ[PUT_BACK] = "1"
     return _code(files, lambda: _attempts(system, ["train", *arguments, "--result", str(files.log)], files, resumption))
@@ -107,20 +113,21 @@ def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
 
 
 def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
-    died_after = None
+    deaths = Deaths()
     for left in range(system.launch.max_restarts, -1, -1):
         agent = agent_of(system)
+        with files.open_timeline() as timeline:
+            timeline.attempt(again=left < system.launch.max_restarts)
         if resumption:
             continue_run(resumption, system)
         attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
         if attempt.code != RunError.exit_code or ended(files.log) or not left:
             break
-        first, last = resumption.meta.step if resumption else 0, _last_step(files.metrics)
-        if first < last == died_after:
-            return Ended(attempt.code, f"{attempt.reason}, as before after step {last}: not started again")
-        died_after = last if first < last else died_after  # one that died at its start shows nothing
-        close_log(files, attempt.reason)
-        files.log.touch()  # a run that never started keeps its number
+        last = _last_step(files.metrics)
+        if deaths.hopeless(None if attempt.outside else attempt.reason, last):
+            times = f"{ENOUGH} times without a step after {last}"
+            return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
+        close_log(files, attempt.reason, again=True)
         resumption = find("auto", files.log, files.log.parent)
         again = f"goes on after step {resumption.meta.step}" if resumption else "begins anew"
         print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
@@ -128,6 +135,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
 
 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
+    kills = OutOfMemoryKills()
     try:
         agent("-m", "bertbench", *words)
         return Ended(0)
@@ -140,7 +148,11 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
             return Ended(PREEMPTED)
         rank, failure = min(failed.failures.items(), key=_cause_first)
         if failure.exitcode < 0:
-            return Ended(RunError.exit_code, f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
+            number, out_of_memory = signal.Signals(-failure.exitcode), kills.any()
+            killed = f"rank {rank} was killed by {number.name}"
+            if number == signal.SIGKILL and out_of_memory:
+                killed += f" for lack of memory; {_MORE_MEMORY}"
+            return Ended(RunError.exit_code, killed, outside=from_outside(number, out_of_memory))
         known = failure.exitcode == BertbenchError.exit_code
         code = failure.exitcode if known else RunError.exit_code
         if _reported(failure):
@@ -203,21 +215,29 @@ def _elsewhere(system: System) -> str:
     )
 
 
-def close_log(files: ResultFiles, reason: str | None) -> None:
+def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
     """End the log of a run whose rank 0 could not, log why it failed; remove what a run that never started left.
 
-    Raises RunError if the log can't be read.
+    `again`: the run goes on, and where it never started keeps its number. Raises RunError if the log can't be read.
     """
     try:
         written = files.log.read_text(encoding="utf-8")
     except OSError as error:
         raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
     if f'"key": "{constants.RUN_START}"' not in written:
-        files.discard()
+        files.discard(again)
+        if again:
+            _end_attempt(files)
     elif reason is not None:
+        _end_attempt(files)
         with MlperfLog(files.log) as log:
             if f'"key": "{constants.RUN_STOP}"' in written:
                 log.point("failure", reason)
             else:
                 ending = {constants.STATUS: constants.ABORTED, "reason": reason, INTERRUPTED: True}
                 log.end(constants.RUN_STOP, ending)
+
+
+def _end_attempt(files: ResultFiles) -> None:
+    with files.open_timeline() as timeline:
+        timeline.ended()

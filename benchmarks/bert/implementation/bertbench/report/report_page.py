@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertbench.report import curves, page
+from bertbench.report import curves, page, spent
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, text_rows
@@ -91,6 +91,8 @@ def _section(group: _System) -> str:
         page.heading("Every run"),
         page.table(*text_rows(group.summary)),
         *_startup(group),
+        *spent.wall_clock(group.summary),
+        *spent.energy(group.summary),
         page.heading("Findings"),
         _findings(group),
         page.heading("Published results"),

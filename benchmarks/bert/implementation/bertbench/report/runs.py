@@ -9,6 +9,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.timeline import BUCKETS, TRAINING
+from bertbench.report.energy import energy
+from bertbench.report.ledger import ledger
 from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
@@ -103,7 +106,18 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "evaluation_s": facts.evaluation_s,
         "initialisation_s": facts.init_s,
         "startup": facts.startup and facts.startup._asdict(),
+        "ledger": _ledger(log),
+        "energy": energy(log, facts),
     }
+
+
+def _ledger(log: Path) -> dict[str, float] | None:
+    seconds = ledger(log)
+    if seconds is None:
+        return None
+    wall = sum(seconds.values())
+    buckets = {f"{bucket.replace('-', '').replace(' ', '_')}_s": time for bucket, time in seconds.items()}
+    return {"wall_s": wall, **buckets, "goodput": seconds[TRAINING] / wall if wall else 0.0}
 
 
 _COLUMNS = (
@@ -160,6 +174,9 @@ def _table(content: dict[str, Any]) -> str:
     if rows:
         lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]
         lines.append(startup_conclusion(content))
+    for heading, (header, rows) in ((LEDGER_TITLE, ledger_rows(content)), (ENERGY_TITLE, energy_rows(content))):
+        if rows:
+            lines += [heading, *_aligned(header, rows)]
     return "\n".join(lines)
 
 
@@ -173,6 +190,39 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             cells = [[f"{seconds[p]:.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
             rows.append([label, *cells[0], "|", *cells[1]])
     return ["run", *UNTIMED, "|", *TIMED], rows
+
+
+LEDGER_TITLE = "wall clock: seconds from submission to the end, over restarts and requeues"
+
+
+def ledger_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a run that left a timeline, of an object of `summary`: what its wall clock was spent on."""
+    rows = []
+    for row in content["runs"]:
+        if row["ledger"]:
+            wall, *seconds, goodput = row["ledger"].values()
+            cells = [f"{value:.1f}" for value in (wall, *seconds)]
+            rows.append([cell(Path(row["log"]).stem), *cells, f"{goodput:.1%}"])
+    return ["run", "wall", *BUCKETS, "goodput"], rows
+
+
+ENERGY_TITLE = "energy: joules from run_start to run_stop, and watts in the mean"
+
+
+def energy_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row a run whose power was sampled, of an object of `summary`: joules, and watts by node."""
+    measured = [(cell(Path(row["log"]).stem), row["energy"]) for row in content["runs"] if row["energy"]]
+    nodes = list(dict.fromkeys(node for _, energy in measured for node in energy["watts"]))
+    rows = [
+        [
+            name,
+            f"{energy['joules']:,.0f}",
+            *(f"{energy['watts'][node]:,.1f}" if node in energy["watts"] else "-" for node in nodes),
+            cell(", ".join(energy["meters"])),
+        ]
+        for name, energy in measured
+    ]
+    return ["run", "joules", *(cell(node) for node in nodes), "meters"], rows
 
 
 def startup_conclusion(content: dict[str, Any]) -> str:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
+from bertbench.common.timeline import TIMELINE
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
 from bertbench.optim.traffic import Communication
+from bertbench.report.energy import POWER
+from bertbench.results.timeline import Timeline
 
 if TYPE_CHECKING:  # benches name the processor where pydantic isn't
     from bertbench.config import System
@@ -41,6 +44,16 @@ class ResultFiles:
     def arithmetic(self) -> Path:
         """Number format and library of the matrix products."""
         return self.folder / "arithmetic.json"
+
+    @property
+    def timeline(self) -> Path:
+        """What the run did when, over all its attempts."""
+        return self.folder / TIMELINE
+
+    @property
+    def power(self) -> Path:
+        """What power meters read, a file a node."""
+        return self.folder / POWER
 
     @property
     def snapshots(self) -> Path:
@@ -85,10 +98,26 @@ class ResultFiles:
         """Write how matrix products are made, and on which processor; raises RunError as `describe` does."""
         _write(self.arithmetic, record)
 
-    def discard(self) -> None:
-        """Remove the log and its folder: of a run that never started."""
+    def open_timeline(self) -> Timeline:
+        """Open the timeline, before rank 0 has made the folder; raises RunError as `describe` does."""
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _refused(self.folder, error) from error
+        return Timeline(self.timeline)
+
+    def discard(self, again: bool = False) -> None:
+        """Remove the log and its folder: of a run that never started.
+
+        `again`: it begins anew under its number, with an empty log and the timeline of its attempts so far.
+        """
+        timeline = self.timeline.read_bytes() if again and self.timeline.exists() else b""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.log.unlink(missing_ok=True)
+        if again:
+            self.log.touch()
+            self.folder.mkdir()
+            self.timeline.write_bytes(timeline)
 
 
 def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "result") -> ResultFiles:

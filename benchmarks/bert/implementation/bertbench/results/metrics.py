@@ -19,6 +19,7 @@ from bertbench.loading.loader import LoadedStep
 from bertbench.optim.state import Scalar
 from bertbench.results.linefile import LineFile
 from bertbench.results.mlperf_log import MlperfLog
+from bertbench.results.timeline import Timeline
 
 SKIPPED = "samples_skipped"
 """Key of the log's event that counts the samples of a step that were left out."""
@@ -52,16 +53,20 @@ class _TakenStep(NamedTuple):
 class Metrics:
     """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
 
-    def __init__(self, path: Path | None, world: World, log: MlperfLog, remedy: str = "") -> None:
+    def __init__(
+        self, path: Path | None, world: World, log: MlperfLog, remedy: str = "", timeline: Timeline | None = None
+    ) -> None:
         self._world = world
         self._file = LineFile(path) if path else None
         self._log = log
         self._remedy = remedy
+        self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """One step; raises RunError as `flush` does."""
+        self.timeline.waited(loaded.wait_ms / 1e3)
         self._steps.append(
             _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
         )

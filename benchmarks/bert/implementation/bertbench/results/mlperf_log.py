@@ -17,9 +17,11 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, REPOSITORY
+from bertbench.common.timeline import EVALUATION
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
+from bertbench.results.timeline import Timeline
 from compliance.startup import KEY as STARTUP
 
 INTERRUPTED = "interrupted"
@@ -84,8 +86,9 @@ class MlperfLog:
 class Run:
     """The timed part: training and evaluation in turn, and how it ended."""
 
-    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]]) -> None:
+    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]], timeline: Timeline) -> None:
         self._log = log
+        self._timeline = timeline
         self.status = constants.ABORTED
         self.reason: str | None = None
         self.evaluations = list(evaluations)
@@ -115,7 +118,8 @@ class Run:
         """An evaluation of what was trained so far; the body calls `measured`."""
         metadata = {constants.EPOCH_NUM: self.samples}
         self._log.start(constants.EVAL_START, metadata)
-        yield
+        with self._timeline.interrupted_by(EVALUATION):
+            yield
         self._log.end(constants.EVAL_STOP, metadata)
 
     def measured(self, accuracy: float) -> None:
@@ -147,8 +151,10 @@ class Clock:
         startup: Startup,
         resumed: bool = False,
         not_a_result: str | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self._log = log
+        self._timeline = timeline or Timeline(None)
         self._world = world
         self._init_limit_minutes = init_limit_minutes
         self._startup = startup
@@ -189,12 +195,13 @@ class Clock:
         """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
-        run = Run(self._log, evaluations)
+        run = Run(self._log, evaluations, self._timeline)
         self._startup.mark("rest")
         self._world.barrier()
         if not self._resumed:
             self._log.start(constants.RUN_START)
         self._startup.mark("waiting")
+        self._timeline.ready(self._startup)
         ending: dict[str, Any] = {}
         stopping = threading.Lock()
 
@@ -205,6 +212,7 @@ class Clock:
             self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
             metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
             self._log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
+            self._timeline.ended(**({} if ending else {"status": run.status}))
 
         def give_up(cause: str) -> None:
             ending[INTERRUPTED] = True

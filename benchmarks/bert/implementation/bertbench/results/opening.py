@@ -10,6 +10,7 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import Clock, MlperfLog
+from bertbench.results.timeline import Timeline
 
 
 class RunFiles(Protocol):
@@ -22,6 +23,10 @@ class RunFiles(Protocol):
     @property
     def metrics(self) -> Path:
         """One line a step."""
+
+    @property
+    def timeline(self) -> Path:
+        """What the run did when."""
 
 
 class Opened(NamedTuple):
@@ -48,6 +53,8 @@ def open_run(
     """
     with (
         MlperfLog(files.log if files else None) as log,
-        Metrics(files.metrics if files else None, world, log, remedy) as metrics,
+        Timeline(files.timeline if files else None) as timeline,
+        Metrics(files.metrics if files else None, world, log, remedy, timeline) as metrics,
     ):
-        yield Opened(log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result))
+        clock = Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)
+        yield Opened(log, metrics, clock)

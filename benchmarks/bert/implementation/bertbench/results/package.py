@@ -2,6 +2,7 @@
 
 systems/<system>.json                                   what the runs wrote of their machine, with the submitter
 results/<system>/bert/result_<n>.txt                    the logs, unchanged
+results/<system>/bert/power/                            what power meters read in the runs, if they did
 benchmarks/bert/implementations/bertbench/              the sources, with the Dockerfile
 benchmarks/bert/implementations/bertbench/measured/     configuration and origin of every run
 benchmarks/bert/implementations/<system>/               what makes the runs again (results/implementation.py)
@@ -19,6 +20,7 @@ from bertbench.common.json_object import read_object
 from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
 from bertbench.results import implementation
+from bertbench.results.power import write_power
 from compliance.judge import LOG_PATTERN
 from compliance.package import PackageJudgement, judge_package, judgement_text
 
@@ -52,6 +54,7 @@ def build(
             for system, logs in found.items():
                 _write(unfinished / "systems" / f"{system}.json", descriptions[system])
                 _copy_runs(logs, unfinished, system)
+                write_power(logs, unfinished / "results" / system / "bert", _configuration(logs))
                 implementation.write(
                     unfinished / _IMPLEMENTATIONS / system,
                     system,

@@ -1,0 +1,80 @@
+"""Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE --hz 2 ...`.
+
+A line a reading goes to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power from the reading before to
+this one. The first line says which meters there are. It ends by SIGTERM, or with the process that started it.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from platform import node
+from typing import IO
+
+from bertbench.common.errors import system_reason
+from bertbench.distributed.orphans import die_with_parent
+from bertbench.machine.meters import IPMI, Meter, find
+
+_FIRST_S = 0.1  # over which counters are read for the first time
+READY = "ready"
+"""What the process prints once it has meters and takes readings."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sample until stopped; exit code 1 where the node has no meter, or one can't be read any more."""
+    parser = argparse.ArgumentParser(prog="python -m bertbench.machine.power", description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--hz", type=float, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    options = parser.parse_args(arguments)
+    die_with_parent(options.parent)
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    meters, absent = find()
+    if not meters:
+        print(f"{node()} has no power meter: {'; '.join(absent)}", flush=True)
+        return 1
+    try:
+        with options.file.open("a", encoding="utf-8", buffering=1) as file:
+            _begin(file, meters)
+            for _ in _moments(1 / options.hz, stopped):
+                _record(file, meters)
+    except OSError as error:
+        print(f"{node()}: no power is measured any more: {system_reason(error)}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _moments(interval_s: float, stopped: list[int]) -> Iterator[None]:
+    """Yield when to read: before the first moment of the run, then regularly, and once more after it was stopped.
+
+    A reading that takes longer than the interval is followed by the next at once.
+    """
+    time.sleep(_FIRST_S)
+    yield
+    print(READY, flush=True)
+    due = time.monotonic() + interval_s
+    while not stopped:
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield
+        due = max(due + interval_s, time.monotonic())
+
+
+def _begin(file: IO[str], meters: Sequence[Meter]) -> None:
+    file.write(json.dumps({"node": node(), "meters": [meter.name for meter in meters]}) + "\n")
+    for meter in meters:
+        meter.watts()  # counters: from here
+
+
+def _record(file: IO[str], meters: Sequence[Meter]) -> None:
+    parts = {meter.name: meter.watts() for meter in meters}
+    counted = [parts[IPMI]] if IPMI in parts else parts.values()
+    watts = round(sum(sum(meter.values()) for meter in counted), 3)
+    file.write(json.dumps({"time_ms": round(1e3 * time.time()), "watts": watts, "parts": parts}) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

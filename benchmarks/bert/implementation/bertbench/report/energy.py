@@ -1,0 +1,103 @@
+"""The energy of runs whose power was sampled: result_<n>/power/node_<k>.jsonl, which machine/power.py wrote.
+
+Energy is MLPerf's: each reading holds from the one before, from the last reading before run_start to the first one
+after run_stop, scaled to the time to train. Meters of processors and GPUs leave the rest of a node out.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compliance.power_file import Readings, joules
+from compliance.run import RunFacts, number
+from compliance.source import CannotJudge, open_plain, read_plain
+
+POWER = "power"
+_LARGEST = 512 << 20  # bytes
+_LARGEST_CONFIG = 1 << 20
+_LONGEST_LINE = 1 << 16
+_MOST_LINES = 5_000_000
+
+
+class NodeReadings(NamedTuple):
+    """What the meters of a node read: time in ms since 1970 and watts, in order of time."""
+
+    name: str
+    host: str
+    meters: list[str]
+    readings: list[tuple[float, float]]
+
+    def around(self, facts: RunFacts, efficiency: float = 1.0) -> Readings:
+        """Return those of the timed run, from the last one before run_start to the first one after run_stop."""
+        began, ended = facts.started_ms, facts.stopped_ms
+        if began is None or ended is None:
+            return Readings(None, None, [])
+        start = max((time for time, _ in self.readings if time <= began), default=None)
+        stop = min((time for time, _ in self.readings if time >= ended), default=None)
+        within = [
+            (time, watts)
+            for time, watts in self.readings
+            if (start is None or time > start) and (stop is None or time <= stop)
+        ]
+        return Readings(start, stop, within, efficiency)
+
+
+def nodes(log: Path) -> list[NodeReadings]:
+    """Return the readings of each node of a run, by number; none where no power was sampled."""
+    files = (log.with_suffix("") / POWER).glob("node_*.jsonl")
+    return [_read(file) for file in sorted(files, key=lambda file: (len(file.name), file.name))]
+
+
+def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
+    """Return a run's joules, and each node's watts in the mean; None where they weren't sampled throughout."""
+    time_s, found = facts.time_to_train_s, nodes(log)
+    if not found or not time_s:
+        return None
+    efficiency, interconnect = _settings(log)
+    each = {node.name: joules(node.around(facts, efficiency), 1e3 * time_s) for node in found}
+    watts = {name: spent / time_s for name, spent in each.items() if spent is not None}
+    if len(watts) < len(each):
+        return None
+    if interconnect:
+        watts["interconnect"] = interconnect
+    meters = sorted({meter for node in found for meter in node.meters})
+    return {"joules": sum(watts.values()) * time_s, "watts": watts, "meters": meters}
+
+
+def _settings(log: Path) -> tuple[float, float]:
+    """Return the efficiency of the power supplies, and the watts of the interconnect, that the run was given."""
+    try:
+        power = json.loads(read_plain(log.with_suffix("") / "config.json", _LARGEST_CONFIG))[POWER]
+        efficiency, interconnect = number(power["conversion_efficiency"]), number(power["interconnect_watts"])
+    except (CannotJudge, ValueError, KeyError, TypeError, RecursionError):
+        return 1.0, 0.0
+    return 1.0 if efficiency is None else efficiency, interconnect or 0.0
+
+
+def _read(file: Path) -> NodeReadings:
+    host, meters, readings = "", [], []
+    for line in _lines(file):
+        time, watts = number(line.get("time_ms")), number(line.get("watts"))
+        if time is not None and watts is not None:
+            readings.append((time, watts))
+        elif isinstance(line.get("meters"), list):
+            host, meters = str(line.get("node")), [str(meter) for meter in line["meters"]]
+    return NodeReadings(file.stem, host, meters, sorted(readings))
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with open_plain(file, _LARGEST) as stream:
+            for _ in range(_MOST_LINES):
+                line = stream.readline(_LONGEST_LINE)
+                if not line:
+                    return
+                try:
+                    content = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue  # such as the last line of a sampler that was killed
+                if isinstance(content, dict):
+                    yield content
+    except CannotJudge:
+        return

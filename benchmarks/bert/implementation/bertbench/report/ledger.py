@@ -1,0 +1,127 @@
+"""Where the wall clock of a run went, from its submission to its end, over restarts and requeues: goodput.
+
+Read from timeline.jsonl (common/timeline.py). Its records divide the time into stretches; those that a resumption threw
+away become lost work, and the buckets of all stretches add up to the whole by construction.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.timeline import (
+    BUCKETS,
+    COMPILE,
+    EVALUATION,
+    IDLE,
+    LOST,
+    QUEUED,
+    SNAPSHOT,
+    START_UP,
+    TIMELINE,
+    TRAINING,
+    WAITING,
+)  # fmt: skip
+from compliance.run import number
+from compliance.source import CannotJudge, open_plain
+
+_LARGEST = 16 << 20  # bytes
+_LONGEST_RECORD = 1 << 12
+_MOST_RECORDS = 20_000
+_BEGUN = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, IDLE)
+_WORK = (TRAINING, EVALUATION, SNAPSHOT)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """What a run did between two moments, in seconds since 1970."""
+
+    doing: str
+    began: float
+    ended: float
+    waited_s: float = 0.0
+    """Of it, for samples."""
+    step: int | None = None
+    """Whose snapshot was taken."""
+    cut: bool = False
+    """Nobody wrote when it ended: a queue followed."""
+
+
+def ledger(log: Path) -> dict[str, float] | None:
+    """Return the seconds of each bucket, by its name, that make up the run's wall clock so far.
+
+    None where the run left no timeline.
+    """
+    stretches = _stretches(_records(log.with_suffix("") / TIMELINE))
+    if not stretches:
+        return None
+    seconds = dict.fromkeys(BUCKETS, 0.0)
+    for one in stretches:
+        waited = min(one.waited_s, one.ended - one.began) if one.doing == TRAINING else 0.0
+        seconds[one.doing] += one.ended - one.began - waited
+        seconds[WAITING] += waited
+    return seconds
+
+
+def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
+    done: list[_Stretch] = []
+    now: _Stretch | None = None  # begun, its end not known yet
+    waited = 0.0
+    for record in records:
+        time = max(record["time"], now.began) if now else record["time"]  # another machine's clock may be behind
+        if "resumed" in record:
+            done = _without_lost(done, record["resumed"], number(record.get("sign")))
+            continue
+        if now:
+            total = number(record.get("waited_s")) or 0.0
+            spent = replace(now, ended=time, waited_s=max(0.0, total - waited))
+            waited = total
+            if record.get("was") == QUEUED:
+                spent = replace(spent, doing=QUEUED) if spent.doing == IDLE else replace(spent, cut=True)
+            done.append(spent)
+        now = _Stretch(record["doing"], time, time, step=record.get("step"))
+        if "status" in record:
+            break
+    return done
+
+
+def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
+    """The work after the snapshot of a step, or after the start, is lost; after its last sign of life none was done."""
+    saved = [place for place, one in enumerate(done) if one.step == step]
+    first = saved[-1] + 1 if saved else 0
+    if step and not saved:  # the run is older than its timeline
+        return done
+    last = max((place for place, one in enumerate(done) if one.doing in _WORK), default=-1)
+    outcome = done[:first]
+    for place, one in enumerate(done[first:], start=first):
+        if one.doing not in _WORK:
+            outcome.append(one)
+            continue
+        end = one.ended
+        if place == last:
+            unknown = one.began if one.cut else one.ended
+            end = sign if sign is not None and one.began < sign < one.ended else unknown
+        outcome.append(replace(one, doing=LOST, ended=end))
+        outcome.append(replace(one, doing=QUEUED if one.cut else IDLE, began=end))
+    return outcome
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    """Those that are sound, in file order."""
+    try:
+        with open_plain(path, _LARGEST) as file:
+            for _ in range(_MOST_RECORDS):
+                line = file.readline(_LONGEST_RECORD)
+                if not line:
+                    return
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue  # such as the last line of a run that was killed
+                if not isinstance(record, dict) or number(record.get("time")) is None:
+                    continue
+                if record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int):
+                    yield record
+    except CannotJudge:
+        return

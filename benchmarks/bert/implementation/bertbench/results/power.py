@@ -1,0 +1,136 @@
+"""Power beside a run, and in a package: one sampling process a node, and MLPerf's files of what it read.
+
+The timed run knows nothing of it: the processes start before initialisation and end after the run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.errors import PackageError
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.machine import power as sampler
+from bertbench.machine.meters import IPMI
+from bertbench.report.energy import POWER, NodeReadings, nodes
+from bertbench.results.files import ResultFiles
+from compliance.log import read_events
+from compliance.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
+from compliance.record import RECORD_TOKEN
+from compliance.run import RunFacts
+
+_END_S = 10
+
+
+@contextmanager
+def power_sampled(system: System, world: World, files: ResultFiles | None) -> Iterator[None]:
+    """Sample the power of every node during the body, where the system asks for it; all ranks must enter it.
+
+    A node without a meter warns, and its run goes on.
+    """
+    if not system.power.measure:
+        yield
+        return
+    if files:
+        files.power.mkdir(parents=True, exist_ok=True)
+    folder = Path(world.from_all(str(files.power) if files else "")[0])
+    if world.ranks.local_rank:
+        yield
+        return
+    file = folder / f"node_{world.rank // world.ranks.local_size}.jsonl"
+    options = [str(file), "--hz", str(system.power.hz), "--parent", str(os.getpid())]
+    command = [sys.executable, "-m", sampler.__name__, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        answer = process.stdout.readline().strip()
+        if answer != sampler.READY:
+            found = answer or f"{file}: the sampling process ended"
+            print(f"warning: {found}; the run goes on and no energy is measured", file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(_END_S)
+
+
+def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) -> None:
+    """Write results/power/ of the runs as MLPerf has it, and what was measured; nothing where no power was sampled.
+
+    Raises PackageError if it was sampled in some of the runs only.
+    """
+    measured = {log: nodes(log) for log in logs}
+    without = [log for log, found in measured.items() if not found]
+    if len(without) == len(logs):
+        return
+    if without:
+        raise PackageError(
+            f"{without[0]}: found no power readings of this run, and those of {len(logs) - len(without)} others; "
+            f"package runs that were all measured, or remove the folders {POWER}/ beside the logs"
+        )
+    settings = config[POWER]
+    for log, found in measured.items():
+        folder = results / POWER / log.stem
+        folder.mkdir(parents=True)
+        facts = RunFacts(read_events(log))
+        for node in found:
+            (folder / f"{node.name}.txt").write_text(_node_file(node, facts, settings["conversion_efficiency"]))
+        if settings["interconnect_watts"] is not None:
+            (folder / "sw_0.txt").write_text(_switch_file(facts, settings["interconnect_watts"]))
+    description = _description(list(measured.values()), settings)
+    (results / POWER / "description.json").write_text(json.dumps(description, indent=2) + "\n")
+
+
+def _node_file(node: NodeReadings, facts: RunFacts, efficiency: float) -> str:
+    readings = node.around(facts, efficiency)
+    times = [time for time, _ in readings.readings] or [0.0]
+    host = {"host": node.name}
+    return "".join(
+        [
+            _line(readings.start_ms or times[0], "INTERVAL_START", START, None, host),
+            _line(
+                readings.start_ms or times[0],
+                "POINT_IN_TIME",
+                EFFICIENCY,
+                efficiency,
+                {"measurement_type": _side(node)},
+            ),
+            *(_line(time, "POINT_IN_TIME", READING, watts, host) for time, watts in readings.readings),
+            _line(readings.stop_ms or times[-1], "INTERVAL_END", STOP, None, host),
+        ]
+    )
+
+
+def _switch_file(facts: RunFacts, watts: float) -> str:
+    return _line(facts.started_ms or 0.0, "POINT_IN_TIME", ESTIMATE, watts, {"host": "sw_0"})
+
+
+def _line(time_ms: float, kind: str, key: str, value: float | None, metadata: Mapping[str, str]) -> str:
+    record = {"namespace": "", "time_ms": round(time_ms), "event_type": kind, "key": key, "value": value}
+    return f"{RECORD_TOKEN}{json.dumps({**record, 'metadata': dict(metadata)})}\n"
+
+
+def _side(node: NodeReadings) -> str:
+    """Where the meter is: IPMI reads what the power supply takes in, the others what comes out of it."""
+    return "AC" if IPMI in node.meters else "DC"
+
+
+def _description(runs: Sequence[Sequence[NodeReadings]], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, how and how far: what a reader of the files needs beside them."""
+    measured = [node for run in runs for node in run]
+    whole = all(IPMI in node.meters for node in measured)
+    return {
+        "meters": sorted({meter for node in measured for meter in node.meters}),
+        "measured": "whole nodes"
+        if whole
+        else "the parts of a node that the meters know: no fans, supplies or networks",
+        "measurement_type": sorted({_side(node) for node in measured}),
+        "readings_per_second": settings["hz"],
+        "conversion_efficiency": settings["conversion_efficiency"],
+        "interconnect_watts": settings["interconnect_watts"],
+        "hosts": {node.name: node.host for node in runs[0]},
+    }

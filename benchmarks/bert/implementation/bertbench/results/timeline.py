@@ -1,0 +1,89 @@
+"""Write what a run does from when on, for the ledger of its wall clock: common/timeline.py says in which form.
+
+Rank 0 writes at most two records a snapshot or an evaluation; its launcher, where one holds it, when attempts begin and
+end.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from bertbench.common.timeline import COMPILE, IDLE, QUEUED, START_UP, TRAINING
+from bertbench.distributed.startup import LAUNCHED, Startup, process_started
+from bertbench.results.linefile import LineFile
+
+SUBMITTED = "BERTBENCH_SUBMITTED"
+"""Variable in which run.sub says when the job was submitted: seconds since 1970; of its first run only."""
+JOB_STARTED = "BERTBENCH_JOB_STARTED"
+"""Variable in which run.sub says when the job's allocation began; of the run that it begins or goes on with first."""
+
+
+class Timeline:
+    """Appends to the file; without one (rank > 0) it writes nothing. Raises RunError if the file can't be written."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = LineFile(path) if path else None
+        self._empty = path is not None and path.stat().st_size == 0
+        self._waited_s = 0.0
+
+    def attempt(self, again: bool = False) -> None:
+        """Ranks are started: now if `again` by the same launcher, or when that began, or their job's allocation."""
+        if again:
+            return self.begin(START_UP)
+        began = float(os.environ.get(LAUNCHED, process_started()))
+        if (allocated := os.environ.get(JOB_STARTED)) is None:
+            return self.begin(START_UP, at=began)
+        if self._empty and (submitted := os.environ.get(SUBMITTED)):
+            self.begin(QUEUED, at=float(submitted))
+        return self.begin(START_UP, at=float(allocated), was=QUEUED)
+
+    def ready(self, startup: Startup) -> None:
+        """Record which part of the start-up was warm-up, in which all compiles, and training from now on."""
+        model, warm_up = startup.ended("model"), startup.ended("warm-up")
+        if model and warm_up:
+            self.begin(COMPILE, at=model)
+            self.begin(START_UP, at=warm_up)
+        self.begin(TRAINING)
+
+    @contextmanager
+    def interrupted_by(self, doing: str, **more: Any) -> Iterator[None]:
+        """In the body the run does something else than to train."""
+        self.begin(doing, **more)
+        yield
+        self.begin(TRAINING)
+
+    def ended(self, **more: Any) -> None:
+        """Nothing is done from now on, for this attempt is over."""
+        self.begin(IDLE, **more)
+
+    def resumed(self, step: int, sign: float | None) -> None:
+        """The run goes on from the snapshot of `step`; `sign` is the last one of life of what was done before."""
+        self._append({"time": time.time(), "resumed": step, "sign": sign})
+
+    def waited(self, seconds: float) -> None:
+        """Count seconds of training in which rank 0 waited for samples."""
+        self._waited_s += seconds
+
+    def begin(self, doing: str, at: float | None = None, **more: Any) -> None:
+        """From `at`, or now, the run does that."""
+        waited = {"waited_s": round(self._waited_s, 6)} if self._waited_s else {}
+        self._append({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._file:
+            self._file.append(json.dumps(record) + "\n")

@@ -1,0 +1,78 @@
+"""One power file of MLPerf: what a node's meters read during a run, and the energy that it comes to."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from compliance.record import NoRecord, parse_record, record_lines
+from compliance.run import number
+from compliance.source import open_plain
+
+START, STOP, READING = "power_measurement_start", "power_measurement_stop", "power_reading"
+EFFICIENCY, ESTIMATE = "conversion_eff", "interconnect_power_est"
+_LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two readings a second
+
+
+class Readings(NamedTuple):
+    """What one file says: time in ms and watts of each reading, in order of time."""
+
+    start_ms: float | None
+    stop_ms: float | None
+    readings: Sequence[tuple[float, float]]
+    efficiency: float = 1.0
+    estimate_w: float | None = None
+    unsound: int = 0
+    """Records whose value is no power, and lines that are no record."""
+
+
+def joules(node: Readings, time_to_train_ms: float) -> float | None:
+    """Return a node's energy by the official formula; None without a start and a reading after it.
+
+    Each reading holds from the one before, from the start to the stop or the last reading; the sum is scaled from that
+    time to the time to train.
+    """
+    if node.start_ms is None or not node.readings:
+        return None
+    stop = math.inf if node.stop_ms is None else node.stop_ms
+    within = [(time, watts) for time, watts in node.readings if node.start_ms <= time <= stop]
+    end = (within[-1][0] if within else node.start_ms) if node.stop_ms is None else node.stop_ms
+    if end <= node.start_ms:
+        return None
+    times = [node.start_ms, *(time for time, _ in within)]
+    energy = sum(watts * (now - then) for (then, now), (_, watts) in zip(pairwise(times), within, strict=True))
+    return node.efficiency * energy * time_to_train_ms / (end - node.start_ms) / 1e3
+
+
+def estimated_joules(switch: Readings, time_to_train_ms: float) -> float:
+    """Return the energy of a part of the interconnect whose largest power is given."""
+    return switch.efficiency * (switch.estimate_w or 0.0) * time_to_train_ms / 1e3
+
+
+def read(path: Path) -> Readings:
+    """Return what a power file says. Raises CannotJudge if it can't be read safely."""
+    start = stop = estimate = None
+    efficiency, unsound, readings = 1.0, 0, []
+    with open_plain(path, _LARGEST) as stream:
+        for line, text in record_lines(stream):
+            try:
+                record = parse_record(line, text)
+            except NoRecord:
+                unsound += 1
+                continue
+            value = number(record.value["value"])
+            sound = math.isfinite(record.timestamp)
+            if record.key == START and sound:
+                start = record.timestamp
+            elif record.key == STOP and sound:
+                stop = record.timestamp
+            elif record.key == EFFICIENCY and value is not None:
+                efficiency = value
+            elif record.key == ESTIMATE and value is not None:
+                estimate = value
+            elif record.key == READING and sound and value is not None and value >= 0:
+                readings.append((record.timestamp, value))
+            elif record.key in (START, STOP, READING, EFFICIENCY, ESTIMATE):
+                unsound += 1
+    return Readings(start, stop, sorted(readings), efficiency, estimate, unsound)

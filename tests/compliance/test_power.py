@@ -1,0 +1,167 @@
+"""Power files of a package, judged by our rules and the official tools; the energy that they come to."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from mlperf_logging.result_summarizer import result_summarizer
+
+from compliance.package import PackageJudgement, judge_package, judgement_text
+from compliance.power_file import Readings, joules, read
+from tests.compliance.packages import START, line, write_package
+
+RUN_S = 100  # run_start is 1 s after START
+WATTS = 300
+
+
+def node_file(seconds: int, watts: Callable[[int], float] = lambda second: WATTS, every_ms: int = 500) -> str:
+    """A node whose meter reads from 0.5 s after START to 2 s after a run of so many seconds."""
+    stop = 1000 * seconds + 3000
+    times = range(500 + every_ms, stop + 1, every_ms)
+    return "\n".join(
+        [
+            line("power_measurement_start", time_ms=500), line("conversion_eff", 1.0, 500),
+            *(line("power_reading", watts(time // 1000), time, host="node_0") for time in times),
+            line("power_measurement_stop", time_ms=stop), "",
+        ]
+    )  # fmt: skip
+
+
+@pytest.fixture
+def power(tmp_path: Path) -> Path:
+    """The power files of a package that passes: each run a node of 300 W."""
+    folder = write_package(tmp_path / "org", "open") / "power"
+    for run in range(10):
+        (folder / f"result_{run}").mkdir(parents=True)
+        (folder / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run))
+    return folder
+
+
+def judged(power: Path) -> PackageJudgement:
+    return judge_package(power.parents[3], "5.0.0")
+
+
+def found(power: Path) -> list[tuple[str, str, str]]:
+    return [(one.rule, one.severity, one.found) for one in judged(power).all_findings()]
+
+
+def test_a_measured_package_passes_and_gives_the_energy_of_the_runs_that_count(power: Path) -> None:
+    judgement = judged(power)
+    assert (judgement.verdict, judgement.all_findings()) == ("pass", [])
+    (result,) = judgement.results
+    # runs of 101 to 108 s count
+    assert result.energy_j == pytest.approx(WATTS * 104.5)
+    assert f"time to train 104.5 s, energy {WATTS * 104.5:,.0f} J" in judgement_text(judgement)
+    assert judgement.as_json()["results"][0]["energy_j"] == result.energy_j
+
+
+def test_the_official_checker_and_summarizer_agree(power: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(tmp_path / "org"), "training", "5.0.0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "FOUND NO ERRORS, SUCCESS" in done.stderr
+    warnings = [text for text in done.stderr.splitlines() if text.startswith("WARNING - ")]
+    # it takes the folder power/ itself for a log of another name; about what is in it nothing
+    assert {text[10:36] for text in warnings} == {"Detected 11 total files in", "Unknown files in result di"}
+    wavering = node_file(RUN_S, lambda second: 200 + 7 * (second % 13), every_ms=700)
+    (power / "result_0" / "node_0.txt").write_text(wavering)
+    (power / "result_0" / "sw_0.txt").write_text(line("interconnect_power_est", 40))
+    log = power.parent / "result_0.txt"
+    official = result_summarizer._compute_total_power(str(power.parent), str(log), 1e3 * RUN_S, "5.0.0")
+    ours = joules(read(power / "result_0" / "node_0.txt"), 1e3 * RUN_S)
+    assert ours is not None
+    assert ours + 40 * RUN_S == pytest.approx(official, rel=1e-12)
+
+
+def test_a_node_s_energy_by_hand() -> None:
+    # 10 W for 1 s, 40 W for 3 s, and a reading after the stop; 130 J in 4 s, of a run of 8 s, at 90 %
+    node = Readings(1000, 5000, [(500, 99), (2000, 10), (5000, 40), (6000, 1000)], efficiency=0.9)
+    assert joules(node, 8000) == pytest.approx(0.9 * 260)
+    assert joules(Readings(None, 5000, [(2000, 10)]), 8000) is None
+    assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
+
+
+def without(power: Path, run: int, key: str) -> None:
+    file = power / f"result_{run}" / "node_0.txt"
+    file.write_text("".join(text for text in file.read_text().splitlines(True) if f'"{key}"' not in text))
+
+
+def test_a_run_without_power_files_fails(power: Path) -> None:
+    (power / "result_3" / "node_0.txt").unlink()
+    rules = {rule for rule, severity, _ in found(power) if severity == "error"}
+    assert {"power-nodes", "power-files"} <= rules
+    (power / "result_3").rmdir()
+    assert any("does not contain power result for toy/bert: result_3" in text for _, _, text in found(power))
+
+
+def test_files_of_other_names_fail(power: Path) -> None:
+    (power / "result_3" / "node_0.txt").rename(power / "result_3" / "node_1.txt")
+    assert any("expected to be node_x with x in range [0, 0]" in text for _, _, text in found(power))
+    (power / "result_3" / "node_1.txt").rename(power / "result_3" / "node_one.txt")
+    assert any("the official power checker fails on these names" in text for _, _, text in found(power))
+    assert any(text.endswith("result_3: node_one.txt") for _, _, text in found(power))
+
+
+@pytest.mark.parametrize("key", ["power_measurement_start", "power_measurement_stop"])
+def test_a_measurement_that_does_not_cover_the_run_fails(power: Path, key: str) -> None:
+    without(power, 4, key)
+    name = "results/toy/bert/power/result_4/node_0.txt"
+    assert ("power-coverage", "error", f"{name}: doesn't cover the run") in found(power)
+    file = power / "result_4" / "node_0.txt"
+    late = line("power_measurement_start", time_ms=2000) if key.endswith("start") else line(key, time_ms=90_000)
+    file.write_text(f"{late}\n{file.read_text()}")
+    assert ("power-coverage", "error", f"{name}: doesn't cover the run") in found(power)
+
+
+def test_fewer_readings_than_one_a_second_fail(power: Path) -> None:
+    (power / "result_2" / "node_0.txt").write_text(node_file(RUN_S + 2, every_ms=2000))
+    name = "results/toy/bert/power/result_2/node_0.txt"
+    assert ("power-rate", "error", f"{name}: 2.0 s without a reading") in found(power)
+    assert ("power-rate", "warning", f"{name}: 51 readings of the run") in found(power)
+
+
+def test_a_reading_that_is_no_power_fails(power: Path) -> None:
+    file = power / "result_5" / "node_0.txt"
+    hostile = [line("power_reading", value, 7_250) for value in ("300", -5, None, True)]
+    file.write_text(file.read_text() + "\n".join([*hostile, ":::MLLOG {"]) + "\n")
+    name = "results/toy/bert/power/result_5/node_0.txt"
+    assert ("power-readings", "error", f"{name}: 5 records that are none") in found(power)
+
+
+def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_path: Path) -> None:
+    system = tmp_path / "org" / "systems" / "toy.json"
+    system.write_text(re.sub(r'("number_of_nodes": )"1"', r'\1"2"', system.read_text()))
+    assert {text for rule, _, text in found(power) if rule == "power-nodes"} == {
+        f"results/toy/bert/power/result_{run}: 1 measured nodes" for run in range(10)
+    }
+    for run in range(10):
+        (power / f"result_{run}" / "node_1.txt").write_text(node_file(RUN_S + run))
+    assert {(rule, severity) for rule, severity, _ in found(power)} == {("power-interconnect", "warning")}
+    for run in range(10):
+        (power / f"result_{run}" / "sw_0.txt").write_text(line("interconnect_power_est", 50) + "\n")
+    assert found(power) == []
+    assert judged(power).results[0].energy_j == pytest.approx((2 * WATTS + 50) * 104.5)
+
+
+def test_another_number_of_nodes_in_one_run_fails(power: Path) -> None:
+    (power / "result_7" / "node_1.txt").write_text(node_file(RUN_S + 7))
+    texts = [text for rule, _, text in found(power) if rule == "power-files"]
+    assert "results/toy/bert/power: another number of files in result_7" in texts
+    assert any("Inconsistent number of nodes" in text for text in texts)
+
+
+def test_a_file_that_is_none_is_not_read(power: Path) -> None:
+    (power / "result_1" / "node_0.txt").unlink()
+    (power / "result_1" / "node_0.txt").symlink_to("/dev/zero")
+    assert any(rule == "power-files" and "node_0.txt: " in text for rule, _, text in found(power))
+
+
+def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
+    file = tmp_path / "node_0.txt"
+    file.write_text("\n".join(line("power_reading", 1, time) for time in (9, 3, 5)))
+    times = [time - START for time, _ in read(file).readings]
+    assert times == [3, 5, 9]
+    assert all(one < other for one, other in pairwise(times))

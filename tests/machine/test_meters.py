@@ -1,0 +1,141 @@
+"""Power meters, on files like the kernel's, a library like NVIDIA's and a program like ipmitool."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bertbench.machine import meters
+from bertbench.machine.meters import Meter, find
+
+RANGE_UJ = 262_143_328_850
+
+
+class NoGpus:
+    """NVIDIA's library where there is no driver."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
+        raise self.NVMLError("Driver Not Loaded")
+
+
+class Gpus(NoGpus):
+    """Two GPUs, whose counters are in millijoules; `counts` is False for those that have none."""
+
+    def __init__(self, counts: bool = True) -> None:
+        self.millijoules = [5_000_000, 0]
+        self.counts = counts
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self.millijoules)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
+        if not self.counts:
+            raise self.NVMLError("Not Supported")
+        return self.millijoules[gpu]
+
+    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:  # noqa: N802
+        return [61_000, 350_500][gpu]
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The clock of the meters: its only element."""
+    now = [100.0]
+    monkeypatch.setattr(meters.time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("PATH", "/nowhere")  # no ipmitool
+    return iter([now]).__next__()
+
+
+def zone(root: Path, path: str, name: str, microjoules: int) -> Path:
+    folder = root / "sys/class/powercap" / path
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    (folder / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
+    (folder / "energy_uj").write_text(f"{microjoules}\n")
+    return folder / "energy_uj"
+
+
+def only(found: meters.Found) -> Meter:
+    (meter,) = found.meters
+    return meter
+
+
+def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_begins_anew(
+    tmp_path: Path, seconds: list[float]
+) -> None:
+    first = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    second = zone(tmp_path, "intel-rapl:1", "package-1", RANGE_UJ - 30_000_000)
+    memory = zone(tmp_path, "intel-rapl:0:1", "dram", 7)
+    zone(tmp_path, "intel-rapl:0:0", "core", 3)  # a part of package-0
+    zone(tmp_path, "intel-rapl:2", "psys", 3)  # both packages once more
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 3)
+    meter = only(find(tmp_path, NoGpus()))
+    assert meter.watts() == {}
+    first.write_text("101000000")
+    second.write_text("50000000")
+    memory.write_text("10000007")
+    seconds[0] += 2
+    assert meter.watts() == pytest.approx({"package-0": 50.0, "package-1": 40.0, "dram-0": 5.0})
+
+
+def test_gpus_count_energy(tmp_path: Path, seconds: list[float]) -> None:
+    gpus = Gpus()
+    meter = only(find(tmp_path, gpus))
+    assert meter.watts() == {}
+    gpus.millijoules = [5_350_000, 90_000]
+    seconds[0] += 0.5
+    assert meter.watts() == pytest.approx({"gpu-0": 700.0, "gpu-1": 180.0})
+
+
+def test_gpus_that_count_none_tell_their_power_of_the_moment(tmp_path: Path, seconds: list[float]) -> None:
+    assert only(find(tmp_path, Gpus(counts=False))).watts() == {"gpu-0": 61.0, "gpu-1": 350.5}
+
+
+@pytest.fixture
+def ipmitool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a program of that name first on the path; it runs these lines of a shell."""
+
+    def install(lines: str) -> None:
+        program = tmp_path / "bin" / "ipmitool"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    return install
+
+
+def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, ipmitool: Callable[[str], None]) -> None:
+    ipmitool('[ "$*" = "dcmi power reading" ] && echo "    Instantaneous power reading:                   314 Watts"')
+    assert only(find(tmp_path, NoGpus())).watts() == {"node": 314.0}
+
+
+def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, ipmitool: Callable[[str], None]) -> None:
+    ipmitool('echo "Could not open device at /dev/ipmi0" >&2; exit 1')
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    counter.unlink()
+    found = find(tmp_path, NoGpus())
+    assert found.meters == []
+    assert found.absent == [
+        f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
+        "NVML: Driver Not Loaded",
+        "IPMI: `ipmitool dcmi power reading` gives no reading (Could not open device at /dev/ipmi0)",
+    ]
+
+
+def test_a_machine_without_meters_says_which_it_looked_for(tmp_path: Path, seconds: list[float]) -> None:
+    assert find(tmp_path, NoGpus()).absent == [
+        f"RAPL: no intel-rapl package in {tmp_path}/sys/class/powercap",
+        "NVML: Driver Not Loaded",
+        "IPMI: no ipmitool is installed",
+    ]

@@ -1,0 +1,60 @@
+"""Kills for lack of memory, as control groups and the machine count them, in trees like the kernel's."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bertbench.machine.oom import OutOfMemoryKills
+
+V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+V2 = "low 0\nhigh 0\nmax 3\noom 1\noom_kill {}\noom_group_kill 0\n"
+MACHINE = "nr_free_pages 4711\noom_kill {}\nnuma_hit 12\n"
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Write a file of the kernel's below the test's root."""
+
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("group", "counter", "form"),
+    [
+        ("0::/job/step", "sys/fs/cgroup/job/step/memory.events", V2),
+        ("4:memory:/job/step\n0::/", "sys/fs/cgroup/memory/job/step/memory.oom_control", V1),
+        ("0::/../../docker/0a1b", "sys/fs/cgroup/memory.events", V2),  # a container: the path is the host's
+        ("0::/", "proc/vmstat", MACHINE),  # the root group counts nothing, the machine does
+    ],
+)
+def test_the_narrowest_counter_there_is_counts(
+    kernel: Callable[[str, str], Path], group: str, counter: str, form: str
+) -> None:
+    kernel("proc/self/cgroup", f"{group}\n")
+    kernel("proc/vmstat", MACHINE.format(7))
+    root = kernel(counter, form.format(7))
+    kills = OutOfMemoryKills(root)
+    assert not kills.any()
+    kernel(counter, form.format(8))
+    assert kills.any()
+    assert not OutOfMemoryKills(root).any()  # those before its creation don't count
+
+
+def test_a_kill_elsewhere_on_the_machine_does_not_count_where_the_group_has_a_counter(
+    kernel: Callable[[str, str], Path],
+) -> None:
+    kernel("proc/self/cgroup", "0::/job\n")
+    kernel("proc/vmstat", MACHINE.format(0))
+    kills = OutOfMemoryKills(kernel("sys/fs/cgroup/job/memory.events", V2.format(0)))
+    kernel("proc/vmstat", MACHINE.format(1))
+    assert not kills.any()
+
+
+def test_a_kernel_that_counts_nothing_tells_of_no_kill(tmp_path: Path) -> None:
+    assert not OutOfMemoryKills(tmp_path).any()

@@ -1,0 +1,95 @@
+"""The process that samples power beside a run, with an ipmitool of the test's."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.test_orphans import alive
+from tests.training.test_run import wait_for
+
+WATTS = 250
+
+
+@pytest.fixture
+def metered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose ipmitool reads the same power all the time."""
+    program = tmp_path / "bin" / "ipmitool"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "Instantaneous power reading:   {WATTS} Watts"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def sampling(file: Path, hz: str = "20") -> list[str]:
+    return [sys.executable, "-m", "bertbench.machine.power", str(file), "--hz", hz, "--parent", str(os.getpid())]
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.usefixtures("metered")
+def test_readings_come_as_often_as_asked_until_it_is_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "node_0.jsonl"
+    with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        wait_for(lambda: len(lines(file)) > 10, 60)
+        process.terminate()
+    assert process.returncode == 0
+    header, *readings = lines(file)
+    assert "ipmi" in header["meters"]
+    assert {reading["watts"] for reading in readings} == {WATTS}
+    times = [reading["time_ms"] for reading in readings]
+    assert times == sorted(times)
+    assert 40 <= (times[-1] - times[0]) / (len(times) - 1) < 1000  # 50 ms on a quiet machine
+    assert abs(times[-1] / 1e3 - time.time()) < 60
+
+
+@pytest.mark.usefixtures("metered")
+def test_it_dies_with_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "node_0.jsonl"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", "import os, subprocess, sys, time; "
+         "process = subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())]); print(process.pid, flush=True); "
+         "time.sleep(600)", *sampling(file)[:-2]],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    sampler = int(parent.stdout.readline())
+    wait_for(lambda: len(lines(file)) > 1, 60)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not alive(sampler), 10)
+
+
+def test_a_node_without_a_meter_says_so_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        sampling(tmp_path / "node_0.jsonl"), capture_output=True, text=True, check=False, env={**os.environ, "PATH": ""}
+    )
+    if done.returncode == 0 or "ready" in done.stdout:
+        pytest.skip("this machine has a meter")
+    assert done.returncode == 1
+    assert " has no power meter: RAPL: " in done.stdout
+    assert "; IPMI: no ipmitool is installed" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_a_meter_that_fails_while_it_samples_ends_it_with_a_line(tmp_path: Path, metered: None) -> None:
+    file = tmp_path / "node_0.jsonl"
+    with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "bin" / "ipmitool").write_text('#!/bin/sh\necho "no such sensor" >&2\n')
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "no power is measured any more" in said
+    assert "no such sensor" in said
+    assert "Traceback" not in said

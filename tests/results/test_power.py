@@ -1,0 +1,97 @@
+"""Power in a package: MLPerf's files, made of what runs left beside their logs, which the official tools take."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlperf_logging.result_summarizer import result_summarizer
+
+from bertbench.cli import main
+from bertbench.common.paths import REPOSITORY
+from bertbench.report.energy import energy
+from compliance.log import read_events
+from compliance.run import RunFacts
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The demo's ten runs, with two nodes' readings beside each log: 200 to 206 W by turns, and 90 W."""
+    folder = shutil.copytree(REPOSITORY / "results" / "cpu_demo", tmp_path / "results" / "cpu_demo") / "bert"
+    settings = {"measure": True, "hz": 2.0, "conversion_efficiency": 0.5, "interconnect_watts": 11.0}
+    for log in folder.glob("result_*.txt"):
+        facts = RunFacts(read_events(log))
+        assert facts.started_ms is not None
+        assert facts.stopped_ms is not None
+        for node, least, turns in ((0, 200, 4), (1, 90, 1)):
+            times = range(int(facts.started_ms) - 1300, int(facts.stopped_ms) + 2000, 490)
+            lines = [{"node": f"host{node}", "meters": ["ipmi"]}]
+            lines += [{"time_ms": time, "watts": least + 2 * (n % turns)} for n, time in enumerate(times)]
+            file = log.with_suffix("") / "power" / f"node_{node}.jsonl"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"time_ms": 1')
+        config = log.with_suffix("") / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"power": settings}))
+        description = log.with_suffix("") / "system.json"
+        description.write_text(json.dumps(json.loads(description.read_text()) | {"number_of_nodes": "2"}))
+    return tmp_path / "results"
+
+
+def package(results: Path, out: Path) -> int:
+    words = ["--results", str(results), "--out", str(out), "--submitter", "bertbench", "--allow-dirty"]
+    return main(["package", *words, "cpu_demo"])
+
+
+def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "org"
+    assert package(results, out) == 0
+    assert "energy " in capsys.readouterr().out
+    folder = out / "results" / "cpu_demo" / "bert"
+    for run in range(10):
+        names = sorted(path.name for path in (folder / "power" / f"result_{run}").iterdir())
+        assert names == ["node_0.txt", "node_1.txt", "sw_0.txt"]
+    described = json.loads((folder / "power" / "description.json").read_text())
+    assert described == {
+        "meters": ["ipmi"], "measured": "whole nodes", "measurement_type": ["AC"], "readings_per_second": 2.0,
+        "conversion_efficiency": 0.5, "interconnect_watts": 11.0, "hosts": {"node_0": "host0", "node_1": "host1"},
+    }  # fmt: skip
+    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(out), "training", "5.0.0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "FOUND NO ERRORS, SUCCESS" in done.stderr
+    assert not re.search("power result|power files|Inconsistent number", done.stderr)
+    log = results / "cpu_demo" / "bert" / "result_3.txt"
+    facts = RunFacts(read_events(log))
+    assert facts.time_to_train_s is not None
+    reported = energy(log, facts)
+    assert reported is not None
+    official = result_summarizer._compute_total_power(
+        str(folder), str(folder / "result_3.txt"), 1e3 * facts.time_to_train_s, "5.0.0"
+    )
+    assert reported["joules"] == pytest.approx(official, rel=1e-9)
+    assert reported["watts"]["node_0"] == pytest.approx(0.5 * 203, abs=0.1)
+    assert reported["watts"]["node_1"] == pytest.approx(0.5 * 90)
+
+
+def test_runs_of_which_some_were_not_measured_are_refused(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(results / "cpu_demo" / "bert" / "result_4" / "power")
+    out = tmp_path / "org"
+    assert package(results, out) == 2
+    said = capsys.readouterr().err
+    assert "result_4.txt: found no power readings of this run, and those of 9 others; package runs" in said
+    assert not out.exists()
+
+
+def test_readings_that_leave_out_the_end_of_a_run_are_refused(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = results / "cpu_demo" / "bert" / "result_4" / "power" / "node_1.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:40]))
+    assert package(results, tmp_path / "org") == 2
+    assert "error power-coverage: results/cpu_demo/bert/power/result_4/node_1.txt" in capsys.readouterr().err
