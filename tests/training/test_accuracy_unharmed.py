@@ -15,7 +15,8 @@ from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.model import linear, loss
+from bertbench.model import loss
+from bertbench.model.linear import Products
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
@@ -31,6 +32,8 @@ DEMO_SIZES = (
     "optimizer.learning_rate=0.003", "optimizer.beta2=0.98", "optimizer.epsilon=1e-8", "schedule.warmup_steps=100",
     "data.global_batch_size=32", "schedule.max_steps=3000",
 )  # fmt: skip
+# the demo's layers are too narrow for a run to choose oneDNN
+ONEDNN = {shape: Products("onednn", "onednn", "onednn") for shape in ((384, 128), (128, 128), (256, 128), (128, 256))}
 
 
 def test_thirty_losses_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
@@ -54,6 +57,12 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
         print(name, *(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 125, 150, 175, 200)))
         assert parted[:150].max() < 1e-3, name
         assert parted.max() < 0.15, name
+    # Half precision rounds each product to 8 bits, so its curve lies beside the plain one, no higher.
+    in_bf16 = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "precision.compute=bf16")
+    half = np.array(on_ranks(1, losses, in_bf16, True, 200))
+    print("bf16", *(f"{np.abs(half - plain)[:steps].max():.1e} to step {steps}" for steps in (50, 100, 150, 200)))
+    assert np.abs(half - plain)[:100].max() < 0.05
+    assert half[-50:].mean() < 1.05 * plain[-50:].mean()
 
 
 def both(world: World, system: System, steps: int) -> tuple[list[float], list[float]]:
@@ -66,10 +75,8 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     sampler = make_sampler(system, training, 11)
     loaded = Loader(sampler, world.rank, world.device, fill=optimised).steps(range(steps))
     with pytest.MonkeyPatch.context() as patch:
-        trainer = DDPTrainer(system, world, 11)
-        if optimised:
-            patch.setattr(linear, "LEAST_WIDTH", 64)  # the demo's layers are too narrow for oneDNN to pay
-        else:
+        trainer = DDPTrainer(system, world, 11, products=ONEDNN if optimised else None)
+        if not optimised:
             slow_down(trainer, patch)
         answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
     trainer.close()

@@ -25,14 +25,14 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: f
     The weight is multiplied into the block while it is in cache, so that the backward pass reads no score again.
     """
     if logits_MV.device.type != "cpu" or not logits_MV.requires_grad:
-        return plain_cross_entropy_sum(logits_MV, labels_M) * weight
+        return plain_cross_entropy_sum(logits_MV, labels_M, weight)
     total: torch.Tensor = _InPlace.apply(logits_MV, labels_M, weight)
     return total
 
 
-def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
+def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
     """The same in torch's operation."""
-    return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum")
+    return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum") * weight
 
 
 def weighted_loss(
