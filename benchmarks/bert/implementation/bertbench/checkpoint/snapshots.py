@@ -22,6 +22,7 @@ from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.seeding import derive
 from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
+from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
@@ -46,6 +47,7 @@ class Snapshots:
         self._seed = seed
         self._files = files
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
+        world.watchdog.leave_evidence_in(self._folder.with_name(evidence.FOLDER))
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._pending: tuple[int, Future[None]] | None = None
         self._step: int | None = None  # of the snapshot that was begun last

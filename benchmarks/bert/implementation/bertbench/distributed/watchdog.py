@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import BertbenchError, RunError, StoppedError
+from bertbench.distributed import evidence
 from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
 from bertbench.distributed.rendezvous import Ranks, named
 
@@ -69,6 +71,7 @@ class Watchdog:
         self._beats: list[bytes] = []
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=task, daemon=True) for task in (self._beat, self._judge)]
+        self._evidence: Path | None = None
         self._close_log: Callable[[str], None] = lambda cause: None
         self._show()
 
@@ -85,6 +88,10 @@ class Watchdog:
                 return
             self.at("training", step)
             yield batch
+
+    def leave_evidence_in(self, folder: Path) -> None:
+        """Before a verdict ends this process, write there what it does (distributed/evidence.py)."""
+        self._evidence = folder
 
     def goes_on(self) -> None:
         """The main thread has come forward where it is."""
@@ -110,7 +117,8 @@ class Watchdog:
                 thread.join(self._interval)
 
     def _show(self, ended: bool = False) -> None:
-        beat = (self._answers, ended, socket.gethostname(), self._place)
+        line = evidence.place_of(threading.main_thread())
+        beat = (self._answers, ended, socket.gethostname(), self._place, line)
         self._store.set(_key(self._ranks.rank), json.dumps(beat))
 
     def _beat(self) -> None:
@@ -167,9 +175,24 @@ class Watchdog:
         hosts = sorted({_read(self._beats[rank])[1] for rank in ranks})
         place = _read(self._beats[ranks[0]])[2]
         where = f"{named(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
-        self._end(f"{where}, while {place}: {cause}", lost=len(ranks))
+        self._end(f"{where}, while {place}: {cause}{self._seen(ranks)}", lost=len(ranks))
+
+    def _seen(self, ranks: list[int]) -> str:
+        """Return the line that the first of the ranks was last seen in, what this rank waits in, and where more is."""
+        line, waits = _read(self._beats[ranks[0]])[3], evidence.collective()
+        return "".join(
+            (
+                f"; last seen in {line}" if line else "",
+                f"; rank {self._ranks.rank} waits in {waits}" if waits and self._ranks.rank not in ranks else "",
+                f"; the stacks of living ranks are in {self._evidence}" if self._evidence else "",
+            )
+        )
 
     def _end(self, cause: str, store_lives: bool = True, lost: int = 0) -> NoReturn:
+        if self._evidence:  # in a thread: the disk may be what hangs
+            writing = threading.Thread(target=evidence.write, args=(self._evidence, self._ranks.rank), daemon=True)
+            writing.start()
+            writing.join(_GRACE_S)
         mine = self._failure.begin_within(_GRACE_S)
         first = self._ranks.local_rank == 0
         if store_lives:
@@ -188,7 +211,7 @@ def _key(rank: int) -> str:
     return f"{_BEAT_KEY}/{rank}"
 
 
-def _read(beat: bytes) -> tuple[bool, str, Place]:
-    """Whether the rank has ended, its host, and where it is."""
-    _, ended, host, place = json.loads(beat)
-    return ended, host, Place(*place)
+def _read(beat: bytes) -> tuple[bool, str, Place, str]:
+    """Whether the rank has ended, its host, where it is, and in which line of our code."""
+    _, ended, host, place, line = json.loads(beat)
+    return ended, host, Place(*place), line

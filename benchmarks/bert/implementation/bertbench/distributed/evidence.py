@@ -1,0 +1,68 @@
+"""What a rank does when a run hangs: its threads' stacks, and the collectives that torch's flight recorder holds."""
+
+import json
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torch._C import _distributed_c10d
+
+from bertbench.common.paths import PACKAGE
+
+FOLDER = "hang"
+# torch's recorders by backend; each answers only for its own
+_RECORDERS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+
+
+def place_of(thread: threading.Thread) -> str:
+    """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty where it is in none."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        if (where := _ours(frame)) is not None:
+            return where
+        frame = frame.f_back
+    return ""
+
+
+def collective() -> str:
+    """Return the collective that this rank waits in, with its number in its group; empty where it waits in none.
+
+    Of several the oldest: the others wait for it.
+    """
+    waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
+    if not waiting:
+        return ""
+    first = min(waiting, key=lambda entry: entry.get("record_id", 0))
+    name = str(first.get("profiling_name")).rpartition(":")[2]
+    return f"{name} {first.get('collective_seq_id')} of {' '.join(map(str, first.get('process_group', [])[1:]))}"
+
+
+def write(folder: Path, rank: int) -> None:
+    """Write this rank's stacks to rank_<k>.txt and its collectives, the last some thousand, to rank_<k>.json."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = [
+        f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    ]
+    with suppress(OSError):  # a full disk, or one that hangs for this rank: the others' must do
+        folder.mkdir(exist_ok=True)
+        (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
+        (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")
+
+
+def _ours(frame: FrameType) -> str | None:
+    path = Path(frame.f_code.co_filename)
+    return f"{path.relative_to(PACKAGE)}:{frame.f_lineno}" if path.is_relative_to(PACKAGE) else None
+
+
+def _recorded(active: bool = False) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for name in _RECORDERS:
+        if recorder := getattr(_distributed_c10d, name, None):
+            with suppress(RuntimeError, ValueError, TypeError):
+                entries += json.loads(recorder(True, active)).get("entries", [])
+    return entries
