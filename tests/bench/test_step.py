@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.bench import peak, stock
+from bertbench.bench import peak, rivals, stock
 from bertbench.bench import step as bench
 from bertbench.bench.shapes import SHAPES
 from bertbench.cli import main
+from bertbench.commands import bench_step
 from bertbench.common.progress import Progress
 from bertbench.loading.batch import batch_of
 from bertbench.model.flops import training_flops
@@ -52,6 +53,73 @@ def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
     assert torch.isfinite(theirs(**padded).loss)
 
 
+@pytest.mark.parametrize("rival", rivals.rivals(False), ids=lambda rival: rival.name)
+def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival) -> None:
+    pytest.importorskip("transformers")
+    shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0)
+    content = bench.wikipedia_batches(5, 1, seed=2)[0]
+    torch.manual_seed(3)
+    model = stock.stock_model(shape, initializer_range=0.5)  # or every loss would be log(30,522)
+    expected = model(**stock.padded(content, None)).loss
+    loss = rivals.rival_loss(rival, model, content, torch.device("cpu"))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
+    pytest.importorskip("transformers")
+    model = stock.stock_model(BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.3))
+    content = bench.wikipedia_batches(5, 1, seed=2)[0]
+    unpadded = rivals.RIVALS[-1]
+    first, second = (rivals.rival_loss(unpadded, model, content, torch.device("cpu")).item() for _ in range(2))
+    assert first != second
+
+
+def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
+    def measured(name: str, tokens_per_s: float, biased: bool, strong: bool) -> bench.Measured:
+        return bench.Measured("small", "fp32", name, tokens_per_s, 1.0, 1.0, 0.1, 0.1, 1.0, biased, strong)
+
+    results = [
+        measured("bertbench", 2400.0, False, False),
+        measured("slow", 400.0, False, False),
+        measured("sorted", 600.0, True, False),
+        measured("strong", 960.0, False, True),
+        measured("strong, sorted", 1200.0, True, True),
+    ]
+    lines = bench_step._table(results)
+    assert [line.split()[-2] for line in lines[1:6]] == ["1.00", "6.00", "4.00", "2.50", "2.00"]
+    assert lines[-2] == "bertbench is 2.50 x as fast as the strongest unbiased rival, strong"
+    assert lines[-1] == "and 6.00 x as fast as the best unbiased stock variant, slow"
+
+
+def test_layer_products_are_the_counted_work_without_attention_s() -> None:
+    # training takes three times the forward pass's work
+    forward = sum(product.times * product.flops for product in peak.layer_products(TINY, 8, 2))
+    assert 3 * forward == training_flops(TINY, np.array([8]), 2) - 3 * 4 * 6 * 64
+
+
+def test_each_product_counts_by_its_faster_library() -> None:
+    products = peak.MatrixProducts(torch.device("cpu"))
+    wide, square = peak.Product(2, 4, 8, times=3), peak.Product(4, 4, 4)  # 128 operations each
+    products.rates = {
+        (torch.float32, wide): {"torch": 640.0, "oneDNN": 32.0},
+        (torch.float32, square): {"torch": 16.0, "oneDNN": 128.0},
+    }
+    assert products.flops == {torch.float32: 128.0}  # of squares
+    assert products.together(torch.float32, [wide, square]) == pytest.approx(4 * 128 / (3 * 0.2 + 1))
+
+
+def test_both_libraries_are_measured_on_a_cpu() -> None:
+    products, tried = peak.MatrixProducts(torch.device("cpu")), peak.Product(5, 3, 7)
+    products.try_products(torch.float32, [tried])
+    assert {library: rate > 0 for library, rate in products.rates[torch.float32, tried].items()} == {
+        "torch": True,
+        "oneDNN": True,
+    }
+    left, weight = torch.randn(5, 3), torch.randn(7, 3)
+    first, second = (multiply(left, weight) for multiply in peak._LIBRARIES.values())
+    torch.testing.assert_close(first, second)
+
+
 def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
@@ -64,11 +132,17 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
         "transformers eager, padded to the longest",
         "transformers sdpa, padded to the longest",
         "transformers sdpa, group_by_length",
+        "masked heads, padded to the longest",
+        "masked heads, group_by_length",
+        "masked heads, unpadded",
     ]
-    assert [result.biased for result in results] == [False] * 5 + [True]
+    assert [result.biased for result in results] == [False] * 5 + [True, False, True, False]
+    assert [result.unpadded_or_trimmed for result in results] == [False] * 6 + [True] * 3
     gemm = products.flops[torch.float32]
     for result in results:
         assert result.share_of_gemm == pytest.approx(result.useful_gflops * 1e9 / gemm, rel=0.02, abs=1e-4)
+        layers = products.together(torch.float32, bench.products_of(TINY, bench.wikipedia_batches(2, 1, 1)))
+        assert result.share_of_layer_products == pytest.approx(result.useful_gflops * 1e9 / layers, rel=0.02, abs=1e-4)
         assert result.real_tokens_per_s > 0
         assert result.peak_memory_mb > 16 * 30_522 * 6 / 2**20
 

@@ -10,6 +10,8 @@ from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import build
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.blocks import blocks_step
+from bertbench.optim.foreach import foreach_step
 from bertbench.optim.options import AdamOptions
 from tests.ranks import run_ranks
 
@@ -36,6 +38,12 @@ def test_where_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None
     assert all("torch's multi-tensor operations, 3 to 5 times slower" in text for text in texts)
     assert "another rank has no compiler" in texts[0]
     assert "No working C++ compiler found" in texts[1]
+
+
+def test_large_models_take_blocks_where_nothing_is_compiled() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert build.plain_lamb(2_000_000, cpu)[0] is blocks_step
+    assert build.plain_lamb(1_999_999, cpu)[0] is build.plain_lamb(2_000_000, gpu)[0] is foreach_step
 
 
 def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:

@@ -1,4 +1,4 @@
-"""The fused passes against the multi-tensor ones; compiling takes seconds, so one test looks at everything."""
+"""Fused passes and passes over blocks against the multi-tensor ones; compiling takes seconds: a test sees all of it."""
 
 import copy
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
@@ -15,10 +16,14 @@ from bertbench.optim.state import Step
 OPTIONS = AdamOptions(0.8, 0.95, 1e-6, 0.1)
 
 
-@pytest.mark.parametrize("trust_ratio", [True, False], ids=["lamb", "adam"])
-def test_fused_passes_do_what_the_multi_tensor_ones_do(trust_ratio: bool) -> None:
+@pytest.mark.parametrize("name", ["lamb", "lamb in blocks", "adam"])
+def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_PER_THREAD", 10)  # the largest tensor has a rest, the smallest none
+    trust_ratio = name != "adam"
     try:
-        fused_step: Step = FusedStep(torch.device("cpu")) if trust_ratio else native_adam_step
+        fused_step: Step = {"lamb in blocks": blocks.blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
+            torch.device("cpu")
+        )
     except CompilerMissing as error:
         pytest.skip(str(error))
     generator = torch.Generator().manual_seed(5)
@@ -40,6 +45,29 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(trust_ratio: bool) -> Non
             optimizer.step(0.01, torch.tensor(0.5 * taken), torch.tensor(taken))
     for parameter, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(parameter, expected, atol=2e-6, rtol=1e-5)
+
+
+def test_a_nan_gradient_spoils_only_its_own_tensor_where_blocks_share_their_scratch() -> None:
+    parameters = [nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
+    parameters[0].grad, parameters[1].grad = torch.full((3, 2), torch.nan), torch.ones(3, 2)
+    MultiTensorAdam(parameters, OPTIONS, True, matrix_step=blocks.blocks_step).step(0.01)
+    assert parameters[0].isnan().all()
+    assert parameters[1].isfinite().all()
+
+
+def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
+    # copies of the weights on different ranks must not drift apart
+    generator = torch.Generator().manual_seed(5)
+    weight, gradient = (torch.randn(997, 71, generator=generator) for _ in range(2))
+    results = []
+    for offset in (0, 1, 5, 16):
+        parameter = nn.Parameter(torch.empty(weight.numel() + offset)[offset:].view(weight.shape))
+        parameter.data.copy_(weight)
+        parameter.grad = torch.empty(weight.numel() + 16 - offset)[16 - offset :].view(weight.shape)
+        parameter.grad.copy_(gradient)
+        MultiTensorAdam([parameter], OPTIONS, True, matrix_step=blocks.blocks_step).step(0.01)
+        results.append(parameter.detach().clone())
+    assert all(torch.equal(results[0], other) for other in results[1:])
 
 
 def test_without_a_compiler_that_is_said_in_a_line() -> None:

@@ -87,7 +87,7 @@ def slow_down(trainer: DDPTrainer, patch: pytest.MonkeyPatch) -> None:
     """Undo what model, loss and optimizer save."""
     patch.setattr(loss, "cross_entropy_sum", plain_cross_entropy_sum)
     assert isinstance(trainer.optimizer, MultiTensorAdam)
-    trainer.optimizer._matrix_step = foreach_step
+    trainer.optimizer.matrix_step = foreach_step
     for layer in trainer.model.layers:
         layer.attention = padded_attention
     last = trainer.model.layers[-1]

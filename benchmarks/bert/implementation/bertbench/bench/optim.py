@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.build import plain_lamb
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.options import AdamOptions
@@ -33,16 +35,19 @@ class OptimizerTimes:
     parameters: int
     adamw_fused_ms: float
     lamb_ms: float
+    lamb_plain_ms: float
+    """The same LAMB without a compiler."""
     lamb_foreach_ms: float | None
-    """The same LAMB in torch's multi-tensor operations: what is left without a compiler."""
+    """The same LAMB in torch's multi-tensor operations."""
     peak_memory_gb: float
     """The process's largest resident set; on a GPU, its largest allocation."""
     lamb_arithmetic: str
+    lamb_plain_arithmetic: str
     threads: int
 
 
 def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, progress: Progress) -> OptimizerTimes:
-    """Time `rounds` steps of each optimiser in turn; `foreach` measures the fallback too, with moments of its own."""
+    """Time `rounds` steps of each optimiser in turn; `foreach` measures LAMB in multi-tensor operations too."""
     with torch.device("meta"):
         model = Bert(shape)
     model.to_empty(device=device)
@@ -51,14 +56,18 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
     for parameter in parameters:
         parameter.detach().normal_(0.0, 0.02, generator=generator)
         parameter.grad = torch.empty_like(parameter)
-    step, arithmetic = _lamb_step(device, progress)
-    fused = model.fused_parameters()
     adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
-    lamb = MultiTensorAdam(parameters, AdamOptions(), True, fused, step)
-    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": lambda: lamb.step(1e-4)}
-    if foreach:
-        plain = MultiTensorAdam(parameters, AdamOptions(), True, fused, foreach_step)
-        arms["lamb_foreach"] = lambda: plain.step(1e-4)
+    lamb = MultiTensorAdam(parameters, AdamOptions(), True, model.fused_parameters())
+    plain, plain_text = plain_lamb(sum(parameter.numel() for parameter in parameters), device)
+    step, arithmetic = _lamb_step(device, plain, plain_text, progress)
+    steps = {"lamb": step, "lamb_plain": plain} | ({"lamb_foreach": foreach_step} if foreach else {})
+
+    def take_lamb(step: Step) -> None:
+        lamb.matrix_step = step
+        lamb.step(1e-4)
+
+    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step}
+    arms |= {name: partial(take_lamb, step) for name, step in steps.items()}
     times: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(_WARMUP + rounds):
         for name, take in arms.items():
@@ -70,20 +79,22 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
         parameters=sum(parameter.numel() for parameter in parameters),
         adamw_fused_ms=medians["adamw_fused"],
         lamb_ms=medians["lamb"],
+        lamb_plain_ms=medians["lamb_plain"],
         lamb_foreach_ms=medians.get("lamb_foreach"),
         peak_memory_gb=round(_peak_memory(device) / 1e9, 3),
         lamb_arithmetic=arithmetic,
+        lamb_plain_arithmetic=plain_text,
         threads=torch.get_num_threads(),
     )
 
 
-def _lamb_step(device: torch.device, progress: Progress) -> tuple[Step, str]:
+def _lamb_step(device: torch.device, plain: Step, plain_text: str, progress: Progress) -> tuple[Step, str]:
     progress.message("compiling LAMB's passes")
     try:
         return FusedStep(device), "passes fused by torch.compile"
     except CompilerMissing as error:
-        progress.message(f"LAMB falls back to torch's multi-tensor operations: {error}")
-        return foreach_step, f"torch's multi-tensor operations ({error})"
+        progress.message(f"LAMB falls back to {plain_text}: {error}")
+        return plain, f"{plain_text} ({error})"
 
 
 def _draw_gradients(parameters: list[nn.Parameter], generator: torch.Generator) -> None:

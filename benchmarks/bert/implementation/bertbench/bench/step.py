@@ -2,24 +2,24 @@
 
 A batch has Wikipedia's lengths: one sequence is drawn from each of equally large parts of their distribution, so that
 every batch is like the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay.
-Useful work is what unpadded sequences and heads on masked tokens need, as published results are counted, also where a
-program does more, or, by leaving out of the last layer what no head reads, less.
+Rivals are transformers' stock variants and strong ones (rivals.py); those whose batches are grouped by length train on
+other batches than ours and are marked as biased. Useful work is what unpadded sequences and heads on masked tokens
+need, as published results are counted, also where a program does more, or, by leaving out of the last layer what no
+head reads, less.
 """
 
 import statistics
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from bertbench.balance.lengths import length_shares
 from bertbench.bench import stock
-from bertbench.bench.peak import MatrixProducts
-from bertbench.bench.program import Program, Step, Took
+from bertbench.bench.peak import MatrixProducts, Product, layer_products
+from bertbench.bench.program import Program, Step, Took, clear_gradients, give_gradients
+from bertbench.bench.rivals import LEARNING_RATE, build_rivals, rivals
 from bertbench.bench.samples import samples_of
 from bertbench.bench.shapes import SHAPES
 from bertbench.common.progress import Progress
@@ -40,16 +40,6 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
-_LEARNING_RATE = 1e-4
-_COMPILED = "transformers sdpa + torch.compile, padded to 512"
-_GROUPED = "transformers sdpa, group_by_length"
-# Rivals: how they do attention, and whether they pad to 512 or to the longest of the batch.
-_RIVALS = {
-    "transformers eager, padded to 512": ("eager", True),
-    "transformers sdpa, padded to 512": ("sdpa", True),
-    "transformers eager, padded to the longest": ("eager", False),
-    "transformers sdpa, padded to the longest": ("sdpa", False),
-}
 _WARM_UP = 3
 _MEASURED_TOKENS = 1024
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
@@ -67,11 +57,15 @@ class Measured:
     useful_gflops: float
     """Useful work a second, in 10^9 floating-point operations."""
     share_of_gemm: float
-    """The same over the best rate of matrix products in this run."""
+    """The same over the best rate of large square matrix products in this run, MKL's or oneDNN's."""
+    share_of_layer_products: float
+    """The same over the rate of the model's own products, each shape by the faster library."""
     peak_memory_mb: float
     """Weights, gradients, moments, and what a step takes beside them, each program in a process of its own."""
     biased: bool
-    """Whether batches are no random draw of the data."""
+    """Whether batches hold other samples than bertbench's: sorted by length, they are no random draw of the data."""
+    unpadded_or_trimmed: bool
+    """Whether it is a strong rival: heads on masked positions, batches padded to their longest at most."""
 
 
 @dataclass
@@ -84,6 +78,7 @@ class _Arm:
     warm_up: list[Columns]
     """What it steps through first on a CPU; on a GPU, where code is compiled for a batch's size, its batches."""
     biased: bool = False
+    strong: bool = False
     took: list[Took] = field(default_factory=list)
 
 
@@ -103,20 +98,25 @@ def measure(
     for size in sizes:
         for dtype in dtypes:
             shape, batches = SHAPES[size], wikipedia_batches(batch, rounds, seed)
+            layers = products_of(shape, batches)
             with ExitStack() as programs:
                 ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
                 # Memory settles after about three steps. The rivals' process makes one for each of them in a round.
                 arms = [_Arm("bertbench", ours, batches, wikipedia_batches(batch, _WARM_UP, seed + 1))]
                 if stock.is_here():
-                    rival = programs.enter_context(Program(_rivals, threads, device, shape, dtype, compile_stock, seed))
+                    rival = programs.enter_context(
+                        Program(build_rivals, threads, device, shape, dtype, compile_stock, seed)
+                    )
                     one = [batches[0].take(np.arange(1))]
+                    grouped = _grouped_batches(batch, rounds, seed)
                     arms += [
-                        _Arm(name, rival, batches, one) for name in [*_RIVALS, *([_COMPILED] if compile_stock else [])]
+                        _Arm(kind.name, rival, grouped if kind.grouped else batches, one, kind.grouped, kind.strong)
+                        for kind in rivals(compile_stock)
                     ]
-                    arms.append(_Arm(_GROUPED, rival, _grouped_batches(batch, rounds, seed), one, biased=True))
-                _take_turns(arms, rounds, products, dtype, device, f"{size}, {dtype}", progress)
-            rate = products.flops[_product_type(dtype)]
-            results += [_measured(arm, size, dtype, rate) for arm in arms]
+                _take_turns(arms, rounds, products, layers, dtype, device, f"{size}, {dtype}", progress)
+            number = _product_type(dtype)
+            scales = products.flops[number], products.together(number, layers)
+            results += [_measured(arm, size, dtype, *scales) for arm in arms]
     return results, products
 
 
@@ -131,12 +131,19 @@ def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
     return batches
 
 
+def products_of(shape: BertShape, batches: list[Columns]) -> list[Product]:
+    """The layers' products on a mean batch."""
+    tokens, masked = (np.mean([getattr(content, name).sum() for content in batches]) for name in ("lengths", "masked"))
+    return layer_products(shape, round(tokens), round(masked))
+
+
 def _take_turns(
-    arms: list[_Arm], rounds: int, products: MatrixProducts, dtype: PrecisionName, device: torch.device, what: str,
-    progress: Progress,
+    arms: list[_Arm], rounds: int, products: MatrixProducts, layers: list[Product], dtype: PrecisionName,
+    device: torch.device, what: str, progress: Progress,
 ) -> None:  # fmt: skip
     """Let every arm step through its batch of the round; round 0 warms up."""
     for number in range(rounds + 1):
+        products.try_products(_product_type(dtype), layers)
         for place, arm in enumerate(arms):
             progress.update(
                 number * len(arms) + place, (rounds + 1) * len(arms), f"{what}: round {number} of {rounds}, {arm.name}"
@@ -149,7 +156,7 @@ def _take_turns(
                 arm.took.append(arm.program.step(arm.name, arm.batches[number - 1]))
 
 
-def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
+def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, layer_flops: float) -> Measured:
     shape = SHAPES[size]
     work = np.array(
         [
@@ -170,8 +177,10 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float) -> 
         samples_per_s=round(float(samples), 3),
         useful_gflops=round(float(flops) / 1e9, 3),
         share_of_gemm=round(float(flops) / gemm_flops, 4),
+        share_of_layer_products=round(float(flops) / layer_flops, 4),
         peak_memory_mb=round(max(took.memory_bytes for took in arm.took) / 2**20, 1),
         biased=arm.biased,
+        unpadded_or_trimmed=arm.strong,
     )
 
 
@@ -190,7 +199,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         set_products(model, dict(zip(shapes, fastest(seconds), strict=True)))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
-    _give_gradients(model)
+    give_gradients(model)
 
     def step(content: Columns) -> None:
         batch = batch_of(content)
@@ -199,37 +208,10 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
             scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
         masked_lm_weight, pair_weight = 1 / int(content.masked.sum()), 1 / len(content.lengths)
         weighted_loss(scores, loaded.masked_labels_M, loaded.next_sentence_S, masked_lm_weight, pair_weight).backward()
-        optimizer.step(_LEARNING_RATE)
-        _clear_gradients(model)
+        optimizer.step(LEARNING_RATE)
+        clear_gradients(model)
 
     return {"bertbench": step}
-
-
-def _rivals(device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int) -> dict[str, Step]:
-    torch.manual_seed(seed)
-    model = stock.stock_model(shape).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.01, fused=True)
-    _give_gradients(model)
-
-    def stepper(attention: str, length: int | None, program: Callable[..., Any]) -> Step:
-        def step(content: Columns) -> None:
-            model.set_attn_implementation(attention)
-            tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, length).items()}
-            with computing(dtype, device):
-                loss = program(**tensors).loss
-            loss.backward()
-            optimizer.step()
-            _clear_gradients(model)
-
-        return step
-
-    steps = {
-        name: stepper(attention, shape.max_positions if whole else None, model)
-        for name, (attention, whole) in _RIVALS.items()
-    }
-    if compiled:
-        steps[_COMPILED] = stepper("sdpa", shape.max_positions, torch.compile(model))
-    return {**steps, _GROUPED: stepper("sdpa", None, model)}
 
 
 def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
@@ -238,16 +220,6 @@ def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
     sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
     places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)
     return [samples_of(sorted_batches[place][::-1], seed + int(place)) for place in places]
-
-
-def _give_gradients(model: nn.Module) -> None:
-    """Gradients that stay where they are, as in a run whose buckets they are views of."""
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-
-
-def _clear_gradients(model: nn.Module) -> None:
-    torch._foreach_zero_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
 
 
 def _product_type(dtype: PrecisionName) -> torch.dtype:

@@ -12,7 +12,8 @@ import torch
 from bertbench.data.store.columns import Columns
 from bertbench.model.shape import BertShape
 
-_IGNORED = -100
+IGNORED = -100
+"""Label of a position that the loss leaves out."""
 
 PaddedBatch = dict[str, torch.Tensor]
 
@@ -54,7 +55,7 @@ def padded(content: Columns, length: int | None) -> PaddedBatch:
         table_SN[row_T, column_T] = values_T
         return table_SN
 
-    labels_SN = np.full((samples, width), _IGNORED, np.int64)
+    labels_SN = np.full((samples, width), IGNORED, np.int64)
     labels_SN[row_M, content.masked_lm_positions] = content.masked_lm_ids
     arrays = {
         "input_ids": spread(content.input_ids),

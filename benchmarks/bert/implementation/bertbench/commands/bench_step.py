@@ -67,7 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
         "torch": torch.__version__,
         "batch": batch,
         "gemm_gflops": rates,
-    }
+        "products": [
+            {
+                "dtype": names[dtype], "rows": product.rows, "inner": product.inner, "columns": product.columns,
+                "gflops": {library: round(flops / 1e9, 1) for library, flops in by_library.items()},
+            }
+            for (dtype, product), by_library in products.rates.items()
+        ],
+    }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in rates.items())
     lines = [f"{machine['name']}, {machine['threads']} threads; matrix products at best: {best}; batches of {batch}"]
     for size in sizes:
@@ -78,19 +85,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(results: list[Measured]) -> list[str]:
-    best = max((result.real_tokens_per_s for result in results[1:] if not result.biased), default=None)
-    first = results[0]
-    heads = f"{'tokens/s':>10} {'samples/s':>10} {'GFLOP/s':>9} {'of gemm':>8} {'MB':>7}"
-    lines = [f"\n{f'{first.size}, {first.dtype}':<50} {heads}"]
+    ours, *others = results
+    heads = (
+        f"{'tokens/s':>10} {'samples/s':>10} {'GFLOP/s':>9} {'of gemm':>8} {'of layers':>9} {'MB':>7} {'ours is':>8}"
+    )
+    lines = [f"\n{f'{ours.size}, {ours.dtype}':<50} {heads}"]
     for result in results:
         mark = " (biased)" if result.biased else ""
         lines.append(
             f"{result.name + mark:<50} {result.real_tokens_per_s:>10,.0f} {result.samples_per_s:>10,.2f} "
-            f"{result.useful_gflops:>9,.1f} {result.share_of_gemm:>8.1%} {result.peak_memory_mb:>7,.0f}"
+            f"{result.useful_gflops:>9,.1f} {result.share_of_gemm:>8.1%} {result.share_of_layer_products:>9.1%} "
+            f"{result.peak_memory_mb:>7,.0f} {_times(ours, result):>8}"
         )
-    if best:
-        lines.append(f"bertbench is {first.real_tokens_per_s / best:.2f} times the best unbiased variant")
+    unbiased = [result for result in others if not result.biased]
+    if unbiased:
+        strongest = _fastest(unbiased)
+        stock = _fastest([result for result in unbiased if not result.unpadded_or_trimmed])
+        lines.append(
+            f"bertbench is {_times(ours, strongest)} as fast as the strongest unbiased rival, {strongest.name}"
+        )
+        lines.append(f"and {_times(ours, stock)} as fast as the best unbiased stock variant, {stock.name}")
     return lines
+
+
+def _fastest(results: list[Measured]) -> Measured:
+    return max(results, key=lambda result: result.real_tokens_per_s)
+
+
+def _times(ours: Measured, other: Measured) -> str:
+    return f"{ours.real_tokens_per_s / other.real_tokens_per_s:.2f} x"
 
 
 def _words(text: str, option: str, known: tuple[_Word, ...]) -> list[_Word]:

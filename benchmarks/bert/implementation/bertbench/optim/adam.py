@@ -39,7 +39,8 @@ class MultiTensorAdam:
         self.trust_ratio = trust_ratio
         self.steps: Scalar = 0
         """Steps taken: on the device, as float64, once one of them could have been skipped."""
-        self._matrix_step = matrix_step
+        self.matrix_step = matrix_step
+        """May be exchanged between steps: a benchmark compares steps on one set of moments."""
         matrices, vectors = matrices_and_vectors(parameters)
         self._matrices, self._vectors = _Group(matrices, fused or {}), _Group(vectors, fused or {})
 
@@ -58,9 +59,9 @@ class MultiTensorAdam:
             self.steps,
         )
         if (matrices := self._matrices.state()).weights:
-            self._matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
+            self.matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
-            step = foreach_step if self.trust_ratio else self._matrix_step
+            step = foreach_step if self.trust_ratio else self.matrix_step
             step(vectors, self.options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:

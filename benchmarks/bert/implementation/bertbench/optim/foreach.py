@@ -4,11 +4,13 @@ Adam and LAMB as multi-tensor calls take a dozen passes over memory; Adam in tor
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import Scalar, State, StepScalars
+from bertbench.optim.state import Scalar, State, StepScalars, scalar_tensor
 
 
 def foreach_step(
@@ -17,7 +19,7 @@ def foreach_step(
     decay: float,
     trust_ratio: bool,
     scalars: StepScalars,
-    whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
+    whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
 ) -> None:
     """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up.
 
@@ -25,7 +27,7 @@ def foreach_step(
     in and out, weights above updates.
     """
     weights, gradients, firsts, seconds = state
-    share1: float | list[torch.Tensor] = 1 - options.beta1
+    share1: float | list[Tensor] = 1 - options.beta1
     keep2: Scalar = options.beta2
     if scalars.taken is not None:  # in a step that is skipped, gradients are 0 and moments keep their values
         for gradient in gradients:
@@ -54,26 +56,36 @@ def foreach_step(
         known = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(known, weight_norms / update_norms, torch.ones_like(weight_norms))
         torch._foreach_mul_(updates, list(ratios.unbind()))
-    if isinstance(scalars.learning_rate, torch.Tensor):
+    if isinstance(scalars.learning_rate, Tensor):
         torch._foreach_mul_(updates, scalars.learning_rate)
         torch._foreach_sub_(weights, updates)
     else:
         torch._foreach_add_(weights, updates, alpha=-scalars.learning_rate)
 
 
+def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tensor], rate: Scalar) -> None:
+    """Subtract rate * |weight| / |update| times the update, given the squares of both norms; 1 where one is 0."""
+    weight_squares, update_squares = squares
+    known = (weight_squares > 0) & (update_squares > 0)
+    ratio = torch.where(known, (weight_squares / update_squares).sqrt(), 1.0)
+    weight.addcmul_(update, (ratio * rate).float(), value=-1)
+
+
 def native_adam_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
     """Do what `foreach_step` does without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
     assert not trust_ratio, "torch has no fused LAMB"
-    weights, gradients, firsts, seconds = state
-    device = weights[0].device
+    kernel = adam_kernel(options, decay, scalars.learning_rate, scalars)
+    steps = scalar_tensor(scalars.steps, state.weights[0].device)
+    kernel(*state, [], [steps] * len(state.weights))
 
-    def on_device(scalar: Scalar) -> torch.Tensor:
-        # torch.tensor would wait for a GPU
-        return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=device)
 
-    torch._fused_adamw_(
-        weights, gradients, firsts, seconds, [], [on_device(scalars.steps)] * len(weights),
-        lr=scalars.learning_rate, beta1=options.beta1, beta2=options.beta2, weight_decay=decay, eps=options.epsilon,
+def adam_kernel(options: AdamOptions, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
+    """Return torch's fused Adam for one step; `rate` stands in for the learning rate of `scalars`.
+
+    It takes weights, gradients, first and second moments, an empty list, and the count of steps for each tensor.
+    """
+    return partial(
+        torch._fused_adamw_, lr=rate, beta1=options.beta1, beta2=options.beta2, weight_decay=decay, eps=options.epsilon,
         amsgrad=False, maximize=False,
         grad_scale=None if scalars.coefficient is None else scalars.coefficient.float().reciprocal(),
         found_inf=None if scalars.taken is None else 1 - scalars.taken,

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bertbench.optim.foreach import subtract_scaled
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import Scalar, State, StepScalars
+from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 
 class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not a person's mistake
@@ -33,8 +34,9 @@ class _Numbers(NamedTuple):
 
     options: tuple[float, float, float, float]
     rate: Tensor
-    correction1: Tensor
-    correction2: Tensor
+    over_correction1: Tensor
+    """1 / (1 - beta1 ** t): two divisions less an element, a fifth of the time of a step on two cores."""
+    over_correction2: Tensor
     coefficient: Tensor
     taken: Tensor
 
@@ -46,7 +48,9 @@ class FusedStep:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._lamb_first, self._lamb_second = _fuse(_lamb_first), _fuse(_lamb_second)
+        self._first_pass = _fuse(_lamb_first)
+        # one call on a CPU, where torch's own takes 31 ms for 107 million parameters and a compiled one 41 ms
+        self._second_pass = subtract_scaled if device.type == "cpu" else _fuse(subtract_scaled)
         tried = State(*([torch.zeros(97, device=device)] for _ in State._fields))
         try:
             self(tried, AdamOptions(), 0.0, True, StepScalars(0.0, 1.0, 1.0, None, None, 1))
@@ -61,21 +65,25 @@ class FusedStep:
         device = state.weights[0].device
         numbers = _Numbers(
             (options.beta1, options.beta2, options.epsilon, decay),
-            *(_tensor(1.0 if scalar is None else scalar, device) for scalar in scalars[:-1]),
+            *(
+                scalar_tensor(1.0 if scalar is None else scalar, device)
+                for scalar in (
+                    scalars.learning_rate,
+                    1 / scalars.correction1,
+                    1 / scalars.correction2,
+                    scalars.coefficient,
+                    scalars.taken,
+                )
+            ),
         )
         for tensors in map(_Tensors, *state):
-            squares = self._lamb_first(tensors, numbers)
-            self._lamb_second(tensors.weight, tensors.gradient, *squares, numbers.rate)
+            squares = self._first_pass(tensors, numbers)
+            self._second_pass(tensors.weight, tensors.gradient, squares, numbers.rate)
 
 
 def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     # one size for all, and no pool of compiling processes on every rank for two small kernels
     return torch.compile(function, dynamic=True, fullgraph=True, options={"compile_threads": 1})
-
-
-def _tensor(scalar: Scalar, device: torch.device) -> Tensor:
-    # torch.tensor would wait for a GPU
-    return scalar.float() if isinstance(scalar, Tensor) else torch.full((), scalar, device=device)
 
 
 def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
@@ -85,15 +93,10 @@ def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
     gradient = gradient * numbers.coefficient
     first.copy_(torch.where(numbers.taken > 0, first.lerp(gradient, 1 - beta1), first))
     second.copy_(torch.where(numbers.taken > 0, second * beta2 + gradient.square() * (1 - beta2), second))
-    return first / numbers.correction1 / ((second / numbers.correction2).sqrt() + epsilon) + decay * weight
+    corrected = second * numbers.over_correction2
+    return first * numbers.over_correction1 / (corrected.sqrt() + epsilon) + decay * weight
 
 
 def _lamb_first(tensors: _Tensors, numbers: _Numbers) -> tuple[Tensor, Tensor]:
     tensors.gradient.copy_(_update(tensors, numbers))
     return tensors.weight.square().sum(), tensors.gradient.square().sum()
-
-
-def _lamb_second(weight: Tensor, update: Tensor, weight_squares: Tensor, update_squares: Tensor, rate: Tensor) -> None:
-    known = (weight_squares > 0) & (update_squares > 0)
-    ratio = torch.where(known, (weight_squares / update_squares).sqrt(), 1.0)
-    weight.sub_(update * (rate * ratio))

@@ -17,6 +17,11 @@ Scalar = float | torch.Tensor
 """A number, or a tensor without dimensions whose value the host doesn't know."""
 
 
+def scalar_tensor(scalar: Scalar, device: torch.device) -> torch.Tensor:
+    """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
+    return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=device)
+
+
 class Optimizer(Protocol):
     """Updates parameters from their gradients; what stood in the gradients is used up."""
 

@@ -1,0 +1,138 @@
+"""The rivals of `bench step`: transformers' BertForPreTraining, from its stock use to the strongest that it allows.
+
+The strong ones read hidden states of masked positions only, before the head, and either pad no further than the longest
+of a batch or, as ModernBERT does, not at all: then the layers see one row of tokens, and torch's own
+scaled_dot_product_attention runs on each sequence by itself.
+Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertbench.bench import stock
+from bertbench.bench.program import Step, clear_gradients, give_gradients
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import batch_of
+from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
+from bertbench.model.shape import BertShape
+
+LEARNING_RATE = 1e-4
+_UNPADDED = "per_sequence"
+
+
+class Rival(NamedTuple):
+    """One way to train transformers' BERT."""
+
+    name: str
+    attention: str
+    whole: bool = False
+    """Whether batches are padded to the model's positions; otherwise to their longest sequence, or not at all."""
+    strong: bool = False
+    """Whether heads read masked positions only, of a batch that is padded to its longest at most."""
+    grouped: bool = False
+    """Whether batches hold sequences of like lengths, so that they are no random draw of the data."""
+    compiled: bool = False
+
+
+RIVALS = (
+    Rival("transformers eager, padded to 512", "eager", whole=True),
+    Rival("transformers sdpa, padded to 512", "sdpa", whole=True),
+    Rival("transformers eager, padded to the longest", "eager"),
+    Rival("transformers sdpa, padded to the longest", "sdpa"),
+    Rival("transformers sdpa + torch.compile, padded to 512", "sdpa", whole=True, compiled=True),
+    Rival("transformers sdpa, group_by_length", "sdpa", grouped=True),
+    Rival("masked heads, padded to the longest", "sdpa", strong=True),
+    Rival("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
+    Rival("masked heads, unpadded", _UNPADDED, strong=True),
+)
+
+
+def rivals(compiled: bool) -> list[Rival]:
+    """Those that are measured; `compiled` takes in the one under torch.compile."""
+    return [rival for rival in RIVALS if compiled or not rival.compiled]
+
+
+def build_rivals(
+    device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int
+) -> dict[str, Step]:
+    """Steps of all rivals on one model, by their names."""
+    torch.manual_seed(seed)
+    model = stock.stock_model(shape).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+    give_gradients(model)
+
+    def stepper(rival: Rival) -> Step:
+        program = torch.compile(model) if rival.compiled else model
+
+        def step(content: Columns) -> None:
+            with computing(dtype, device):
+                loss = rival_loss(rival, program, content, device)
+            loss.backward()
+            optimizer.step()
+            clear_gradients(model)
+
+        return step
+
+    return {rival.name: stepper(rival) for rival in rivals(compiled)}
+
+
+def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
+    """Sum of the mean losses of both heads."""
+    if rival.attention == _UNPADDED:
+        return _unpadded_loss(model, content, device)
+    model.set_attn_implementation(rival.attention)
+    width = model.config.max_position_embeddings if rival.whole else None
+    tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, width).items()}
+    if not rival.strong:
+        loss: Tensor = model(**tensors).loss
+        return loss
+    labels_SN, pairs_S = tensors.pop("labels"), tensors.pop("next_sentence_label")
+    encoded = model.bert(**tensors)
+    masked_SN = labels_SN != stock.IGNORED
+    return _loss_of_heads(
+        model, encoded.last_hidden_state[masked_SN], labels_SN[masked_SN], encoded.pooler_output, pairs_S
+    )
+
+
+def _unpadded_loss(model: Any, content: Columns, device: torch.device) -> Tensor:
+    use_unpadded_attention(model)
+    batch = batch_of(content).to(device)
+    hidden_TD = model.bert(
+        input_ids=batch.tokens_T[None],
+        token_type_ids=batch.segments_T[None],
+        position_ids=batch.positions_T[None],
+        lengths=content.lengths.tolist(),
+    ).last_hidden_state[0]
+    first_S = torch.from_numpy(np.cumsum(content.lengths) - content.lengths).to(device)
+    pooled_SD = model.bert.pooler(hidden_TD[first_S, None])
+    return _loss_of_heads(model, hidden_TD[batch.masked_at_M], batch.masked_labels_M, pooled_SD, batch.next_sentence_S)
+
+
+def use_unpadded_attention(model: Any) -> None:
+    """Let the layers of a transformers model take one row of tokens, with `lengths` beside it."""
+    from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
+
+    AttentionInterface.register(_UNPADDED, _attention_per_sequence)
+    model.set_attn_implementation(_UNPADDED)
+
+
+def _attention_per_sequence(
+    _module: Any, query_1KTH: Tensor, key_1KTH: Tensor, value_1KTH: Tensor, _mask: None, *, dropout: float,
+    scaling: float, lengths: list[int], **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    parts = zip(*(tensor.split(lengths, dim=2) for tensor in (query_1KTH, key_1KTH, value_1KTH)), strict=True)
+    attended = [
+        functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling).transpose(1, 2)
+        for query, key, value in parts
+    ]
+    return torch.cat(attended, dim=1), None
+
+
+def _loss_of_heads(model: Any, hidden_MD: Tensor, labels_M: Tensor, pooled_SD: Tensor, pairs_S: Tensor) -> Tensor:
+    scores_MV, scores_S2 = model.cls(hidden_MD, pooled_SD)
+    return functional.cross_entropy(scores_MV, labels_M) + functional.cross_entropy(scores_S2, pairs_S)
