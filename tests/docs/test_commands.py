@@ -27,7 +27,7 @@ NOT_RUN = (
     (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (
-        r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench fill-mask",
+        r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench (fill-mask|runs$)",
         "needs runs of the reader's own",
     ),
     (r"^bertbench package|^python -m compliance package", "needs a tree without changes; tests/results runs it"),
