@@ -90,18 +90,18 @@ def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
         try:
             content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
             if isinstance(content, dict):
-                found[name] = _flat({key: value for key, value in content.items() if key not in ignored})
+                found[name] = flattened({key: value for key, value in content.items() if key not in ignored})
         except (CannotJudge, ValueError, RecursionError):
             continue
     return found
 
 
-def _flat(content: Values, prefix: str = "") -> Values:
-    """Name nested values as --set does; null is as good as absent: older commits lack newer settings."""
+def flattened(content: Values, prefix: str = "") -> Values:
+    """Return nested values named as --set names them; null is as good as absent: older commits lack newer settings."""
     flat: Values = {}
     for key, value in content.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         elif value is not None:
             flat[prefix + key] = _plain(value)
     return flat
