@@ -21,6 +21,7 @@ NOT_RUN = (
     (r"^(source|pip|make|export|mkdir|cd|bash) ?", "the shell's, or installs, or runs everything"),
     (r"^(docker|srun|torchrun) ", "needs docker, a cluster or several machines"),
     (r"^bertbench track ", "needs a tracker; tests/tracking runs it"),
+    (r"^bertbench rcp .*RESULTS", "needs runs of the reader's own; tests/report runs it"),
     (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),

@@ -80,6 +80,7 @@ COMMANDS = (
     Command("runs", "list the runs in LOGDIR", "runs"),
     Command("compare", "set two runs, or two sets of runs, side by side", "compare"),
     Command("report", "print a table of runs", "report"),
+    Command("rcp", "make or use reference convergence points", "rcp"),
     Command("package", "build a submission package", "package"),
 )
 
