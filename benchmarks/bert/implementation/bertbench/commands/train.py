@@ -30,7 +30,6 @@ from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.progress import RunProgress
 from bertbench.tracking.options import SideWork
-from bertbench.tracking.side import check, side_process
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
 from bertbench.training.profiling import Profiler
@@ -63,7 +62,10 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
     check_start(system)
-    check(_side_work(arguments))
+    if work := _side_work(arguments):
+        from bertbench.tracking.side import check  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+
+        check(work)
     if (code := _over(arguments)) is not None:
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
@@ -167,6 +169,8 @@ def _beside(world: World, files: ResultFiles | None, local_rank: int, work: Side
     log = world.from_all(str(files.log.absolute()) if files else "")[0]
     if local_rank != 0:
         return nullcontext()
+    from bertbench.tracking.side import side_process  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+
     return side_process(work, Path(log), runs_folder(), world.leads)
 
 
