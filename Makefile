@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-all bench setup lint format types clean
+.PHONY: demo test test-faults test-track test-all bench setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -20,6 +20,10 @@ test: $(VENV)/.dev-ready ## the tests that finish in minutes
 
 test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a seed
 	$(BIN)/python -m pytest -m faults
+
+test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it installs
+	$(INSTALL) --editable ".[watch,metrics,tensorboard,mlflow,wandb]"
+	$(BIN)/python -m pytest tests/tracking
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
 	tests/slurm/install.sh
@@ -57,5 +61,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev,peers,study,fp8]"
+	$(INSTALL) --editable ".[dev,peers,study,fp8,watch]"
 	touch $@ $(VENV)/.run-ready

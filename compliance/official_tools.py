@@ -63,8 +63,11 @@ def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
     return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
-def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
-    """Judge the samples to converge of one closed result's runs by the reference convergence points."""
+def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None = None) -> Convergence:
+    """Judge the samples to converge of one result's runs by the reference convergence points.
+
+    The points are the ruleset's, or those in `reference`: JSON in the form of the official files.
+    """
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
@@ -73,16 +76,16 @@ def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
         try:
             passed, message, scaling = rcp_checker.check_directory(
                 folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
-                set_scaling=True,
+                rcp_file=None if reference is None else io.StringIO(reference), set_scaling=True,
             )  # fmt: skip
         except Exception as error:  # it raises anything on runs it didn't expect  # noqa: BLE001
             return Convergence(False, f"the official checker failed on these logs: {error!r}")
     point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
     if not isinstance(point, dict):
         return Convergence(passed, message)
-    reference, least = float(point["RCP Mean"]), float(point["Min Epochs"])
-    mean = reference / float(scaling) if scaling > 1 else None
-    return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference)
+    reference_mean, least = float(point["RCP Mean"]), float(point["Min Epochs"])
+    mean = reference_mean / float(scaling) if scaling > 1 else None
+    return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference_mean)
 
 
 def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str]]) -> list[str]:

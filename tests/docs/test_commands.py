@@ -20,6 +20,8 @@ from tests.docs.listing import REPOSITORY, Command, commands, spans
 NOT_RUN = (
     (r"^(source|pip|make|export|mkdir|cd|bash) ?", "the shell's, or installs, or runs everything"),
     (r"^(docker|srun|torchrun) ", "needs docker, a cluster or several machines"),
+    (r"^bertbench track ", "needs a tracker; tests/tracking runs it"),
+    (r"^bertbench rcp .*RESULTS", "needs runs of the reader's own; tests/report runs it"),
     (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
@@ -27,7 +29,7 @@ NOT_RUN = (
     (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (
-        r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench fill-mask",
+        r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench (fill-mask|runs$|watch$)",
         "needs runs of the reader's own",
     ),
     (r"^bertbench package|^python -m compliance package", "needs a tree without changes; tests/results runs it"),

@@ -75,7 +75,12 @@ COMMANDS = (
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
     Command("finetune score", "score SQuAD predictions", "finetune_score"),
     Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
+    Command("watch", "a page of a run in the terminal, while it runs or after", "watch"),
+    Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),
+    Command("runs", "list the runs in LOGDIR", "runs"),
+    Command("compare", "set two runs, or two sets of runs, side by side", "compare"),
     Command("report", "print a table of runs", "report"),
+    Command("rcp", "make or use reference convergence points", "rcp"),
     Command("package", "build a submission package", "package"),
 )
 

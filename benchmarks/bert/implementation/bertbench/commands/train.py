@@ -8,6 +8,8 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from mlperf_logging.mllog import constants
 
@@ -20,6 +22,7 @@ from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
+from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.machine.describe import differences
@@ -27,6 +30,7 @@ from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.progress import RunProgress
+from bertbench.tracking.options import SideWork
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
 from bertbench.training.profiling import Profiler
@@ -59,6 +63,10 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     check_startable(system)
     open_data(system)  # what is wrong with it is better said once than by every rank
     check_start(system)
+    if work := _side_work(arguments):
+        from bertbench.tracking.side import check  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+
+        check(work)
     if (code := _over(arguments)) is not None:
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
@@ -148,7 +156,24 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
         going_on += ["--on-bad-sample", arguments.on_bad_sample]
     seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
     short = _short(arguments)
-    return [*override_options(arguments), *seed, *going_on, *([f"--{short}"] if short else [])]
+    short_options = [f"--{short}"] if short else []
+    return [*override_options(arguments), *seed, *going_on, *short_options, *_side_work(arguments).options()]
+
+
+def _side_work(arguments: argparse.Namespace) -> SideWork:
+    return SideWork(tuple(arguments.track), arguments.metrics_port)
+
+
+def _beside(world: World, files: ResultFiles | None, local_rank: int, work: SideWork) -> AbstractContextManager[None]:
+    """Return the side process of this rank's node, if it is asked for and this rank is the node's first."""
+    if not work:
+        return nullcontext()
+    log = world.from_all(str(files.log.absolute()) if files else "")[0]
+    if local_rank != 0:
+        return nullcontext()
+    from bertbench.tracking.side import side_process  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+
+    return side_process(work, Path(log), runs_folder(), world.leads)
 
 
 def _short(arguments: argparse.Namespace) -> Short | None:
@@ -194,7 +219,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             if resumption:
                 progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            with power_sampled(system, world, files):
+            beside = _beside(world, files, ranks.local_rank, _side_work(arguments))
+            with power_sampled(system, world, files), beside:
                 run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
                 evaluation_s = RunFacts(read_events(files.log)).evaluation_s

@@ -169,10 +169,10 @@ def conclusion(content: dict[str, Any]) -> str:
 
 
 def _table(content: dict[str, Any]) -> str:
-    lines = [title(content["system"], content["settings"]), *_aligned(*text_rows(content)), conclusion(content)]
+    lines = [title(content["system"], content["settings"]), *aligned(*text_rows(content)), conclusion(content)]
     header, rows = startup_rows(content)
     if rows:
-        lines += ["start-up: seconds from launch to run_start | on the clock", *_aligned(header, rows)]
+        lines += ["start-up: seconds from launch to run_start | on the clock", *aligned(header, rows)]
         lines.append(startup_conclusion(content))
     for heading, (header, rows) in ((LEDGER_TITLE, ledger_rows(content)), (ENERGY_TITLE, energy_rows(content))):
         if rows:
@@ -237,6 +237,13 @@ def startup_conclusion(content: dict[str, Any]) -> str:
     return f"launch to run_start {untimed:.1f} s in the mean; {on_clock}{share}{within}"
 
 
-def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
+def aligned(header: list[str], rows: list[list[str]], left: int = 0) -> list[str]:
+    """Return the lines of a table for a terminal: the first `left` columns to the left, the others to the right."""
     widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *rows]]
+    return [
+        "  ".join(
+            text.ljust(width) if column < left else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *rows]
+    ]

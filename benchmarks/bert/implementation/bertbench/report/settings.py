@@ -52,7 +52,7 @@ class Group:
 
 def title(name: str, settings: Values) -> str:
     """Return the name of a group: its system's, and what its runs ran with that others didn't."""
-    parts = [f"{_cut(key)}={_cut(_text(key, value))}" for key, value in settings.items()]
+    parts = [f"{_cut(key)}={_cut(value_text(key, value))}" for key, value in settings.items()]
     more = [f"and {len(parts) - _MOST_SHOWN} more"] if len(parts) > _MOST_SHOWN else []
     return printable(name) + (": " if parts else "") + ", ".join([*parts[:_MOST_SHOWN], *more])
 
@@ -64,7 +64,7 @@ def divided(name: str, runs: Runs) -> list[Group]:
     """
     order = {log: number for number, (log, _) in enumerate(runs)}
     found: list[tuple[dict[str, Values], Runs]] = []
-    known = [(_settings(log, facts), (log, facts)) for log, facts in runs]
+    known = [(known_settings(log, facts), (log, facts)) for log, facts in runs]
     for settings, run in sorted(known, key=lambda pair: -len(pair[0])):  # those of which most is known come first
         agreeing = [group for group in found if _agree(group[0], settings)]
         same = [group for group in agreeing if group[0].keys() == settings.keys()]
@@ -72,7 +72,7 @@ def divided(name: str, runs: Runs) -> list[Group]:
             (same or agreeing)[0][1].append(run)
         else:
             found.append((settings, [run]))
-    differing = _differing([settings for settings, _ in found])
+    differing = differing_keys([settings for settings, _ in found])
     groups = [
         Group(name, sorted(members, key=lambda run: order[run[0]]), _label(settings, differing))
         for settings, members in found
@@ -80,8 +80,8 @@ def divided(name: str, runs: Runs) -> list[Group]:
     return sorted(groups, key=lambda group: order[group.runs[0][0]])
 
 
-def _settings(log: Path, facts: RunFacts) -> dict[str, Values]:
-    """What is known of a run's settings, by the file that says it."""
+def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
+    """Return what is known of a run's settings, by the file that says it."""
     found = {}
     if facts.started_ms is not None:  # an earlier end leaves some of them out of the log
         logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
@@ -90,18 +90,18 @@ def _settings(log: Path, facts: RunFacts) -> dict[str, Values]:
         try:
             content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
             if isinstance(content, dict):
-                found[name] = _flat({key: value for key, value in content.items() if key not in ignored})
+                found[name] = flattened({key: value for key, value in content.items() if key not in ignored})
         except (CannotJudge, ValueError, RecursionError):
             continue
     return found
 
 
-def _flat(content: Values, prefix: str = "") -> Values:
-    """Name nested values as --set does; null is as good as absent: older commits lack newer settings."""
+def flattened(content: Values, prefix: str = "") -> Values:
+    """Return nested values named as --set names them; null is as good as absent: older commits lack newer settings."""
     flat: Values = {}
     for key, value in content.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         elif value is not None:
             flat[prefix + key] = _plain(value)
     return flat
@@ -117,8 +117,8 @@ def _agree(one: dict[str, Values], other: dict[str, Values]) -> bool:
     return all(one[source] == other[source] for source in one.keys() & other.keys())
 
 
-def _differing(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
-    """Sources and keys in which groups differ; what the log repeats of a config.json that all have is left out."""
+def differing_keys(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
+    """Return sources and keys in which groups differ; without what the log repeats of a config.json that all have."""
     pairs = []
     configured = all(_CONFIG in group for group in groups)
     for source in (_CONFIG, _LOG, _ORIGIN):
@@ -133,7 +133,8 @@ def _label(settings: dict[str, Values], differing: list[tuple[str, str]]) -> Val
     return {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing}
 
 
-def _text(key: str, value: Any) -> str:
+def value_text(key: str, value: Any) -> str:
+    """Return a setting's value as reports show it; a commit by its first digits."""
     if key == "commit" and isinstance(value, str):
         return value[:_COMMIT_DIGITS]
     return value if isinstance(value, str) else json.dumps(value)

@@ -6,6 +6,7 @@ from typing import get_args
 
 from bertbench.commands import add_system_arguments, seed
 from bertbench.loading.options import OnBadSample
+from bertbench.tracking.options import TRACKERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
         "it (default: fail)",
+    )
+    parser.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=TRACKERS,
+        help="record the run in a tracker, from a process beside it, in runs/tensorboard, runs/mlflow or runs/wandb; "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="serve where the run stands as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
     )
     short = parser.add_mutually_exclusive_group()
     short.add_argument(

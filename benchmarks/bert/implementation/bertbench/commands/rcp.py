@@ -1,0 +1,48 @@
+"""`bertbench rcp RESULTS...`: make a reference convergence point of recorded runs, or judge runs by one."""
+
+import argparse
+import json
+from pathlib import Path
+
+from bertbench.commands import emit, write_file
+from bertbench.report.reference import LEAST_RUNS, Verdict, judged, read_runs, reference_of
+from compliance.official import DEFAULT_RULESET, rulesets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and what of them."""
+    parser.add_argument(
+        "results", nargs="+", type=Path, metavar="RESULTS", help="logs or folders of logs of one system"
+    )
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"write their samples to converge as a reference: {LEAST_RUNS} runs"
+    )
+    task.add_argument("--against", type=Path, metavar="FILE", help="judge them by the reference in this file")
+    parser.add_argument(
+        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
+        help=f"rules of the official checker to judge by (default {DEFAULT_RULESET})",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code 1 if the runs converge faster or more slowly than the reference."""
+    runs = read_runs(arguments.results)
+    if arguments.out:
+        reference = reference_of(runs)
+        write_file(arguments.out, json.dumps(reference, indent=2) + "\n", "--out")
+        emit(arguments.json, reference)
+        return 0
+    verdict = judged(runs, arguments.against, arguments.ruleset)
+    emit(arguments.json, verdict._asdict(), _text(verdict))
+    return int(verdict.verdict != "pass")
+
+
+def _text(found: Verdict) -> str:
+    lines = [f"{found.verdict}: {found.message}"]
+    if found.mean is not None:
+        lines.append(f"mean of {found.runs} runs, fastest and slowest dropped: {found.mean:,.0f} samples")
+    if found.reference_mean is not None:
+        between = f"{found.least_mean:,.0f} to {found.most_mean:,.0f}"
+        lines.append(f"reference: {found.reference_mean:,.0f}; means from {between} pass")
+    return "\n".join(lines)

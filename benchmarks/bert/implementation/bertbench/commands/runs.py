@@ -1,0 +1,42 @@
+"""`bertbench runs`: what is in LOGDIR, a row a run."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.commands import emit
+from bertbench.common.errors import DataError
+from bertbench.common.paths import runs_folder, shown_path
+from bertbench.report.listing import Listed, arranged, listed, run_logs, text_table
+from compliance.official import DEFAULT_RULESET, rulesets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and in which order."""
+    parser.add_argument(
+        "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/, or LOGDIR)"
+    )
+    parser.add_argument(
+        "--sort", choices=Listed._fields, default="run", metavar="COLUMN",
+        help=f"column to sort by: {', '.join(Listed._fields)} (default: run)",
+    )  # fmt: skip
+    parser.add_argument("--reverse", action="store_true", help="sort from the largest down")
+    parser.add_argument(
+        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
+        help=f"rules that the verdicts are by (default {DEFAULT_RULESET})",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a table, or JSON."""
+    folders = arguments.results or [runs_folder()]
+    logs = [log for folder in folders for log in run_logs(folder)]
+    if not logs:
+        named = ", ".join(shown_path(folder) for folder in folders)
+        raise DataError(f"{named}: found no run there; start one with `bertbench train`, or name a folder of logs")
+    rows = [listed(log, arguments.ruleset)._replace(run=shown_path(log)) for log in logs]
+    if arguments.sort != "run":
+        rows = arranged(rows, arguments.sort, arguments.reverse)
+    elif arguments.reverse:  # as they are found, 9 stands before 10
+        rows.reverse()
+    emit(arguments.json, [row._asdict() for row in rows], text_table(rows))
+    return 0

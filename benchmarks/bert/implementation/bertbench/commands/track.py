@@ -1,0 +1,69 @@
+"""`bertbench track RUNS... --to TRACKER`: record finished runs in a tracker, from the files that they left."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.commands import emit
+from bertbench.common.errors import DataError, RunError
+from bertbench.common.paths import runs_folder, shown_path
+from bertbench.report.listing import run_logs, status
+from bertbench.tracking.feed import Feed
+from bertbench.tracking.options import TRACKERS
+from bertbench.tracking.reading import FollowedRun
+from bertbench.tracking.trackers import check_installed, folder_of, open_tracker, refusals
+
+_LONGEST_REASON = 300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and where to."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="logs or folders of logs")
+    parser.add_argument("--to", choices=TRACKERS, required=True, help="the tracker")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where it keeps them (default: a folder of its name in runs/, or LOGDIR)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record every run; a record of the same run that is there is replaced."""
+    check_installed([arguments.to])
+    out = arguments.out or folder_of(arguments.to, runs_folder())
+    found = [_run(log) for path in arguments.runs for log in _logs(path)]
+    names = [run.name for run in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise DataError(f"{', '.join(twice)}: named by two logs, which would be one record; track them one at a time")
+    for one in found:
+        _record(one, arguments.to, out)
+    content = [{"run": shown_path(one.log), "name": one.name, "steps": len(one.rows)} for one in found]
+    lines = (f"{one['run']}: {one['steps']:,} steps to {arguments.to} as {one['name']}" for one in content)
+    emit(arguments.json, content, "\n".join([*lines, f"in {shown_path(out)}"]))
+    return 0
+
+
+def _record(one: FollowedRun, to: str, out: Path) -> None:
+    try:
+        feed = Feed(one, open_tracker(to, one, out))
+        feed.forward(list(one.rows))
+        feed.close(status(one.log, one.facts))
+    except refusals(to) as error:
+        said = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise RunError(f"{one.log}: {to} refused it in {out} ({said}); name another folder with --out") from error
+
+
+def _logs(path: Path) -> list[Path]:
+    logs = run_logs(path)
+    if not logs:
+        raise DataError(f"{path}: found no run there; give logs or folders of logs")
+    return logs
+
+
+def _run(log: Path) -> FollowedRun:
+    run = FollowedRun(log)
+    if not run.rows and not run.facts.evaluations:
+        raise DataError(
+            f"{log}: has no evaluation, and no step in {run.folder.name}/metrics.jsonl; give a run that trained"
+        )
+    return run

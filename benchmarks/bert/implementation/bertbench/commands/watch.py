@@ -1,0 +1,86 @@
+"""`bertbench watch [RUN]`: a page of a run in the terminal, from its files; drawn anew each second while it runs."""
+
+import argparse
+import importlib.util
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bertbench.commands import emit
+from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.paths import runs_folder, shown_path
+from bertbench.report.listing import run_logs, silence_s
+from bertbench.tracking.ranks import Process, between, elsewhere, ranks_of
+from bertbench.tracking.reading import FollowedRun
+from bertbench.tracking.state import RunState, earlier_runs, state_of
+
+_EVERY_S = 1.0
+_FIRST_LOOK_S = 0.3  # between two looks at the ranks, for what they do now
+_OWN_WIDTH = 120  # where the output is no terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="a log, or its folder (default: the newest run in LOGDIR)"
+    )
+    parser.add_argument("--once", action="store_true", help="print the page once, also of a run that goes on")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the page until the run ends, or once; with --json print where the run stands now."""
+    followed = FollowedRun(_log(arguments.run))
+    look = _looker(followed)
+    if arguments.json:
+        emit(True, look().as_json())
+        return 0
+    if importlib.util.find_spec("rich") is None:
+        raise ConfigError("found no rich, which draws the page; install it with pip install rich, or use --json")
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.live import Live  # noqa: PLC0415 - an extra
+
+    from bertbench.tracking.page import page  # noqa: PLC0415 - an extra
+
+    console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
+    state = look()
+    if arguments.once or not sys.stdout.isatty() or state.status != "running":
+        console.print(page(state, followed, console.width))
+        return 0
+    with Live(page(state, followed, console.width), console=console, auto_refresh=False) as live:
+        while state.status == "running":
+            time.sleep(_EVERY_S)
+            state = look()
+            live.update(page(state, followed, shutil.get_terminal_size().columns), refresh=True)
+    return 0
+
+
+def _looker(followed: FollowedRun) -> Callable[[], RunState]:
+    """Return what reads the run's files and looks at its ranks, each time anew."""
+    earlier = earlier_runs(followed.log)
+    before: list[Process] = ranks_of(followed.log)
+    if before:
+        time.sleep(_FIRST_LOOK_S)
+
+    def look() -> RunState:
+        nonlocal before
+        followed.read()
+        now = ranks_of(followed.log)
+        here, before = between(before, now), now
+        return state_of(followed, [*here, *elsewhere(followed.folder)], earlier)
+
+    return look
+
+
+def _log(given: Path | None) -> Path:
+    """Return the log of a run that is named by its log or its folder; without a name, of the newest in LOGDIR."""
+    if given is None:
+        logs = run_logs(runs_folder())
+        if not logs:
+            raise DataError(f"{shown_path(runs_folder())}: found no run there; start one with `bertbench train`")
+        return min(logs, key=silence_s)
+    log = given.with_suffix(".txt") if given.is_dir() else given
+    if not log.is_file():
+        raise DataError(f"{given}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt")
+    return log

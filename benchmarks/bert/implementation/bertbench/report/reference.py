@@ -1,0 +1,174 @@
+"""Reference convergence points of our own: samples to converge of a system's runs, in the form of MLPerf's files.
+
+The official checker refuses runs that converge faster than is believed. A regression is the other way: so runs are also
+refused beyond the mirror image of its limit, the same distance above the reference's mean.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+from bertbench.common.errors import DataError
+from bertbench.report.listing import described, system_name
+from bertbench.report.settings import LOGGED, Runs, Values, flattened
+from compliance.judge import find_logs
+from compliance.log import CannotJudge, read_events
+from compliance.official_tools import Converged, convergence, runs_per_result
+from compliance.run import RunFacts
+from compliance.source import read_plain
+
+BENCHMARK = "bert"
+LEAST_RUNS = 2 * runs_per_result(BENCHMARK)
+"""Runs that make a reference: MLPerf asks for twice as many as make a result."""
+_LARGEST = 1 << 20  # bytes of a reference
+_DECISIVE = (
+    "model.", "data.global_batch_size", "data.recipe.", "loss.", "optimizer.", "schedule.", "clip.", "evaluation.",
+    "precision.compute",
+)  # fmt: skip
+"""Beginnings of the settings that decide how a run converges."""
+_NOT_SETTINGS = frozenset(("submission_division",))
+
+
+class Verdict(NamedTuple):
+    """How runs stand by a reference; means are MLPerf's, without the least and the most, in training samples."""
+
+    verdict: str
+    """pass or fail."""
+    message: str
+    runs: int
+    mean: float | None
+    reference_mean: float | None
+    least_mean: float | None
+    """The official limit: runs with a smaller mean converge faster than is believed."""
+    most_mean: float | None
+    """Runs with a larger mean converge more slowly than the reference."""
+
+
+def read_runs(paths: Sequence[Path]) -> Runs:
+    """Return the results in logs and folders of logs. Raises DataError where one can't be read."""
+    try:
+        return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
+    except CannotJudge as problem:
+        raise DataError(str(problem)) from problem
+
+
+def reference_of(runs: Runs) -> dict[str, Any]:
+    """Return a reference convergence point in the form of MLPerf's files.
+
+    What they don't have, the target and what ran, stands in fields that the official checker leaves alone. Raises
+    DataError for too few runs, for one that missed its target, and for runs with different settings.
+    """
+    if len(runs) < LEAST_RUNS:
+        raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
+    missed = [log for log, facts in runs if facts.status != "success" or not facts.samples]
+    if missed:
+        raise DataError(f"{missed[0]}: did not reach its target; a reference needs runs that all did: leave it out")
+    seeds = [facts.seed for _, facts in runs]
+    if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
+        raise DataError(f"found seed {again[0]} in several runs, which are one run again: give each once")
+    first = runs[0]
+    for run in runs[1:]:
+        _check_same(str(first[0]), _configured(first[0]), _logged(first[1]), run)
+    hyperparameters = _shared([_logged(facts) for _, facts in runs])
+    origins = [described(log, "run.json") for log, _ in runs]
+    batch = hyperparameters.pop("global_batch_size")
+    return {
+        f"{BENCHMARK}_ref_{batch}": {
+            "Benchmark": BENCHMARK,
+            "Creator": "bertbench",
+            "When": time.strftime("%Y-%m-%d", time.gmtime()),
+            "Platform": system_name(*first),
+            "BS": batch,
+            "Hyperparams": hyperparameters,
+            "Epochs to converge": [_whole(facts.samples) for _, facts in runs],
+            "Configuration": _shared([_configured(log) for log, _ in runs]),
+            "Seeds": seeds,
+            "Commits": dict(Counter(str(origin.get("commit", "unknown")) for origin in origins)),
+        }
+    }
+
+
+def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
+    """Judge a result's runs by the reference in `file`.
+
+    Raises DataError where the file is none, and where the runs are too few or ran with other settings.
+    """
+    text, point = _read(file)
+    needed = runs_per_result(BENCHMARK)
+    if len(runs) < needed:
+        raise DataError(f"found {len(runs)} runs; the limits are for the {needed} of a result: record more")
+    logged = {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    for run in runs:
+        _check_same(str(file), point.get("Configuration", {}), logged, run)
+    samples = sorted(
+        facts.samples if facts.status == "success" and facts.samples else float("inf") for _, facts in runs
+    )
+    official = convergence(
+        [Converged(facts.global_batch_size, facts.samples if facts.status == "success" else None) for _, facts in runs],
+        ruleset,
+        text,
+    )
+    own = mean(samples[1:-1])
+    reference, least = official.reference_mean, official.least_mean
+    most = None if reference is None or least is None else 2 * reference - least
+    verdict, message = "pass", f"the official checker: {official.message}"
+    if not official.passed:
+        verdict, message = "fail", f"the official checker: {official.message}"
+        if least is not None and own < least:
+            message = f"they converge faster than is believed of this reference; {message}"
+    elif most is not None and own > most:
+        verdict, message = "fail", "they converge more slowly than the reference: look for what made training worse"
+    return Verdict(verdict, message, len(runs), own if own < float("inf") else None, reference, least, most)
+
+
+def _configured(log: Path) -> Values:
+    """Return the settings that decide how a run converges; empty where there is no configuration beside its log."""
+    flat = flattened(described(log, "config.json"))
+    return {key: value for key, value in flat.items() if key.startswith(_DECISIVE)}
+
+
+def _logged(facts: RunFacts) -> Values:
+    """Return what the log has of them."""
+    return {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
+
+
+def _shared(found: Sequence[Values]) -> Values:
+    return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
+
+
+def _check_same(name: str, configured: Values, logged: Values, run: tuple[Path, RunFacts]) -> None:
+    """Raise DataError if a run has other settings: in its configuration, or in its log where one has none.
+
+    A setting that one of the two doesn't have is no difference: older commits lack some, and name others otherwise.
+    """
+    log, facts = run
+    own = _configured(log)
+    expected, found = (configured, own) if configured and own else (logged, _logged(facts))
+    for key in sorted(expected.keys() & found.keys()):
+        if expected[key] != found[key]:
+            raise DataError(
+                f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference is of one system with one "
+                "configuration: give its runs only"
+            )
+
+
+def _read(file: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = read_plain(file, _LARGEST).decode()
+        (point,) = json.loads(text).values()
+        known = {"Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list}
+        if not all(isinstance(point.get(name), kind) for name, kind in known.items()):
+            raise ValueError
+    except (CannotJudge, ValueError, AttributeError, TypeError) as error:
+        raise DataError(
+            f"{file}: is no reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
+        ) from error
+    return text, point
+
+
+def _whole(samples: float | None) -> float | None:
+    return int(samples) if samples is not None and samples == int(samples) else samples

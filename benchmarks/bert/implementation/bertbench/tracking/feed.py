@@ -1,0 +1,95 @@
+"""From a run's files to a tracker: what every step and every evaluation measured, in order, with the time it was at."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from bertbench.tracking.reading import FollowedRun, Row
+from bertbench.tracking.state import phases
+
+_OF_A_STEP = {
+    "loss": "train/loss",
+    "lr": "train/learning_rate",
+    "grad_norm": "train/gradient_norm",
+    "clipped": "train/clipped_share",
+    "step_ms": "train/step_ms",
+    "load_wait_ms": "train/load_wait_ms",
+    "load_efficiency": "train/load_efficiency",
+    "loss_scale": "train/loss_scale",
+    "samples": "train/samples",
+}
+"""Names in metrics.jsonl, and in a tracker."""
+
+
+class Point(NamedTuple):
+    """What was measured at a step, by name; when, in seconds since 1970."""
+
+    step: int
+    time_s: float
+    values: dict[str, float]
+
+
+class Tracker(Protocol):
+    """Where a run is recorded; it begins with what the run ran with, and holds nothing else of that run."""
+
+    def record(self, points: Sequence[Point]) -> None:
+        """Add points, in the order of their steps."""
+
+    def close(self, status: str, summary: Mapping[str, float]) -> None:
+        """End the record with how the run ended, and its final numbers."""
+
+
+class Feed:
+    """Passes on what a run's files have that the tracker has not."""
+
+    def __init__(self, run: FollowedRun, tracker: Tracker) -> None:
+        self._run, self._tracker = run, tracker
+        self._evaluations = 0
+        self._block, self._in_block_ms = -1.0, 0.0
+
+    def forward(self, steps: Sequence[int]) -> None:
+        """Pass on these steps, which the run's `read` returned, and the evaluations since the last call."""
+        points = {step: self._point(step, self._run.rows[step]) for step in steps}
+        facts = self._run.facts
+        batch = facts.global_batch_size
+        for evaluation in facts.evaluations[self._evaluations :]:
+            if evaluation.samples is None or not isinstance(batch, int):
+                continue
+            step = round(evaluation.samples / batch)
+            values = {"eval/accuracy": evaluation.accuracy}
+            so_far = phases(self._run, evaluation.time_ms, evaluation.samples)
+            values |= {f"phase/{name.replace(' ', '_')}_s": seconds for name, seconds in so_far.items()}
+            known = points.get(step, Point(step, evaluation.time_ms / 1e3, {}))
+            points[step] = known._replace(values=known.values | values)
+        self._evaluations = len(facts.evaluations)
+        if points:
+            self._tracker.record([points[step] for step in sorted(points)])
+
+    def close(self, status: str) -> None:
+        """End the record."""
+        facts = self._run.facts
+        summary: dict[str, Any] = {
+            "time_to_train_s": facts.time_to_train_s,
+            "best_accuracy": facts.best_accuracy,
+            "samples_to_train": facts.samples,
+            "samples_per_s": facts.samples_per_s,
+        }
+        self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
+
+    def _point(self, step: int, row: Row) -> Point:
+        values = {name: row[key] for key, name in _OF_A_STEP.items() if key in row}
+        batch = self._run.facts.global_batch_size
+        if row.get("step_ms") and isinstance(batch, int):
+            values["train/samples_per_s"] = 1e3 * batch / row["step_ms"]
+        return Point(step, self._time(row), values)
+
+    def _time(self, row: Row) -> float:
+        """Return when a step ended: the start of its block, and the steps of the block so far."""
+        begun = 0.0
+        for event in self._run.facts.all("block_start"):
+            first = event.metadata.get("first_epoch_num")
+            if isinstance(first, int) and first < row.get("samples", 0.0):
+                begun = event.time_ms
+        if begun != self._block:
+            self._block, self._in_block_ms = begun, 0.0
+        self._in_block_ms += row.get("step_ms", 0.0)
+        return (begun + self._in_block_ms) / 1e3

@@ -1,0 +1,23 @@
+"""What a run is asked to do beside itself, off by default: --track and --metrics-port."""
+
+from dataclasses import dataclass
+
+TRACKERS = ("tensorboard", "mlflow", "wandb-offline")
+
+
+@dataclass(frozen=True)
+class SideWork:
+    """What side processes do."""
+
+    track: tuple[str, ...] = ()
+    """Trackers by name."""
+    metrics_port: str | None = None
+    """Where OpenMetrics are served: PORT or HOST:PORT."""
+
+    def __bool__(self) -> bool:
+        return bool(self.track or self.metrics_port)
+
+    def options(self) -> list[str]:
+        """Return the options that ask for this."""
+        port = [] if self.metrics_port is None else ["--metrics-port", self.metrics_port]
+        return [*(word for name in self.track for word in ("--track", name)), *port]

@@ -1,0 +1,138 @@
+"""The page of a run in a terminal, drawn by rich: numbers, curves, where the time goes, ranks."""
+
+from collections.abc import Iterator, Sequence
+from statistics import mean
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from bertbench.tracking.braille import plot
+from bertbench.tracking.ranks import Rank
+from bertbench.tracking.reading import FollowedRun
+from bertbench.tracking.state import RunState
+
+_CURVE_LINES = 9
+_MOST_POINTS = 400
+_MOST_RANKS = 8  # that are shown: the busiest
+_COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
+_TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
+_COMMIT_DIGITS = 7
+
+
+def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
+    """Return the page, for a terminal of `width` letters."""
+    loss = [(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row]
+    accuracy = [(one.samples, one.accuracy) for one in run.facts.evaluations if one.samples is not None]
+    half = width // 2
+    drawn = (
+        ("loss by step", plot(_thinned(loss), half - 4, _CURVE_LINES)),
+        ("accuracy by samples, target dashed", plot(accuracy, half - 4, _CURVE_LINES, state.target)),
+    )
+    curves = Table.grid()
+    panels = [
+        Panel(Text("\n".join(lines)), title=title, title_align="left", width=half) for title, lines in drawn if lines
+    ]
+    curves.add_row(*panels)
+    return Group(
+        Panel(Group(*_summary(state)), title=Text(state.name, style="bold"), title_align="left", width=2 * half),
+        curves if panels else Text(" no step was recorded yet", style="dim"),
+        *_phases(state, 2 * half - 2),
+        *_ranks(state),
+    )
+
+
+def _summary(state: RunState) -> Iterator[Text]:
+    first = Text.assemble((state.status, _TONES.get(state.status, "bold")))
+    first.append(f"   seed {_shown(state.seed)}   commit {(state.commit or '-')[:_COMMIT_DIGITS]}")
+    first.append(f"   on the clock {duration(state.elapsed_s)}")
+    if state.status in ("running", "unfinished"):
+        first.append(f"   last wrote {duration(state.silent_s)} ago")
+    yield first
+    steps = f"step {state.step:,}" + (f" of at most {state.max_steps:,}" if state.max_steps else "")
+    yield Text(f"{steps}   {state.samples:,.0f} samples   {_shown(state.samples_per_s, '{:,.0f}')} samples/s of late")
+    yield Text(
+        f"loss {_shown(state.loss, '{:.4f}')}   rate {_shown(state.learning_rate, '{:.3g}')}   "
+        f"gradient norm {_shown(state.grad_norm, '{:.3g}')}   clipped {_shown(state.clipped, '{:.0%}')}"
+    )
+    yield Text(
+        f"accuracy {_shown(state.accuracy, '{:.4f}')}   best {_shown(state.best_accuracy, '{:.4f}')}   "
+        f"target {_shown(state.target, '{:g}')}"
+    )
+    if state.status == "running":
+        yield Text(f"next evaluation in {duration(state.next_evaluation_s)}")
+        yield Text(_target(state))
+
+
+def _target(state: RunState) -> str:
+    found = state.target_forecast
+    if found is None or state.target_s is None:
+        return "target: nothing says yet when"
+    between = "" if found.low == found.high else f" ({found.low:,.0f} to {found.high:,.0f})"
+    return f"target in about {duration(state.target_s)}, at {found.samples:,.0f} samples{between}, by {found.basis}"
+
+
+def _phases(state: RunState, width: int) -> Iterator[RenderableType]:
+    total = sum(state.phases_s.values())
+    if not total:
+        return
+    bar, legend = Text(" "), Text(" ")
+    for name, seconds in state.phases_s.items():
+        bar.append("█" * int(width * seconds / total), style=_COLOURS[name])
+        legend.append("■ ", style=_COLOURS[name])
+        legend.append(f"{name} {seconds / total:.1%}   ")
+    yield bar
+    yield legend
+
+
+def _ranks(state: RunState) -> Iterator[RenderableType]:
+    expected = f" of {state.world_size}" if state.world_size else ""
+    if not state.ranks:
+        if state.status == "running":
+            yield Text(
+                f" no rank{expected} runs on this machine, and none left a record in the run's folder", style="dim"
+            )
+        return
+    hosts = len({rank.host for rank in state.ranks})
+    machines = "1 machine" if hosts == 1 else f"{hosts} machines"
+    yield Text(f" {len(state.ranks)}{expected} ranks run, on {machines}", style="bold")
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("rank", "host", "pid", "cores busy", "memory GB", ""):
+        table.add_column(heading, justify="left" if heading in ("host", "") else "right")
+    busiest = sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]
+    for rank in sorted(busiest, key=lambda rank: rank.rank):
+        note = "the others wait for it" if rank.rank == state.straggler else _process_note(rank)
+        table.add_row(
+            str(rank.rank), rank.host, str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
+            style="yellow" if note else "",
+        )  # fmt: skip
+    yield table
+    if len(state.ranks) > _MOST_RANKS:
+        yield Text(f" the {_MOST_RANKS} busiest of {len(state.ranks)}", style="dim")
+
+
+def _process_note(rank: Rank) -> str:
+    return {"T": "stopped", "Z": "has ended", "D": "waits for a disk"}.get(rank.state, "")
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    stride = -(-len(points) // _MOST_POINTS) or 1
+    groups = (points[start : start + stride] for start in range(0, len(points), stride))
+    return [(group[-1][0], mean(y for _, y in group)) for group in groups]
+
+
+def _shown(value: float | None, form: str = "{}") -> str:
+    return "-" if value is None else form.format(value)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time as people say it: 8 s, 4 min 5 s, 2 h 10 min, 3 days."""
+    if seconds is None:
+        return "-"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min" if whole < 2 * 86400 else f"{whole // 86400} days"

@@ -1,0 +1,122 @@
+"""Follow the files of a run as they grow: the log, whole at each look since it is short, and metrics.jsonl by its end.
+
+A run that goes on from a snapshot cuts both files back: the steps after the snapshot are then forgotten here too.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bertbench.report.listing import described, system_name
+from bertbench.report.settings import flattened
+from compliance.log import CannotJudge, read_events
+from compliance.run import RunFacts, number
+
+_REMEMBERED = 256  # bytes before the place that was read to: if they change, the file was cut back and grew again
+Row = dict[str, float]
+
+
+class GrowingFile:
+    """Whole lines of a file that another process appends to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._before = b""
+
+    def lines(self) -> tuple[list[bytes], bool]:
+        """Return the whole lines since the last call, and whether the file was cut back: they are then all it has."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset - len(self._before))
+                again = file.read(len(self._before)) != self._before
+                if again:
+                    self._offset = 0
+                    file.seek(0)
+                content = file.read()
+        except OSError:  # not there yet, or a file system that comes back
+            return [], False
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._before = ((b"" if again else self._before) + whole)[-_REMEMBERED:]
+        return whole.splitlines(), again
+
+
+class FollowedRun:
+    """A run's log and metrics, as far as they were written at the last `read`."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.facts = RunFacts([])
+        self.rows: dict[int, Row] = {}
+        """What metrics.jsonl has of each step, in order."""
+        self._metrics = GrowingFile(self.folder / "metrics.jsonl")
+        self._seen = (-1, -1)
+        self.read()
+
+    @property
+    def folder(self) -> Path:
+        """The folder beside the log."""
+        return self.log.with_suffix("")
+
+    @property
+    def system(self) -> str:
+        """The system's name."""
+        return system_name(self.log, self.facts)
+
+    @property
+    def name(self) -> str:
+        """Name of the run among others: system, folder and number, such as cpu_demo/bert/result_0."""
+        return f"{self.system}/{self.log.parent.name}/{self.log.stem}"
+
+    def setting(self, name: str) -> Any:
+        """Return a setting by its dotted name, or None."""
+        value: Any = described(self.log, "config.json")
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the run ran with: the system file's settings, and seed, commit, processor and versions."""
+        origin = {f"run.{key}": value for key, value in flattened(described(self.log, "run.json")).items()}
+        return flattened(described(self.log, "config.json")) | origin
+
+    def read(self) -> list[int]:
+        """Read what was added; return the new steps. Unreadable lines are passed over.
+
+        The log is read last: the evaluation before a step that is known is then known too.
+        """
+        lines, again = self._metrics.lines()
+        if again:
+            self.rows.clear()
+        fresh: list[int] = []
+        for line in lines:
+            row = _row(line)
+            if row is None:
+                continue
+            step = int(row["step"])
+            for later in [known for known in reversed(self.rows) if known >= step]:  # it went back to a snapshot
+                del self.rows[later]
+            self.rows[step] = row
+            fresh.append(step)
+        self._read_log()
+        return [step for step in fresh if step in self.rows]
+
+    def _read_log(self) -> None:
+        try:
+            stat = self.log.stat()
+            if (stat.st_size, stat.st_mtime_ns) == self._seen:
+                return
+            self.facts = RunFacts(read_events(self.log))
+            self._seen = (stat.st_size, stat.st_mtime_ns)
+        except (OSError, CannotJudge):  # it has no line yet, or half of one
+            return
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        content = json.loads(line)
+        row = {name: value for name, one in content.items() if (value := number(one)) is not None}
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return row if "step" in row else None

@@ -1,0 +1,172 @@
+"""The side process of a node: it follows the run's files beside the ranks, and passes on what they say.
+
+It has the lowest priority, reads what the run writes anyway, and its failures are warnings. It ends when the rank that
+started it does, however that ends: its standard input, a pipe from the rank, is then closed.
+"""
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from bertbench.common.errors import BertbenchError, ConfigError
+from bertbench.report.listing import status
+from bertbench.tracking.feed import Feed
+from bertbench.tracking.openmetrics import address, check_free, serve
+from bertbench.tracking.options import SideWork
+from bertbench.tracking.ranks import Rank, between, elsewhere, leave, ranks_beside
+from bertbench.tracking.reading import FollowedRun
+from bertbench.tracking.state import RunState, earlier_runs, state_of
+from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
+
+_EVERY_S = 1.0
+_LOWEST_PRIORITY = 19
+_READY = "ready"
+_LONGEST_REASON = 300
+_START_UP_S = 120.0  # imports of trackers take seconds, a server of theirs that is away minutes
+_LAST_WORK_S = 60.0  # for what a tracker still writes after the run
+
+
+def check(work: SideWork) -> None:
+    """Raise ConfigError for a tracker that isn't installed and a port that can't be used."""
+    check_installed(work.track)
+    if work.metrics_port is not None:
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise ConfigError(
+                "--metrics-port needs prometheus-client, which this Python doesn't have; install bertbench's extra "
+                "`metrics`: pip install -e '.[metrics]'"
+            )
+        check_free(address(work.metrics_port))
+
+
+@contextmanager
+def side_process(work: SideWork, log: Path, runs: Path, leads: bool) -> Iterator[None]:
+    """Run the side process of a node beside the body; `leads` where rank 0 is: it tracks and serves.
+
+    It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
+    its work.
+    """
+    words = json.dumps({"work": asdict(work), "log": str(log), "runs": str(runs), "leads": leads})
+    command = [sys.executable, "-m", "bertbench.tracking.side", words]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None, "both are pipes"
+    answered = select.select([process.stdout], [], [], _START_UP_S)[0]
+    said = (
+        process.stdout.readline().strip()
+        if answered
+        else f"--track: the tracker was not ready after {_START_UP_S:.0f} s; see that it can be reached"
+    )
+    if said != _READY:
+        process.kill()
+        process.wait()
+        raise ConfigError(said or "the process for --track and --metrics-port ended at its start; leave them out")
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_WORK_S if sys.exc_info()[0] is None else 0)  # a rank that fails waits for nobody
+
+
+def main(words: str) -> int:
+    """Follow a run until its rank ends; `words` is the JSON that `side_process` wrote."""
+    asked = json.loads(words)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # they are for the run: it ends first
+    _step_aside()
+    work = SideWork(tuple(asked["work"]["track"]), asked["work"]["metrics_port"])
+    log, runs = Path(asked["log"]), Path(asked["runs"])
+    try:
+        if not asked["leads"]:
+            work = SideWork()
+        check(work)
+        side = _Side(log, runs, work)
+    except BertbenchError as error:
+        print(error, flush=True)
+        return 1
+    except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
+        print(" ".join(f"--track: {error!r}".split())[:_LONGEST_REASON], flush=True)
+        return 1
+    print(_READY, flush=True)
+    while side.rank_lives() and not select.select([sys.stdin], [], [], _EVERY_S)[0]:
+        side.look()
+    side.close()
+    return 0
+
+
+def _step_aside() -> None:
+    """Leave the processors to the ranks: run on those that are idle, and on any, also where a rank is bound to one."""
+    os.nice(_LOWEST_PRIORITY)
+    with suppress(OSError, AttributeError):  # Linux only; a container may forbid it
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+class _Side:
+    def __init__(self, log: Path, runs: Path, work: SideWork) -> None:
+        self._run = FollowedRun(log)
+        self._rank = os.getppid()
+        self._before = ranks_beside(self._rank)
+        self._ranks: list[Rank] = []
+        self._feeds = {
+            name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
+        }
+        self._serves = work.metrics_port is not None
+        if work.metrics_port is not None:
+            self._earlier = earlier_runs(log)
+            self._state = self._stands()
+            serve(address(work.metrics_port), lambda: self._state)
+        self._forward(list(self._run.rows))
+
+    def rank_lives(self) -> bool:
+        """Return whether the rank that started this still runs: its children may hold the pipe open after it."""
+        return os.getppid() == self._rank
+
+    def look(self) -> None:
+        """Read what the run has written since, look at this node's ranks, and pass both on."""
+        steps = self._run.read()
+        now = ranks_beside(self._rank)
+        if now:
+            self._ranks, self._before = between(self._before, now), now
+            with suppress(OSError):  # the run itself says if its disk is full
+                leave(self._run.folder, self._ranks)
+        if self._serves:
+            self._state = self._stands()
+        self._forward(steps)
+
+    def close(self) -> None:
+        """Pass on the last of it."""
+        self._forward(self._run.read())
+        stands = status(self._run.log, self._run.facts)
+        for name in list(self._feeds):
+            with self._warning(name):
+                self._feeds[name].close("interrupted" if stands == "running" else stands)  # its rank has ended
+
+    def _stands(self) -> RunState:
+        return state_of(self._run, [*self._ranks, *elsewhere(self._run.folder)], self._earlier)
+
+    def _forward(self, steps: list[int]) -> None:
+        for name in list(self._feeds):
+            with self._warning(name):
+                self._feeds[name].forward(steps)
+
+    @contextmanager
+    def _warning(self, name: str) -> Iterator[None]:
+        """Leave a tracker that fails, with a warning: the run goes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - each raises errors of its own kind
+            self._feeds.pop(name)
+            print(f"warning: {name} stopped: {error!r}; `bertbench track` records the run afterwards", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,189 @@
+"""Where a run stands, in numbers: what `bertbench watch` draws and Prometheus scrapes."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertbench.report.listing import described, run_logs, silence_s, status, system_name
+from bertbench.tracking.forecast import Forecast, forecast
+from bertbench.tracking.ranks import Rank, straggler
+from bertbench.tracking.reading import FollowedRun, Row
+from compliance.log import CannotJudge, read_events
+from compliance.run import RunFacts
+
+_RECENT = 50  # steps that the speed of now is measured on
+_MOST_EARLIER = 50  # runs beside this one that the forecast reads
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Numbers of a run at one time; None, or nothing, where they are not known."""
+
+    name: str
+    system: str
+    status: str
+    seed: int | None
+    commit: str | None
+    world_size: int | None
+    step: int
+    max_steps: int | None
+    samples: float
+    loss: float | None
+    learning_rate: float | None
+    grad_norm: float | None
+    clipped: float | None
+    samples_per_s: float | None
+    """Of the last steps."""
+    accuracy: float | None
+    best_accuracy: float | None
+    target: float | None
+    elapsed_s: float | None
+    """On the clock."""
+    silent_s: float
+    """Since it last wrote."""
+    phases_s: dict[str, float]
+    """The time on the clock, by what it went into."""
+    next_evaluation_samples: float | None
+    next_evaluation_s: float | None
+    target_forecast: Forecast | None
+    target_s: float | None
+    """Seconds to the target by the forecast."""
+    ranks: tuple[Rank, ...]
+    straggler: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `watch --json` prints."""
+        content = asdict(self)
+        content["target_forecast"] = self.target_forecast and self.target_forecast._asdict()
+        content["ranks"] = [rank._asdict() for rank in self.ranks]
+        return content
+
+
+def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[float] = ()) -> RunState:
+    """Return where a run stands now; `earlier` is what runs of the same system took to the target, in samples."""
+    facts, now = run.facts, time.time()
+    last: Row = next((run.rows[step] for step in reversed(run.rows)), {})
+    going = status(run.log, facts) == "running"
+    end_ms = 1e3 * now if going else facts.stopped_ms or _last_ms(facts)
+    elapsed = None if facts.started_ms is None or end_ms is None else max(0.0, (end_ms - facts.started_ms) / 1e3)
+    speed = _speed(run)
+    samples = max(last.get("samples", 0.0), facts.samples or 0.0)
+    silent = max(0.0, silence_s(run.log))
+    ahead = _next_evaluation(facts) if going else None
+    # a GPU's steps are written at evaluations only: until then it goes on at its speed
+    reached = min(ahead, samples + speed * silent) if ahead is not None and speed else samples
+    target = run.setting("evaluation.target")
+    target = float(target) if isinstance(target, int | float) else None
+    curve = [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
+    expected = forecast(curve, target, earlier) if target is not None and going else None
+    seed, commit, size = (described(run.log, "run.json").get(name) for name in ("seed", "commit", "world_size"))
+    max_steps = run.setting("schedule.max_steps")
+    return RunState(
+        name=run.name,
+        system=run.system,
+        status=status(run.log, facts),
+        seed=seed if isinstance(seed, int) else None,
+        commit=commit if isinstance(commit, str) else None,
+        world_size=size if isinstance(size, int) else None,
+        step=int(last.get("step", 0)),
+        max_steps=max_steps if isinstance(max_steps, int) else None,
+        samples=samples,
+        loss=last.get("loss"),
+        learning_rate=last.get("lr"),
+        grad_norm=last.get("grad_norm"),
+        clipped=last.get("clipped"),
+        samples_per_s=speed,
+        accuracy=facts.evaluations[-1].accuracy if facts.evaluations else None,
+        best_accuracy=facts.best_accuracy,
+        target=target,
+        elapsed_s=elapsed,
+        silent_s=silent,
+        phases_s=phases(run, end_ms),
+        next_evaluation_samples=ahead,
+        next_evaluation_s=(ahead - reached) / speed if ahead is not None and speed else None,
+        target_forecast=expected,
+        target_s=_seconds(expected, reached, facts, speed),
+        ranks=tuple(ranks),
+        straggler=straggler(ranks) if going and run.setting("launch.device") == "cpu" else None,
+    )
+
+
+def earlier_runs(log: Path) -> list[float]:
+    """Return the samples to the target of the runs beside `log`, of the same system and target, that reached it."""
+    target = FollowedRun(log).setting("evaluation.target")
+    name = system_name(log, RunFacts([]))
+    found = []
+    others = (other for other in reversed(run_logs(log.parent)) if other != log)
+    for other in islice(others, _MOST_EARLIER):
+        try:
+            facts = RunFacts(read_events(other))
+        except CannotJudge:
+            continue
+        same = described(other, "config.json").get("evaluation", {}).get("target") == target
+        if facts.status == "success" and facts.samples and same and system_name(other, facts) == name:
+            found.append(facts.samples)
+    return found
+
+
+def _speed(run: FollowedRun) -> float | None:
+    """Samples/s of the last steps; the first of all is left out, because it warms up."""
+    steps = list(islice(reversed(run.rows), _RECENT))[::-1]
+    if len(steps) < 2:
+        return None
+    rows = [run.rows[step] for step in steps]
+    step_s = median(row.get("step_ms", 0.0) for row in rows[1:]) / 1e3
+    batch = (rows[-1].get("samples", 0.0) - rows[0].get("samples", 0.0)) / (steps[-1] - steps[0])
+    return batch / step_s if step_s > 0 else None
+
+
+def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) -> dict[str, float]:
+    """Return the seconds on the clock until `end_ms`, when `samples` were trained, by phase.
+
+    What is in no phase is other: snapshots, and steps that no file has yet. Nothing before the clock starts.
+    """
+    facts = run.facts
+    if facts.started_ms is None or end_ms is None:
+        return {}
+    rows = [row for row in run.rows.values() if row.get("samples", 0.0) <= samples]
+    waiting = sum(row.get("load_wait_ms", 0.0) for row in rows) / 1e3
+    known = {
+        "start-up": facts.startup_s or 0.0,
+        "steps": max(0.0, sum(row.get("step_ms", 0.0) for row in rows) / 1e3 - waiting),
+        "waiting for data": waiting,
+        "evaluation": _evaluation_s(facts, end_ms),
+    }
+    return known | {"other": max(0.0, (end_ms - facts.started_ms) / 1e3 - sum(known.values()))}
+
+
+def _evaluation_s(facts: RunFacts, end_ms: float) -> float:
+    """Seconds in evaluations until `end_ms`, also in one that goes on then."""
+    starts, stops = (
+        [event.time_ms for event in facts.all(key) if event.time_ms <= end_ms] for key in ("eval_start", "eval_stop")
+    )
+    return (sum(stops) + (len(starts) - len(stops)) * end_ms - sum(starts)) / 1e3
+
+
+def _next_evaluation(facts: RunFacts) -> float | None:
+    """Training samples at the end of the block that has begun last."""
+    begun = facts.all("block_start")
+    if not begun:
+        return None
+    first, count = (begun[-1].metadata.get(name) for name in ("first_epoch_num", "epoch_count"))
+    return float(first + count) if isinstance(first, int) and isinstance(count, int) else None
+
+
+def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: float | None) -> float | None:
+    """Steps at the speed of now, and as much evaluation for a sample as so far."""
+    if expected is None or not speed:
+        return None
+    evaluated = facts.evaluation_s / facts.samples if facts.samples else 0.0
+    return max(0.0, expected.samples - samples) * (1 / speed + evaluated)
+
+
+def _last_ms(facts: RunFacts) -> float | None:
+    return facts.events()[-1].time_ms if facts.events() else None

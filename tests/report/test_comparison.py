@@ -1,0 +1,120 @@
+"""`bertbench compare`: what differs between two sets of runs, and which differences chance does not explain."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from bertbench.cli import main
+from bertbench.report.comparison import mean_curve, measured
+from tests.browser import Browser, browser
+from tests.compliance.packages import run_log
+from tests.report.test_settings import config, leave
+
+RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo" / "bert"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as opened:
+        yield opened
+
+
+def test_the_interval_of_a_ratio_is_welchs_on_logarithms() -> None:
+    a, b = [10.0, 12.0, 11.0, 13.0], [5.0, 6.0, 5.5]
+    found = measured("time", a, b)
+    assert found.a is not None
+    assert found.ratio is not None
+    assert found.a.mean == 11.5
+    # Student's t of 3 degrees of freedom, times sqrt(variance 5/3 / 4 runs)
+    assert found.a.half_interval == pytest.approx(3.182446305 * math.sqrt(5 / 3 / 4))
+    welch = stats.ttest_ind([math.log(x) for x in b], [math.log(x) for x in a], equal_var=False)
+    interval = welch.confidence_interval(0.95)
+    assert found.ratio.ratio == pytest.approx(math.prod(b) ** (1 / 3) / math.prod(a) ** (1 / 4))
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
+
+
+def test_one_run_on_a_side_has_a_ratio_and_no_interval() -> None:
+    found = measured("time", [10.0], [5.0, 6.0])
+    assert found.a == (10.0, None, 1)
+    assert found.ratio is not None
+    assert (found.ratio.low, found.ratio.high) == (None, None)
+
+
+def test_runs_that_take_the_same_time_have_an_interval_of_no_width() -> None:
+    assert measured("time", [10.0, 10.0], [5.0, 5.0]).ratio == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_mean_curve_goes_on_with_those_that_go_on() -> None:
+    assert mean_curve([[(1, 2.0), (2, 4.0)], [(1, 4.0)]]) == [(1, 3.0), (2, 4.0)]
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[str, str]:
+    """B has another rate, takes half as long, and misses its target once."""
+    for letter, rate, seconds in (("a", 1e-3, (100, 104, 96)), ("b", 2e-3, (50, 52, 48))):
+        folder = tmp_path / letter
+        for number, one in enumerate(seconds):
+            log = run_log("open", evaluations=2 if letter == "a" else 1, seconds=one, seed=number)
+            leave(folder, number, one, config(rate), {"commit": letter * 10, "seed": number}, log)
+    missed = run_log("open", evaluations=1, seconds=70, seed=9, status="aborted")
+    leave(tmp_path / "b", 3, 70, config(2e-3), {"commit": "b" * 10}, missed)
+    return str(tmp_path / "a"), str(tmp_path / "b")
+
+
+def test_two_sets_of_runs_side_by_side(sides: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *sides, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["a"]["reached"], found["b"]["reached"], len(found["b"]["runs"])) == (3, 3, 4)
+    assert found["configuration"] == [
+        {"name": "optimizer.learning_rate", "a": ["0.001"], "b": ["0.002"]},
+        {"name": "commit", "a": ["aaaaaaa"], "b": ["bbbbbbb"]},
+    ]
+    time = found["measures"][0]
+    assert (time["a"]["mean"], time["b"]["mean"], time["b"]["runs"]) == (100, 50, 3)  # the miss is in no mean
+    assert time["ratio"]["ratio"] == pytest.approx(0.5)
+    assert 0.4 < time["ratio"]["low"] < 0.5 < time["ratio"]["high"] < 0.6
+    assert found["conclusion"].startswith("B takes 0.500 times A's time to target, 95 % interval ")
+    assert main(["compare", *sides]) == 0
+    shown = capsys.readouterr().out
+    assert "(3 of 4 runs reached the target)" in shown
+    assert "optimizer.learning_rate  0.001    0.002" in shown
+    assert "100.0 ± 9.9" in shown  # t of 2 degrees of freedom, 4.303, times 4 / sqrt(3)
+
+
+def test_the_same_runs_show_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(RESULTS), str(RESULTS)]) == 0
+    shown = capsys.readouterr().out
+    assert "same settings on both sides" in shown
+    assert "no difference in time to target is shown: B over A is 1.000" in shown
+
+
+def test_a_side_that_never_reached_its_target_has_no_time(
+    sides: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", sides[0], f"{sides[1]}/result_3.txt"]) == 0
+    assert "no run of B reached its target: no times to compare" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["missing", "empty"])
+def test_a_side_without_runs_is_one_clear_line(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["compare", str(RESULTS), str(tmp_path / other)]) == 2
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / other) in complaint
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1200, False)])
+def test_the_page_is_readable_in_a_browser(
+    window: Browser, sides: tuple[str, str], tmp_path: Path, width: int, dark: bool
+) -> None:
+    out = tmp_path / "compare.html"
+    assert main(["compare", str(RESULTS), sides[1], "--html", str(out)]) == 0
+    window.show(out, width, dark)
+    assert window.complaints() == []
+    assert window.ask("return document.documentElement.scrollWidth") <= width
+    assert window.ask("return document.querySelectorAll('svg').length") == 3
+    assert "B takes " in window.ask("return document.body.innerText")

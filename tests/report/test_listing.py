@@ -1,0 +1,123 @@
+"""`bertbench runs`: every run of a folder with how it stands, in the order that is asked for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from tests.compliance.packages import line, run_log
+from tests.report.test_settings import leave
+
+RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+FIELDS = ["run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Runs that ended in every way: reached, missed, interrupted, growing, silent, empty, a smoke test, garbage."""
+    logs = tmp_path / "toy" / "bert"
+    logs.mkdir(parents=True)
+    ended = run_log("open", evaluations=2, seconds=50, seed=5)
+    leave(logs, 0, 50, {"name": "small"}, {"commit": "abcdef0123"}, ended)
+    leave(logs, 1, 90, log=run_log("open", evaluations=1, seconds=90, seed=3, status="aborted"))
+    begun = "\n".join(one for one in ended.splitlines() if '"run_stop"' not in one) + "\n"
+    leave(logs, 2, 0, log=begun + line("run_stop", time_ms=9_000, status="aborted", interrupted=True) + "\n")
+    leave(logs, 3, 0, log=begun)
+    leave(logs, 4, 0, log=begun)
+    hours_ago = time.time() - 7200
+    os.utime(logs / "result_4.txt", (hours_ago, hours_ago))
+    (logs / "result_10.txt").touch()
+    os.utime(logs / "result_10.txt", (hours_ago, hours_ago))
+    (logs / "result_11.txt").write_bytes(b"\0\1 no log")
+    smoke = tmp_path / "toy" / "smoke"
+    smoke.mkdir()
+    (smoke / "smoke_0.txt").write_text(line("not_a_result", "smoke") + "\n" + ended.replace("success", "aborted"))
+    return tmp_path
+
+
+def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert main(["runs", *words, "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_run_is_listed_with_how_it_stands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, str(folder))
+    assert [list(row) for row in found] == [FIELDS] * 8
+    assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
+        ("result_0", "success"),
+        ("result_1", "aborted"),
+        ("result_2", "interrupted"),
+        ("result_3", "running"),
+        ("result_4", "unfinished"),
+        ("result_10", "not started"),
+        ("result_11", "unreadable"),
+        ("smoke_0", "smoke"),
+    ]
+    first = found[0]
+    assert (first["system"], first["seed"], first["commit"]) == ("small", 5, "abcdef0123")
+    assert first["time_to_train_s"] == 50
+    assert first["verdict"] in ("pass", "fail")
+    assert [row["verdict"] for row in found[2:6]] == [None] * 4  # nobody judges a run that may go on
+    assert found[6]["verdict"] == "cannot-judge"
+    assert found[2]["time_to_train_s"] is None  # it has not trained to anything yet
+
+
+def test_runs_are_sorted_by_a_column_and_those_without_a_value_are_last(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = [row["time_to_train_s"] for row in rows(capsys, str(folder), "--sort", "time_to_train_s", "--reverse")]
+    known = [seconds for seconds in times if seconds is not None]
+    assert known == sorted(known, reverse=True)
+    assert known[0] == 90
+    assert times[len(known) :] == [None] * (len(times) - len(known))
+    seeds = [row["seed"] for row in rows(capsys, str(folder), "--sort", "seed") if row["seed"] is not None]
+    assert seeds == [3, 5, 5, 5, 5, 5]
+
+
+def test_the_table_of_the_tracked_runs_says_what_the_judge_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(RESULTS), "--sort", "time_to_train_s"]) == 0
+    header, fastest, *others = capsys.readouterr().out.splitlines()
+    assert header.split() == [
+        "run",
+        "system",
+        "seed",
+        "status",
+        "time",
+        "s",
+        "accuracy",
+        "samples/s",
+        "commit",
+        "verdict",
+    ]
+    assert fastest.split()[1:] == [
+        "cpu_demo", "2299690808", "success", "124.6", "0.4026", "1,438.0", "85804e9", "pass",
+    ]  # fmt: skip
+    assert len(others) == 9
+
+
+def test_logdir_is_listed_where_nothing_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOGDIR", str(folder))
+    assert len(rows(capsys)) == 8
+
+
+def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"bertbench: {tmp_path}: found no run there; start one with `bertbench train`, or name a folder of logs\n"
+    )
+
+
+@pytest.mark.parametrize("words", [["runs", str(RESULTS)], ["compare", str(RESULTS), str(RESULTS)]])
+def test_looking_at_runs_imports_no_torch(words: list[str]) -> None:
+    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

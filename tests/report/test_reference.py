@@ -1,0 +1,138 @@
+"""`bertbench rcp`: a reference of recorded runs, which the official checker takes, and what it refuses."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlperf_logging.rcp_checker import rcp_checker
+
+from bertbench.cli import main
+from tests.compliance.packages import BATCH, evaluated_after, run_log
+from tests.report.test_settings import config, leave
+
+REPOSITORY = Path(__file__).parents[2]
+EVALUATIONS = (15, 16, 16, 17, 17, 17, 17, 18, 18, 19)
+"""Of ten runs: without the least and the most their mean is 17."""
+
+
+def write(folder: Path, evaluations: tuple[int, ...], first_seed: int = 0, rate: float = 1e-3, **more: Any) -> Path:
+    for number, count in enumerate(evaluations):
+        log = run_log("open", evaluations=count, seconds=100, seed=first_seed + number)
+        leave(folder, number, 0, {**config(rate), **more}, {"commit": "abc"}, log)
+    return folder
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Path:
+    """A reference of twenty runs."""
+    out = tmp_path / "rcps.json"
+    assert main(["rcp", str(write(tmp_path / "old", EVALUATIONS * 2)), "--out", str(out)]) == 0
+    return out
+
+
+def test_a_reference_has_the_form_of_mlperfs_files(reference: Path) -> None:
+    (name,), (point,) = zip(*json.loads(reference.read_text()).items(), strict=True)
+    published = json.loads(
+        (Path(rcp_checker.__file__).parent / "training_5.0.0" / "rcps_bert.json").read_text()
+    )["bert_ref_448"]  # fmt: skip
+    assert name == "bert_ref_448"
+    assert point.keys() >= published.keys()
+    assert {field: type(point[field]) for field in published} == {field: type(published[field]) for field in published}
+    assert (point["BS"], point["Platform"]) == (BATCH, "toy")
+    assert point["Epochs to converge"] == [evaluated_after(count) for count in EVALUATIONS * 2]
+    assert point["Configuration"]["optimizer.learning_rate"] == 1e-3
+    assert (point["Seeds"], point["Commits"]) == (list(range(20)), {"abc": 20})
+
+
+def verdict(runs: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    code = main(["rcp", str(runs), "--against", str(reference), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_runs_like_the_reference_pass_between_limits_that_are_the_official_checkers(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = verdict(write(tmp_path / "new", EVALUATIONS, 100), reference, capsys)
+    assert (code, found["verdict"], found["runs"]) == (0, "pass", 10)
+    assert found["mean"] == sum(map(evaluated_after, EVALUATIONS[1:-1])) / 8
+    checker = rcp_checker.RCP_Checker("training", "5.0.0", "bert", False, io.StringIO(reference.read_text()))
+    (point,) = checker.rcp_data.values()
+    assert found["reference_mean"] == pytest.approx(point["RCP Mean"])
+    assert found["least_mean"] == pytest.approx(point["Min Epochs"])
+    assert found["most_mean"] - found["reference_mean"] == pytest.approx(found["reference_mean"] - found["least_mean"])
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"), [(-3, "they converge faster than is believed"), (3, "they converge more slowly")]
+)
+def test_runs_that_converge_otherwise_fail(
+    change: int, cause: str, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = write(tmp_path / "new", tuple(count + change for count in EVALUATIONS), 100)
+    code, found = verdict(changed, reference, capsys)
+    assert (code, found["verdict"]) == (1, "fail")
+    assert found["message"].startswith(cause)
+
+
+@pytest.mark.parametrize(("missed", "passes"), [(1, True), (2, False)])
+def test_one_run_of_ten_may_miss_its_target(
+    missed: int, passes: bool, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = write(tmp_path / "new", (17,) * 10, 100)
+    for number in range(missed):
+        log = runs / f"result_{number}.txt"
+        log.write_text(run_log("open", evaluations=17, seed=100 + number, status="aborted"))
+    code, found = verdict(runs, reference, capsys)
+    assert (code == 0) == passes
+    assert ("Insufficient convergence" in found["message"]) != passes
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "words", "complaint"),
+    [
+        ((17,) * 19, "--out", "found 19 runs; a reference needs at least 20 of one system: record more"),
+        ((17,) * 9, "--against", "found 9 runs; the limits are for the 10 of a result: record more"),
+    ],
+)
+def test_too_few_runs_are_one_clear_line(
+    evaluations: tuple[int, ...], words: str, complaint: str, reference: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    capsys.readouterr()
+    assert main(["rcp", str(write(tmp_path / "few", evaluations)), words, str(reference)]) == 2
+    assert capsys.readouterr().err == f"bertbench: {complaint}\n"
+
+
+def test_runs_of_another_configuration_are_refused(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write(tmp_path / "new", EVALUATIONS, 100, rate=2e-3)
+    assert main(["rcp", str(other), "--against", str(reference)]) == 2
+    assert f"result_0.txt: has optimizer.learning_rate 0.002, {reference} has 0.001" in capsys.readouterr().err
+    mixed = [str(tmp_path / "old"), str(other), "--out", str(tmp_path / "mixed.json")]
+    assert main(["rcp", *mixed]) == 2
+    assert not (tmp_path / "mixed.json").exists()
+
+
+def test_a_run_that_missed_or_is_given_twice_makes_no_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = write(tmp_path / "runs", EVALUATIONS * 2)
+    assert main(["rcp", str(runs), str(runs), "--out", str(tmp_path / "x.json")]) == 2
+    assert "found seed 0 in several runs" in capsys.readouterr().err
+    (runs / "result_3.txt").write_text(run_log("open", evaluations=17, seed=3, status="aborted"))
+    assert main(["rcp", str(runs), "--out", str(tmp_path / "x.json")]) == 2
+    assert "result_3.txt: did not reach its target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
+def test_a_file_that_is_no_reference_is_one_clear_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rcps.json"
+    file.write_text(content)
+    assert main(["rcp", str(write(tmp_path / "new", EVALUATIONS)), "--against", str(file)]) == 2
+    assert "is no reference of one system" in capsys.readouterr().err

@@ -1,0 +1,246 @@
+"""The process beside a run: it serves and tracks while the run goes on, ends with it, and never harms it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.errors import ConfigError
+from bertbench.tracking.openmetrics import address
+from bertbench.tracking.options import SideWork
+from tests.tracking.written import write_run
+
+BERTBENCH = [sys.executable, "-m", "bertbench"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Numbers by name and labels, as OpenMetrics' own parser reads them."""
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    with urllib.request.urlopen(asked, timeout=5) as answer:
+        text = answer.read().decode()
+    return {
+        sample.name + "".join(f" {name}={value}" for name, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
+def side_processes(log: Path) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "bertbench.tracking.side" in words and str(log) in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("9100", ("127.0.0.1", 9100)), ("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:81", ("::1", 81))]
+)
+def test_a_port_is_served_on_loopback_unless_an_address_is_given(text: str, expected: tuple[str, int]) -> None:
+    assert address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "http", "host:", "-1"])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected a port from 1 to 65535, or HOST:PORT"):
+        address(text)
+
+
+def test_the_options_of_a_run_are_passed_on_to_its_ranks() -> None:
+    assert SideWork(("mlflow", "tensorboard"), "80").options() == [
+        "--track", "mlflow", "--track", "tensorboard", "--metrics-port", "80",
+    ]  # fmt: skip
+    assert (SideWork().options(), bool(SideWork())) == ([], False)
+
+
+def test_a_port_in_use_is_one_clear_line_before_anything_starts(
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("prometheus_client")
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["train", tiny_file, "--metrics-port", str(port)]) == 2
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert complaint == (
+        f"bertbench: --metrics-port: 127.0.0.1 port {port} can't be used (Address already in use); name a free port of "
+        "this machine"
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
+    """A side process on a written run that goes on, started as a rank starts it."""
+    pytest.importorskip("prometheus_client")
+    log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
+    work = {"track": [], "metrics_port": str(port)}
+    words = json.dumps({"work": work, "log": str(log), "runs": str(tmp_path), "leads": True})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertbench.tracking.side", words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "RANK": "0"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process, log, port
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str], Path, int]) -> None:
+    process, log, port = beside
+    first = scraped(port)
+    assert (first["bertbench_step"], first["bertbench_loss"], first["bertbench_running"]) == (2, 8, 1)
+    assert first["bertbench_run_info commit=abcdef0123456789 run=toy/bert/result_0 seed=7 system=toy"] == 1
+    assert 0 <= first["bertbench_next_evaluation_seconds"] <= 1  # 100 samples at 100 a second
+    assert "bertbench_accuracy" not in first
+    write_run(log.parent)
+    until(lambda: scraped(port)["bertbench_step"] == 6, 10)
+    last = scraped(port)
+    assert (last["bertbench_running"], last["bertbench_accuracy"]) == (0, 0.5)
+    assert last["bertbench_phase_seconds phase=evaluation"] == 1
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are for the run, which ends first
+        process.send_signal(number)
+    time.sleep(0.2)
+    assert process.poll() is None
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
+
+    port, log = free_port(), tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    words = [
+        "train",
+        tiny_file,
+        "--track",
+        "tensorboard",
+        "--metrics-port",
+        str(port),
+        "--set",
+        "evaluation.target=0.999",
+    ]
+    run = subprocess.Popen(
+        [*BERTBENCH, *words, "--set", "schedule.max_steps=1500", "--set", "evaluation.interval_samples=6000"],
+        env={**os.environ, "LOGDIR": str(tmp_path / "runs")}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def steps() -> float:
+        try:
+            return scraped(port).get("bertbench_step", 0)
+        except OSError:
+            return -1
+
+    try:
+        until(lambda: steps() > 0)
+        until(lambda: "bertbench_rank_busy_cores" in " ".join(scraped(port)), 10)
+        assert scraped(port)["bertbench_running"] == 1
+        _, complaints = run.communicate(timeout=120)
+    finally:
+        run.terminate()
+        run.wait()
+    assert run.returncode == 3, complaints
+    assert "warning" not in complaints
+    assert side_processes(log) == []
+    events = EventAccumulator(str(tmp_path / "runs" / "tensorboard" / "tiny" / "bert" / "result_0"), {"scalars": 0})
+    events.Reload()
+    rows = (log.with_suffix("") / "metrics.jsonl").read_text().splitlines()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 1501))
+    losses = [json.loads(row)["loss"] for row in rows]
+    assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(losses)
+    assert len(events.Scalars("eval/accuracy")) == 3
+
+
+def test_a_side_process_ends_with_a_rank_that_is_killed(tiny_file: str, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    run = subprocess.Popen(
+        [*BERTBENCH, "train", tiny_file, "--metrics-port", str(free_port()), "--set", "evaluation.target=0.999",
+         "--set", "schedule.max_steps=100000"],
+        env={**os.environ, "LOGDIR": str(tmp_path / "runs")}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    metrics = log.with_suffix("") / "metrics.jsonl"
+    try:
+        until(lambda: metrics.exists() and metrics.stat().st_size > 0)
+        (side,) = side_processes(log)
+        rank = int(Path(f"/proc/{side}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(rank, signal.SIGKILL)
+        assert run.wait(60) == 1
+        until(lambda: side_processes(log) == [], 10)
+    finally:
+        run.terminate()
+        run.wait()
+
+
+@pytest.mark.slow
+def test_a_real_prometheus_scrapes_a_run(beside: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:
+    _, _, port = beside
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("no prometheus here: apt-get install prometheus")
+    own = free_port()
+    (tmp_path / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: bertbench, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
+    )
+    server = subprocess.Popen(
+        [program, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/tsdb",
+         f"--web.listen-address=127.0.0.1:{own}"],
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def asked(query: str) -> list[str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{own}/api/v1/query?query={query}", timeout=5) as answer:
+                return [one["value"][1] for one in json.load(answer)["data"]["result"]]
+        except OSError:
+            return []
+
+    try:
+        until(lambda: asked("up") == ["1"], 30)
+        assert asked("bertbench_step") == ["2"]
+        assert asked("bertbench_run_info") == ["1"]
+    finally:
+        server.terminate()
+        server.wait()

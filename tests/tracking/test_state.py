@@ -1,0 +1,229 @@
+"""What is known of a run from its files alone: while they grow, after they were cut back, and when it has ended."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.tracking.braille import plot
+from bertbench.tracking.forecast import forecast
+from bertbench.tracking.ranks import Process, Rank, between, elsewhere, leave, ranks_beside, ranks_of, straggler
+from bertbench.tracking.reading import FollowedRun, GrowingFile
+from bertbench.tracking.state import earlier_runs, phases, state_of
+from tests.tracking.written import START_S, log_lines, row, write_run
+
+RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo" / "bert"
+
+
+def test_a_growing_file_is_read_by_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    growing = GrowingFile(path)
+    assert growing.lines() == ([], False)  # it isn't there yet
+    path.write_text("one\ntw")
+    assert growing.lines() == ([b"one"], False)
+    with path.open("a") as file:
+        file.write("o\nthree\n")
+    assert growing.lines() == ([b"two", b"three"], False)
+    assert growing.lines() == ([], False)
+
+
+@pytest.mark.parametrize("again", ["one\n", "one\nanother two\nthree\nfour\n"])
+def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path, again: str) -> None:
+    path = tmp_path / "file"
+    path.write_text("one\ntwo\n")
+    growing = GrowingFile(path)
+    growing.lines()
+    path.write_text(again)  # shorter, or grown beyond where it was: what was read is no longer what it holds
+    assert growing.lines() == (again.encode().splitlines(), True)
+
+
+def test_a_run_that_goes_back_to_a_snapshot_forgets_the_steps_after_it(tmp_path: Path) -> None:
+    log = write_run(tmp_path, steps=4, until_ms=600, status=None)
+    run = FollowedRun(log)
+    assert list(run.rows) == [1, 2, 3, 4]
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write(row(3, loss=1.5) + "{broken\n" + row(4)[:20])
+    assert run.read() == [3]
+    assert list(run.rows) == [1, 2, 3]
+    assert run.rows[3]["loss"] == 1.5
+
+
+def test_the_phases_of_a_run_add_up_to_its_clock(tmp_path: Path) -> None:
+    state = state_of(FollowedRun(write_run(tmp_path)))
+    # 0.5 s to the first block, 6 steps of 1 s of which 0.1 s each was waiting, 2 evaluations of 0.5 s, 8 s in all
+    assert state.phases_s == pytest.approx(
+        {"start-up": 0.5, "steps": 5.4, "waiting for data": 0.6, "evaluation": 1.0, "other": 0.5}
+    )
+    assert state.elapsed_s == 8
+    assert (state.status, state.seed, state.commit, state.world_size) == ("success", 7, "abcdef0123456789", 2)
+    assert (state.step, state.max_steps, state.samples, state.loss) == (6, 40, 600, 4)
+    assert (state.accuracy, state.target, state.samples_per_s) == (0.5, 0.5, 100)
+    assert (state.next_evaluation_samples, state.target_forecast, state.straggler) == (None, None, None)
+
+
+def test_phases_up_to_an_evaluation_hold_nothing_that_came_after(tmp_path: Path) -> None:
+    run = FollowedRun(write_run(tmp_path))
+    until = phases(run, 1e3 * START_S + 3900, 300)  # 0.4 s into the first evaluation
+    assert until == pytest.approx(
+        {"start-up": 0.5, "steps": 2.7, "waiting for data": 0.3, "evaluation": 0.4, "other": 0.0}
+    )
+
+
+def test_a_run_that_goes_on_says_when_it_evaluates_next(tmp_path: Path) -> None:
+    log = write_run(tmp_path, steps=4, until_ms=4000, status=None)
+    in_a_second = time.time() + 1  # a file from then isn't silent yet, however slow this machine is
+    os.utime(log, (in_a_second, in_a_second))
+    state = state_of(FollowedRun(log), earlier=[450, 600, 900])
+    assert state.status == "running"
+    assert (state.next_evaluation_samples, state.next_evaluation_s) == (600, 2)  # 200 samples at 100 a second
+    assert state.target_forecast == (600, 450, 900, "earlier runs of this system")
+    # 200 samples: 2 s of steps, and 0.5 s of evaluation in 300 samples so far
+    assert state.target_s == pytest.approx(2 + 200 * 0.5 / 300)
+    a_second_ago = time.time() - 1
+    for path in (log, log.with_suffix("") / "metrics.jsonl"):
+        os.utime(path, (a_second_ago, a_second_ago))
+    silent = state_of(FollowedRun(log))
+    assert silent.next_evaluation_s == pytest.approx(1, abs=0.5)  # a GPU's steps aren't written before it
+    assert silent.samples == 400
+
+
+def test_earlier_runs_are_those_of_the_same_system_and_target_that_reached_it(tmp_path: Path) -> None:
+    write_run(tmp_path, number=0)
+    write_run(tmp_path, number=1, status="aborted")
+    other = write_run(tmp_path, number=2)
+    config = json.loads((other.with_suffix("") / "config.json").read_text())
+    (other.with_suffix("") / "config.json").write_text(json.dumps(config | {"evaluation": {"target": 0.3}}))
+    mine = write_run(tmp_path, number=3, status=None)
+    assert earlier_runs(mine) == [600]
+
+
+def test_a_forecast_without_earlier_runs_goes_on_at_the_curves_slope() -> None:
+    curve = [(100.0, 0.1), (200.0, 0.2), (300.0, 0.25)]
+    # 0.25 is missing: at the last slope, 0.05 in 100, 500 samples; at the steepest, 0.1 in 100, 250
+    assert forecast(curve, 0.5, []) == pytest.approx((800, 550, 800, "the slope of its last evaluations"), abs=1e-6)
+    assert forecast(curve[:1], 0.5, []) is None
+    assert forecast([(100.0, 0.2), (200.0, 0.1)], 0.5, []) is None  # it gets worse: nobody knows
+    assert forecast(curve, 0.5, [200.0, 400.0, 500.0]) == (450, 400, 500, "earlier runs of this system")
+
+
+def rank(number: int, busy: float) -> Rank:
+    return Rank(number, "host", 100 + number, busy, 0, "R")
+
+
+def test_the_straggler_is_the_rank_that_works_while_the_others_wait() -> None:
+    assert straggler([rank(0, 0.5), rank(1, 0.9), rank(2, 0.55)]) == 1
+    assert straggler([rank(0, 0.88), rank(1, 0.9)]) is None  # a scheduler's noise
+    assert straggler([rank(0, 0.05), rank(1, 0.01)]) is None  # nobody computes
+    assert straggler([rank(0, 0.9)]) is None
+
+
+def test_load_is_what_passed_between_two_looks() -> None:
+    before = [Process(0, 11, "host", 4.0, 10, "R", 100.0)]
+    after = [Process(0, 11, "host", 5.0, 20, "S", 104.0), Process(1, 12, "host", 9.0, 30, "R", 104.0)]
+    assert between(before, after) == [Rank(0, "host", 11, 0.25, 20, "S"), Rank(1, "host", 12, 0.0, 30, "R")]
+
+
+def test_ranks_of_other_machines_are_known_over_the_shared_folder(tmp_path: Path) -> None:
+    leave(tmp_path, [rank(0, 0.5)])
+    assert elsewhere(tmp_path) == []  # this machine looks by itself
+    left = json.loads((tmp_path / "ranks" / f"{os.uname().nodename}.json").read_text())
+    far = tmp_path / "ranks" / "far.json"
+    far.write_text(json.dumps(left))
+    assert elsewhere(tmp_path) == [rank(0, 0.5)]
+    far.write_text(json.dumps(left | {"time_s": time.time() - 60}))
+    assert elsewhere(tmp_path) == []  # silent for a minute
+    far.write_text("{half")
+    assert elsewhere(tmp_path) == []
+
+
+def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> None:
+    log = tmp_path / "result_0.txt"
+    busy, idle = "print(flush=True)\nwhile True: pass", "print(flush=True)\nimport time\ntime.sleep(60)"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, "--result", "result_0.txt"], cwd=tmp_path, stdout=subprocess.PIPE,
+            env={**os.environ, "RANK": str(number)},
+        )
+        for number, code in enumerate((idle, busy))
+    ]  # fmt: skip
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        before = ranks_of(log)
+        assert [(one.rank, one.pid) for one in before] == [(n, process.pid) for n, process in enumerate(started)]
+        assert {one.pid for one in ranks_beside(started[0].pid)} >= {process.pid for process in started}
+        while (found := between(before, ranks_of(log)))[1].busy * (time.time() - before[1].time_s) < 0.3:
+            time.sleep(0.05)
+        assert found[0].busy < 0.1
+        assert straggler([found[0], found[1]._replace(busy=max(found[1].busy, 0.3))]) == 1
+        assert found[1].rss_bytes > 1e6
+        assert ranks_of(tmp_path / "result_1.txt") == []
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def test_a_plot_joins_its_points_and_labels_its_ends() -> None:
+    assert plot([(0, 0), (1, 1)], width=10, height=1) == ["      0 ⡠⠊"]
+    assert plot([(0, 0), (3, 1)], width=10, height=2) == ["      1 ⠀⡜", "      0 ⡜⠀"]
+    assert plot([(0.0, float("nan"))], 40, 4) == []
+    assert plot([(0, 2.0), (1, 2.0)], width=12, height=2, level=1.0) == ["      2 ⠉⠉⠉⠉", "      1 ⡀⠀⡀⠀"]
+
+
+def test_watch_shows_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    assert main(["watch", str(RESULTS / "result_0.txt")]) == 0
+    shown = capsys.readouterr().out
+    for text in ("cpu_demo/bert/result_0", "success", "seed 2557128240", "commit 85804e9", "179,200 samples",
+                 "loss by step", "accuracy by samples", "best 0.4085", "target 0.4", "steps 9"):  # fmt: skip
+        assert text in shown
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_watch_prints_json_of_a_run_that_has_no_step_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "toy" / "bert"
+    folder.mkdir(parents=True)
+    (folder / "result_0.txt").touch()
+    monkeypatch.setenv("LOGDIR", str(tmp_path))
+    assert main(["watch", "--json"]) == 0  # the newest of LOGDIR
+    state = json.loads(capsys.readouterr().out)
+    assert (state["status"], state["step"], state["loss"], state["ranks"]) == ("running", 0, None, [])
+    assert state["name"] == "toy/bert/result_0"
+    pytest.importorskip("rich")
+    assert main(["watch", "--once"]) == 0
+    assert "no step was recorded yet" in capsys.readouterr().out
+
+
+def test_a_half_written_log_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_run(tmp_path, steps=2, until_ms=500, status=None)
+    log.write_text(log_lines(3500) + log_lines()[-60:-20])
+    (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2)[:30])
+    assert main(["watch", str(log), "--json"]) == 0
+    state = json.loads(capsys.readouterr().out)
+    assert (state["step"], state["next_evaluation_samples"]) == (1, 300)
+
+
+@pytest.mark.parametrize("name", ["missing", "missing/result_0.txt"])
+def test_a_run_that_is_not_there_is_one_clear_line(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err == (
+        f"bertbench: {tmp_path / name}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt\n"
+    )
+
+
+def test_watching_imports_no_torch() -> None:
+    words = ["watch", str(RESULTS / "result_0.txt"), "--json"]
+    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

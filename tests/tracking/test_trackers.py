@@ -1,0 +1,202 @@
+"""What a tracker holds of a run, read back by the tracker's own library; those that aren't installed are skipped."""
+
+import importlib.util
+import json
+import struct
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.tracking.feed import Feed, Point
+from bertbench.tracking.reading import FollowedRun
+from tests.tracking.written import START_S, log_lines, row, write_run
+
+STEPS = {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0, 5: 5.0, 6: 4.0}
+"""The loss of the written run, by step."""
+
+
+class Kept:
+    """A tracker that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.ended: Any = None
+
+    def record(self, points: Any) -> None:
+        self.points += points
+
+    def close(self, status: str, summary: Any) -> None:
+        self.ended = status, dict(summary)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "toy" / "bert")
+
+
+def test_a_feed_passes_on_each_step_once_with_its_time_and_evaluations_where_they_belong(tmp_path: Path) -> None:
+    log = write_run(tmp_path, steps=2, until_ms=500, status=None)
+    run, kept = FollowedRun(log), Kept()
+    feed = Feed(run, kept)
+    feed.forward(list(run.rows))
+    log.write_text(log_lines(8000, "success"))
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write("".join(row(step) for step in range(3, 7)))
+    feed.forward(run.read())
+    feed.forward(run.read())
+    assert [point.step for point in kept.points] == [1, 2, 3, 4, 5, 6]
+    # a block begins at 0.5 s, the next at 4 s; a step takes 1 s
+    assert [point.time_s - START_S for point in kept.points] == pytest.approx([1.5, 2.5, 3.5, 5, 6, 7])
+    accuracies = {point.step: point.values.get("eval/accuracy") for point in kept.points}
+    assert accuracies == {1: None, 2: None, 3: 0.25, 4: None, 5: None, 6: 0.5}
+    assert kept.points[2].values["phase/steps_s"] == pytest.approx(2.7)
+    assert kept.points[0].values["train/samples_per_s"] == 100
+    feed.close("success")
+    assert kept.ended == (
+        "success",
+        {"time_to_train_s": 8.0, "best_accuracy": 0.5, "samples_to_train": 600.0, "samples_per_s": 75.0},
+    )
+
+
+def track(log: Path, to: str, out: Path) -> None:
+    assert main(["track", str(log), "--to", to, "--out", str(out)]) == 0
+
+
+def test_tensorboard_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
+
+    track(log, "tensorboard", tmp_path / "out")
+    track(log, "tensorboard", tmp_path / "out")  # a second record replaces the first
+    events = EventAccumulator(str(tmp_path / "out" / "toy" / "bert" / "result_0"))
+    events.Reload()
+    losses = events.Scalars("train/loss")
+    assert {event.step: event.value for event in losses} == STEPS
+    assert len(losses) == 6
+    assert losses[0].wall_time == pytest.approx(START_S + 1.5)
+    assert [(event.step, event.value) for event in events.Scalars("eval/accuracy")] == [(3, 0.25), (6, 0.5)]
+    (parameters,) = events.Tensors(
+        "parameters/text_summary" if "parameters/text_summary" in events.Tags() else "parameters"
+    )
+    text = parameters.tensor_proto.string_val[0].decode()
+    assert "| optimizer.learning_rate | 0.1 |" in text
+    assert '| run.commit | "abcdef0123456789" |' in text
+    (ended,) = events.Tensors("ended")
+    assert json.loads(ended.tensor_proto.string_val[0])["status"] == "success"
+
+
+def test_mlflow_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from mlflow.tracking import MlflowClient  # noqa: PLC0415
+
+    out = tmp_path / "out"
+    track(log, "mlflow", out)
+    track(log, "mlflow", out)
+    client = MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
+    (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])  # the first is deleted
+    assert run.info.run_name == "bert/result_0"
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    assert {metric.step: metric.value for metric in history} == STEPS
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "eval/accuracy")] == [3, 6]
+    assert run.data.params["optimizer.learning_rate"] == "0.1"
+    assert run.data.params["run.commit"] == "abcdef0123456789"
+    assert run.data.metrics["time_to_train_s"] == 8
+
+
+def records(path: Path) -> dict[str, list[Any]]:
+    """The records of a .wandb file by kind: LevelDB's log format after a header of 7 bytes, W&B's own messages."""
+    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
+
+    content, at, part = path.read_bytes(), 7, b""
+    found = defaultdict(list)
+    while at + 7 <= len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        part += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # the whole record, or its last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(part)
+            part = b""
+            found[record.WhichOneof("record_type")].append(record)
+    return found
+
+
+def test_wandb_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    out = tmp_path / "out"
+    track(log, "wandb-offline", out)
+    track(log, "wandb-offline", out)
+    (path,) = out.rglob("*.wandb")
+    found = records(path)
+    rows = [
+        {
+            item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json)
+            for item in record.history.item
+        }
+        for record in found["history"]
+    ]
+    assert {row["_step"]: row["train/loss"] for row in rows} == STEPS
+    assert {row["_step"]: row["eval/accuracy"] for row in rows if "eval/accuracy" in row} == {3: 0.25, 6: 0.5}
+    (run,) = found["run"]
+    config = {item.key: json.loads(item.value_json) for item in run.run.config.update}
+    assert (config["optimizer.learning_rate"], config["run.commit"]) == (0.1, "abcdef0123456789")
+    assert run.run.display_name == "toy/bert/result_0"
+    assert found["exit"][0].exit.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "package", "extra"),
+    [
+        ("tensorboard", "tensorboard", "tensorboard"),
+        ("mlflow", "mlflow", "mlflow"),
+        ("wandb-offline", "wandb", "wandb"),
+    ],
+)
+@pytest.mark.parametrize("command", ["track", "train"])
+def test_a_tracker_that_is_not_installed_is_one_clear_line(
+    to: str, package: str, extra: str, command: str, log: Path, tiny_file: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == package else real(name, *more))
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    words = ["track", str(log), "--to", to] if command == "track" else ["train", tiny_file, "--track", to]
+    assert main(words) == 2
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert complaint.startswith(f"bertbench: {to} needs {package}")
+    assert complaint.endswith(f"pip install -e '.[{extra}]'")
+    assert not list(tmp_path.glob("runs/*/bert/*"))  # nothing was begun
+
+
+def test_a_run_without_a_step_and_two_logs_of_one_name_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    empty = tmp_path / "result_0.txt"
+    empty.touch()
+    assert main(["track", str(empty), "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 2
+    assert "no evaluation, and no step" in capsys.readouterr().err
+    twins = [str(write_run(tmp_path / name / "bert")) for name in "ab"]
+    assert main(["track", *twins, "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 2
+    assert "toy/bert/result_0: named by two logs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "out").write_text("a file")
+    assert main(["track", str(log), "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 1
+    (complaint,) = capsys.readouterr().err.splitlines()
+    assert "tensorboard refused it" in complaint
+    assert "name another folder with --out" in complaint
