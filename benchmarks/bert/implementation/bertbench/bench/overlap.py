@@ -103,7 +103,7 @@ class Arm:
         self._computing = partial(computing, precision, device)
         self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
         self._parallel = self.reducer.attach(self.model, bucket_mb)
-        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch", False)
+        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch")
 
     def step(self, batch: Batch) -> tuple[float, float]:
         """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.

@@ -156,7 +156,7 @@ def _split_has_no_loss_scale(settings: Settings) -> Iterator[str]:
 @rule("optimizer.sharded", "parallel")
 def _split_keeps_parts(settings: Settings) -> Iterator[str]:
     if settings.parallel.splits and settings.optimizer.sharded:
-        yield f"{_SPLIT}: optimizer.sharded deals out whole tensors; leave it out, or set parallel.fully_shard alone"
+        yield f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
 
 
 @rule("optimizer.impl", "parallel")

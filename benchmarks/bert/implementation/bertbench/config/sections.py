@@ -188,7 +188,8 @@ class Optimizer(Section):
     impl: Implementation = "torch"
     """`apex`: NVIDIA apex's FusedLAMB or FusedAdam, which their PyTorch container brings."""
     sharded: bool = False
-    """ZeRO-1: every rank keeps the optimizer state of its share of the parameters only; the result is the same."""
+    """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
+    the result is the same, but for rounding."""
 
     def options(self) -> AdamOptions:
         """The part that stays fixed during a run, as the optimiser takes it."""

@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from bertbench.optim.options import Compression, ReduceOptions
 
-_FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 TensorFuture = torch.futures.Future[torch.Tensor]
 SumTensor = Callable[[torch.Tensor], TensorFuture]
 
@@ -44,9 +44,7 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
-    return PlainSum(
-        _FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum
-    )
+    return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
 
 
 def flat_sum(buffer: torch.Tensor) -> TensorFuture:
