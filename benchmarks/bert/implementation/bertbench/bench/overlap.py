@@ -76,8 +76,9 @@ class _Sum:
     def __init__(self) -> None:
         self.on = True
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
-        return flat_sum(bucket.buffer()) if self.on else done(bucket.buffer())
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        buffer = bucket.buffer() if factor is None else bucket.buffer().mul_(factor)
+        return flat_sum(buffer) if self.on else done(buffer)
 
     def reset(self) -> None:
         """Nothing stays from step to step."""

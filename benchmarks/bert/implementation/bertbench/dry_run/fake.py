@@ -96,9 +96,9 @@ class _TensorsOfBuckets:
         self._sum = bucket_sum
         self.sizes: list[list[int]] = []
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
         self.sizes.append([gradient.numel() for gradient in bucket.gradients()])
-        return self._sum(bucket)
+        return self._sum(bucket, factor)
 
     def reset(self) -> None:
         self.sizes.clear()

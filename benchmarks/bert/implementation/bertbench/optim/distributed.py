@@ -19,9 +19,9 @@ from torch import distributed, nn
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Bucket, Buckets
-from bertbench.optim.clip import clip_together, contribution_limit
+from bertbench.optim.clip import clipping, contribution_limit
 from bertbench.optim.collectives import Exchange, Wait
-from bertbench.optim.communication import FORMATS
+from bertbench.optim.communication import FORMATS, halve
 from bertbench.optim.options import AdamOptions, ClipMode, Compression
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Scalar, Step, matrices_and_vectors
@@ -80,16 +80,17 @@ class SlicedDataParallel:
         assert not any(self._missing), "every trained parameter takes part in every step"
         if self._mode == "before":
             buffers = [bucket.gradients for bucket in self._buckets.buckets]
-            self._active.append(clip_together(buffers, self._limit(buckets=1)))
+            factor, active = clipping(buffers, self._limit(buckets=1))
+            self._active.append(active)
             for number in range(len(buffers)):
-                self._send(number)
+                self._send(number, factor)
         with named(ALL_REDUCE):
             for number, wait in enumerate(self._waits):
                 wait()
                 self._restore(number)
-        active = self._active
+        decisions = self._active
         self._begin_step()
-        return torch.stack(active).mean() if active else None
+        return torch.stack(decisions).mean() if decisions else None
 
     def norm(self) -> torch.Tensor:
         """Return the norm of the reduced gradient, every element counted once, on the device."""
@@ -117,15 +118,20 @@ class SlicedDataParallel:
         self._missing[number] -= 1
         # in the buckets' order, the same on every rank, whatever order gradients arrive in
         while self._mode != "before" and len(self._waits) < len(self._missing) and not self._missing[len(self._waits)]:
+            factor = None
             if self._mode == "bucket":
                 bucket = self._buckets.buckets[len(self._waits)]
-                self._active.append(clip_together([bucket.gradients], self._limit(len(self.buckets))))
-            self._send(len(self._waits))
+                factor, active = clipping([bucket.gradients], self._limit(len(self.buckets)))
+                self._active.append(active)
+            self._send(len(self._waits), factor)
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, factor: torch.Tensor | None) -> None:
         buffer = self._buckets.buckets[number].gradients
         if self._halves is not None:
-            buffer = torch.div(buffer, self._divisor, out=self._halves[number])
+            halve(buffer, factor, self._divisor, self._halves[number])
+            buffer = self._halves[number]
+        elif factor is not None:
+            buffer.mul_(factor)
         self._waits.append(self._exchange.sum_slice(buffer))
 
     def _restore(self, number: int) -> None:
