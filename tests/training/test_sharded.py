@@ -122,6 +122,8 @@ def overflowing(world: World, system: System) -> tuple[list[float], list[float],
     return norms, scales, weights[0], weights[1]
 
 
-@pytest.mark.slow  # torch.compile takes most of a minute
+@pytest.mark.slow  # torch.compile takes half a minute
 def test_compiled_pieces_read_their_weights_from_the_buckets(tiny: Callable[..., System]) -> None:
-    assert_alike(tiny, 2, {"compiled": ("compute.compile=default", "clip.mode=bucket", *CLIPPED)})
+    compiled = ("optimizer.name=lamb", "optimizer.sharded=true", "compute.compile=default", *CLIPPED)
+    plain, ours = run_ranks(2, trained, tiny("optimizer.name=lamb", *CLIPPED), tiny(*compiled))[0]
+    assert [row[:2] for row in ours[0]] == [pytest.approx(row[:2], rel=TOLERANCE) for row in plain[0]]

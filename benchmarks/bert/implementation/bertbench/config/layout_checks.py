@@ -161,8 +161,8 @@ def _split_keeps_parts(settings: Settings) -> Iterator[str]:
 
 @rule("optimizer.impl", "parallel")
 def _split_is_torchs(settings: Settings) -> Iterator[str]:
-    if settings.parallel.splits and settings.optimizer.impl == "apex":
-        yield f"{_SPLIT}: optimizer.impl apex takes whole tensors; set it to torch"
+    if settings.parallel.splits and settings.optimizer.impl != "torch":
+        yield f"{_SPLIT}: optimizer.impl {settings.optimizer.impl} takes whole tensors; set it to torch"
 
 
 @rule("data.balance", "parallel.tensor", "parallel.pipeline")

@@ -1,16 +1,20 @@
 """Which optimizer a run gets: the one place that decides how its arithmetic is done."""
 
+import importlib
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 
 import torch
 from torch import distributed, nn
 
+from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 from bertbench.model.span import SpanBert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
 from bertbench.optim.buckets import Buckets
+from bertbench.optim.clip import gradient_norm
 from bertbench.optim.collectives import Exchange
 from bertbench.optim.distributed import SlicedOptimizer, WholeNorms
 from bertbench.optim.foreach import foreach_step, native_adam_step
@@ -18,6 +22,7 @@ from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
 from bertbench.optim.state import Optimizer, Step
 
+_TRITON = "Triton kernels over chunks of all tensors"
 # From here on fusing saves seconds every hundred steps; below it would not earn its 10 s of compiling back.
 _FUSED_FROM = 20_000_000
 
@@ -33,22 +38,55 @@ def build_optimizer(
     fused = model.fused_parameters()
     if impl == "apex":
         return ApexAdam(parameters, options, trust_ratio, fused), "NVIDIA apex's fused kernels"
+    if impl == "triton":
+        kernels = _triton()
+        step = kernels.TritonStep()
+        return MultiTensorAdam(parameters, options, trust_ratio, fused, step, step), _TRITON
     step, text = _matrix_step(parameters, trust_ratio)
     return MultiTensorAdam(parameters, options, trust_ratio, fused, step), text
 
 
 def build_sliced_optimizer(
-    model: Bert, buckets: Buckets, exchange: Exchange, options: AdamOptions, trust_ratio: bool
+    model: Bert, buckets: Buckets, exchange: Exchange, options: AdamOptions, trust_ratio: bool, impl: Implementation
 ) -> tuple[SlicedOptimizer, str]:
-    """The optimizer of this rank's slices of a model in buckets, and a text that says how it computes."""
-    step_with: Callable[[WholeNorms], Step] = _foreach_with if trust_ratio else lambda _: native_adam_step
-    text = "torch's multi-tensor operations" if trust_ratio else "torch's fused Adam"
-    optimizer = SlicedOptimizer(model, buckets, exchange, options, trust_ratio, model.fused_parameters(), step_with)
+    """The optimizer of this rank's slices of a model in buckets, and a text that says how it computes.
+
+    Raises ConfigError if `impl` is not there.
+    """
+    vector_step: Step | None = None
+    step_with: Callable[[WholeNorms], Step]
+    if impl == "triton":
+        kernels = _triton()
+        step_with, vector_step, text = kernels.TritonStep, kernels.TritonStep(), _TRITON
+    elif trust_ratio:
+        step_with, text = _foreach_with, "torch's multi-tensor operations"
+    else:
+        step_with, text = lambda _: native_adam_step, "torch's fused Adam"
+    optimizer = SlicedOptimizer(
+        model, buckets, exchange, options, trust_ratio, model.fused_parameters(), step_with, vector_step
+    )
     return optimizer, f"{text} on this rank's slice of every bucket, weights gathered behind the next forward pass"
+
+
+def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:
+    """What computes the norm of a model's whole gradient, on the device."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
 
 
 def _foreach_with(whole_norms: WholeNorms) -> Step:
     return partial(foreach_step, whole_norms=whole_norms)
+
+
+def _triton() -> ModuleType:
+    """Return the module of our Triton kernels; raises ConfigError where Triton is not installed."""
+    try:
+        return importlib.import_module("bertbench.optim.triton_step")
+    except ImportError as error:
+        raise ConfigError(
+            f"optimizer.impl triton: found no Triton ({error}); install bertbench[kernels], or set optimizer.impl to "
+            "torch"
+        ) from error
 
 
 def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Step, str]:

@@ -119,7 +119,7 @@ class SlicedTensor(torch.Tensor):
         """Do nothing: `__new__` has done it all."""
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override] # torch declares what it has there as a plain function
         cls, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Copy it rectangle by rectangle, as torch does before it writes; nothing else can be done with it."""

@@ -1,7 +1,6 @@
 """How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -11,8 +10,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
-from bertbench.optim.build import build_optimizer, build_sliced_optimizer
-from bertbench.optim.clip import gradient_norm
+from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
 from bertbench.optim.collectives import Exchange, exchange
 from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
@@ -72,7 +70,7 @@ def data_parallel(
         module = SlicedDataParallel(
             model, *slices, system.clip.mode, system.clip.max_norm, communication.compression, scale
         )
-        optimizer, text = build_sliced_optimizer(model, *slices, options, trust_ratio)
+        optimizer, text = build_sliced_optimizer(model, *slices, options, trust_ratio, system.optimizer.impl)
         return DataParallel(module, module, module.norm, optimizer, text)
     reducer = Reducer(
         system.clip.mode,
@@ -83,4 +81,4 @@ def data_parallel(
     )
     parallel = reducer.attach(model, communication.bucket_mb)
     whole, text = build_optimizer(model, options, trust_ratio, system.optimizer.impl)
-    return DataParallel(parallel, reducer, partial(gradient_norm, list(model.parameters())), whole, text)
+    return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)
