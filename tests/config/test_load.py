@@ -60,6 +60,9 @@ def test_a_bad_setting_is_one_error_that_says_what_was_found_and_what_to_do(
         (["hardware.division=closed", "optimizer.name=lamb", "clip.mode=bucket"], "clip.mode bucket is not allowed"),
         (["communication.compression=powersgd", "precision.compute=fp16"], "an overflow of precision.compute fp16"),
         (["optimizer.impl=apex", "communication.compression=fp16"], "optimizer.impl apex can't skip steps"),
+        (["optimizer.impl=triton"], "optimizer.impl triton needs launch.device cuda"),
+        (["optimizer.sharded=true", "communication.compression=powersgd"], "leaves a rank only its slice"),
+        (["optimizer.sharded=true", "optimizer.impl=apex"], "optimizer.sharded updates slices of tensors"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(tmp_path: Path, overrides: list[str], expected: str) -> None:

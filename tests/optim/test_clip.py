@@ -142,6 +142,13 @@ def test_the_hook_reads_nothing_back_from_the_device() -> None:
             assert "aten::_local_scalar_dense" not in names  # what .item() and a condition on a tensor call
 
 
+def test_clipping_into_half_the_bytes_takes_no_pass_of_its_own() -> None:
+    for _, full, bf16, fp16, _ in run_ranks(2, operations_of_a_step):
+        assert "aten::mul_" in full, "the bucket is scaled where it is"
+        for names in (bf16, fp16[: fp16.index("c10d::allreduce_")]):
+            assert not {"aten::mul_", "aten::_foreach_mul_"} & set(names)
+
+
 def operations_of_a_step(world: World) -> list[list[str]]:
     """Operations of a backward pass and its reduction, for modes and compressions that are ours."""
     seen = []

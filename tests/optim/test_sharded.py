@@ -1,7 +1,211 @@
-from bertbench.optim.zero import deal
+"""Slices of flat buckets: how they are cut, what travels when, and how many bytes that takes."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+
+from bertbench.distributed.world import World
+from bertbench.loading.batch import synthetic
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
+from bertbench.optim.collectives import Wait, exchange, place_of
+from bertbench.optim.distributed import SlicedDataParallel, SlicedOptimizer, WholeNorms
+from bertbench.optim.foreach import foreach_step
+from bertbench.optim.options import AdamOptions, Compression
+from bertbench.optim.slices import LogicalSlices, rectangles
+from bertbench.optim.state import Step, matrices_and_vectors
+from bertbench.optim.traffic import link_bytes_per_step
+from bertbench.parallel.counting import Traffic
+from tests.ranks import run_ranks
+
+TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=8)
 
 
-def test_parameters_are_dealt_whole_the_largest_first_to_the_least_loaded_rank() -> None:
-    # 90 -> rank 0; 50, 30 -> rank 1 (80); 20 -> rank 1 (100); 7 -> rank 0 (97)
-    assert deal([20, 90, 7, 50, 30], ranks=2) == [1, 0, 0, 1, 1]
-    assert deal([3], ranks=3) == [0], "more ranks than parameters: some keep nothing"
+def test_tensors_begin_at_multiples_of_16_elements_and_slices_are_equally_long() -> None:
+    # 7 -> 16, 20 -> 32, 16: 64 elements in all; a third of them is 21.3 -> 32
+    assert starts_of([7, 20, 16]) == [0, 16, 48, 64]
+    assert slice_length([7, 20, 16], ranks=3) == 32
+    # slice 0 holds 7, and 16 of the 20; slice 1 the last 4, and all of the 16; slice 2 nothing
+    assert [owned([7, 20, 16], 3, place) for place in range(3)] == [7 + 16, 4 + 16, 0]
+
+
+def test_slices_of_a_node_stand_apart_so_that_both_stages_move_contiguous_memory() -> None:
+    # two nodes of three ranks: local rank l of node n has slice 2 l + n
+    assert [place_of(rank, 6, 3) for rank in range(6)] == [0, 2, 4, 1, 3, 5]
+    assert [place_of(rank, 6, None) for rank in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("shape", "start", "length", "expected"),
+    [
+        ((4, 5), 3, 14, [((0, 3), [[3, 4]]), ((1, 0), [[5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]), ((3, 0), [[15, 16]])]),
+        ((4, 5), 6, 2, [((1, 1), [[6, 7]])]),
+        ((4, 5), 5, 5, [((1, 0), [[5, 6, 7, 8, 9]])]),
+        ((9,), 4, 3, [((4,), [4, 5, 6])]),
+    ],
+)
+def test_a_segment_is_a_piece_of_a_row_then_rows_then_a_piece(
+    shape: tuple[int, ...], start: int, length: int, expected: list[tuple[tuple[int, ...], Any]]
+) -> None:
+    numbers = torch.arange(start, start + length)
+    assert [(offsets, piece.tolist()) for offsets, piece in rectangles(shape, start, numbers)] == expected
+
+
+def tiny_backward(model: Bert) -> None:
+    batch = synthetic(2, 8, TINY.vocab_size, torch.Generator().manual_seed(1))
+    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    (scores.masked_lm_MV.square().sum() + scores.next_sentence_S2.square().sum()).backward()
+
+
+def tiny_buckets(world: World, model: Bert) -> Buckets:
+    model.initialize(torch.Generator().manual_seed(3))
+    table = bucket_table(ready_order(model, lambda: tiny_backward(model)), bucket_mb=0.0004)
+    return Buckets(table, world.size, world.rank)
+
+
+def segments(world: World) -> list[tuple[str, int, int, int]]:
+    model = Bert(TINY)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    slices = LogicalSlices(tiny_buckets(world, model), list(names), model.fused_parameters())
+    return [(names[one.parameter], one.part, one.start, one.weight.numel()) for one in slices._segments]
+
+
+def test_every_element_of_every_logical_tensor_is_in_one_ranks_segment() -> None:
+    found = [segment for of_rank in run_ranks(3, segments) for segment in of_rank]
+    model = Bert(TINY)
+    fused = model.fused_parameters()
+    for name, parameter in model.named_parameters():
+        parts = fused.get(parameter, 1)
+        for part in range(parts):
+            stops = 0
+            for _, _, start, length in sorted(one for one in found if one[:2] == (name, part)):
+                assert start == stops, name
+                stops += length
+            assert stops == parameter.numel() // parts, name
+
+
+class _Noted:
+    """An exchange that does nothing and notes what begins and what is awaited."""
+
+    place = 0
+
+    def __init__(self, buckets: Buckets, events: list[str]) -> None:
+        self._buckets, self._events = buckets, events
+
+    def _begin(self, kind: str, buffer: torch.Tensor) -> Wait:
+        numbers = {
+            tensor.data_ptr(): number
+            for number, bucket in enumerate(self._buckets.buckets)
+            for tensor in (bucket.weights, bucket.gradients)
+        }
+        number = numbers[buffer.data_ptr()]
+        self._events.append(f"{kind} {number}")
+        return lambda: self._events.append(f"wait {kind} {number}")
+
+    def sum_slice(self, buffer: torch.Tensor) -> Wait:
+        return self._begin("sum", buffer)
+
+    def gather(self, buffer: torch.Tensor) -> Wait:
+        return self._begin("gather", buffer)
+
+
+def lamb(norms: WholeNorms) -> Step:
+    return partial(foreach_step, whole_norms=norms)
+
+
+def order_of_events(world: World) -> tuple[list[str], int]:
+    model, events = Bert(TINY), list[str]()
+    buckets = tiny_buckets(world, model)
+    noted = _Noted(buckets, events)
+    parallel = SlicedDataParallel(model, buckets, noted, "none", 1.0, "none", None)
+    optimizer = SlicedOptimizer(model, buckets, noted, AdamOptions(), True, model.fused_parameters(), lamb)
+    for number, layer in enumerate(model.layers):
+        layer.register_forward_hook(lambda *_, number=number: events.append(f"forward {number}"))
+        layer.register_full_backward_hook(lambda *_, number=number: events.append(f"backward {number}"))
+    with parallel.no_sync():
+        tiny_backward(model)
+    assert not any("sum" in event for event in events), "accumulation sends nothing"
+    events.clear()
+    tiny_backward(model)
+    parallel.finish()
+    optimizer.step(0.1)
+    tiny_backward(model)
+    return events, len(buckets.buckets)
+
+
+def test_sums_travel_behind_the_backward_pass_and_weights_behind_the_next_forward_pass() -> None:
+    ((events, count),) = run_ranks(1, order_of_events)
+    assert count > 4
+    at = events.index
+    assert [event for event in events[: at("gather 0")] if event.startswith("sum")] == [
+        f"sum {n}" for n in range(count)
+    ]
+    assert at("sum 0") < at("backward 1") < at("backward 0"), "the heads' gradients leave first"
+    assert at(f"sum {count - 1}") < at("wait sum 0"), "nothing is awaited before all has left"
+    gathers = [f"gather {number}" for number in reversed(range(count))]
+    begin = at(gathers[0])
+    assert events[begin : begin + count] == gathers, "the embeddings' weights, which stand in the last bucket, first"
+    after = events[begin:]
+    assert after.index(f"wait gather {count - 1}") < after.index("forward 0") < after.index("wait gather 0")
+
+
+def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
+    """Bytes by count and by formula, and of filling."""
+    model = Bert(TINY)
+    buckets = tiny_buckets(world, model)
+    among = exchange(hierarchical=False, local_size=world.size)
+    parallel = SlicedDataParallel(model, buckets, among, "none", 1.0, compression, None)
+    optimizer = SlicedOptimizer(model, buckets, among, AdamOptions(), True, model.fused_parameters(), lamb)
+    groups: Any = SimpleNamespace(data=distributed.group.WORLD, layout=SimpleNamespace(pipeline=1))
+    with Traffic(groups) as traffic:
+        tiny_backward(model)
+        parallel.finish()
+        parallel.norm()
+        optimizer.step(0.1)
+        optimizer.settle()
+    matrices, _ = matrices_and_vectors(model.parameters())
+    tensors = sum(model.fused_parameters().get(matrix, 1) for matrix in matrices)
+    norms = 2 * (world.size - 1) * (8 + 2 * 4 * tensors) / world.size  # one in fp64, two of each tensor in fp32
+    width = 4 if compression == "none" else 2
+    filled, parameters = buckets.weights.numel(), sum(parameter.numel() for parameter in model.parameters())
+    formula = link_bytes_per_step(width * filled, filled, world.size, sharded=True)
+    return traffic.sent["data"] - round(norms), formula, filled - parameters
+
+
+@pytest.mark.parametrize("compression", ["none", "bf16"])
+def test_a_rank_sends_what_the_formula_says(compression: Compression) -> None:
+    (counted, formula, filling), *_ = run_ranks(4, bytes_sent, compression)
+    assert counted == formula
+    assert 0 < filling < 16 * (len(list(Bert(TINY).parameters())) + 4 * 20)
+
+
+def test_slices_take_a_third_less_than_an_all_reduce_and_a_broadcast_of_weights() -> None:
+    # 1,000 parameters on 4 ranks: gradients and weights each 3/4 of 4,000 bytes; in bf16 gradients take half
+    assert link_bytes_per_step(4_000, 1_000, 4, sharded=True) == 3_000 + 3_000
+    assert link_bytes_per_step(2_000, 1_000, 4, sharded=True) == 1_500 + 3_000
+    assert link_bytes_per_step(4_000, 1_000, 4, sharded=False) == 6_000
+
+
+def no_matrix_here(world: World) -> list[float]:
+    """Weights after a step where the second rank's slice holds biases only."""
+    matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
+    model = nn.Sequential(nn.Module())
+    buckets = Buckets([[matrix, bias]], world.size, world.rank)
+    among = exchange(hierarchical=False, local_size=world.size)
+    options = AdamOptions(epsilon=0.0, weight_decay=0.0)
+    optimizer = SlicedOptimizer(model, buckets, among, options, True, {}, lamb)
+    buckets.gradients.fill_(3.0)
+    optimizer.step(0.5)
+    optimizer.settle()
+    return torch.cat((matrix.detach().view(-1), bias.detach())).tolist()
+
+
+def test_a_rank_that_holds_no_matrix_still_takes_part_in_the_norms() -> None:
+    # Adam's first update is 1 everywhere: |w| / |u| is 2, so the matrix falls by 0.5 * 2, and the bias by 0.5
+    for weights in run_ranks(2, no_matrix_here):
+        assert weights == pytest.approx([1.0] * 16 + [0.5] * 16)

@@ -152,11 +152,11 @@ def test_half_precisions_train_close_to_fp32(tiny: Callable[..., System]) -> Non
     assert fp16 == pytest.approx(fp32, rel=0.003)  # fp16 keeps 11
 
 
-def test_sharded_optimizer_state_changes_nothing(tiny: Callable[..., System]) -> None:
+def test_sharded_optimizer_state_changes_nothing_but_roundings_of_norms(tiny: Callable[..., System]) -> None:
     settings = [("optimizer.name=lamb",), ("optimizer.name=adam",)]
     systems = [tiny(*setting, f"optimizer.sharded={flag}") for setting in settings for flag in ("false", "true")]
     lamb, sharded_lamb, adam, sharded_adam = run_ranks(2, losses, *((system, 11) for system in systems))[0]
-    assert lamb == sharded_lamb
+    assert sharded_lamb == pytest.approx(lamb, abs=LOSS_TOLERANCE)  # a tensor's norm is the sum of its slices'
     assert adam == sharded_adam
 
 

@@ -76,8 +76,9 @@ class _Sum:
     def __init__(self) -> None:
         self.on = True
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
-        return flat_sum(bucket.buffer()) if self.on else done(bucket.buffer())
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        buffer = bucket.buffer() if factor is None else bucket.buffer().mul_(factor)
+        return flat_sum(buffer) if self.on else done(buffer)
 
     def reset(self) -> None:
         """Nothing stays from step to step."""
@@ -103,7 +104,7 @@ class Arm:
         self._computing = partial(computing, precision, device)
         self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
         self._parallel = self.reducer.attach(self.model, bucket_mb)
-        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch", False)
+        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch")
 
     def step(self, batch: Batch) -> tuple[float, float]:
         """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.

@@ -137,6 +137,24 @@ def _powersgd_never_overflows(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("optimizer.sharded", "communication.compression")
+def _powersgd_sums_whole_gradients(settings: Settings) -> Iterator[str]:
+    if settings.optimizer.sharded and settings.communication.compression == "powersgd":
+        yield (
+            "optimizer.sharded leaves a rank only its slice of the gradients' sum, which communication.compression "
+            "powersgd has no way to form; leave optimizer.sharded out, or choose bf16"
+        )
+
+
+@rule("optimizer.sharded", "optimizer.impl")
+def _apex_takes_whole_tensors(settings: Settings) -> Iterator[str]:
+    if settings.optimizer.sharded and settings.optimizer.impl == "apex":
+        yield (
+            "optimizer.sharded updates slices of tensors, of which optimizer.impl apex would take the norms for those "
+            "of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
+        )
+
+
 @rule("optimizer.impl", "precision.compute", "communication.compression")
 def _apex_skips_no_step(settings: Settings) -> Iterator[str]:
     if settings.optimizer.impl == "apex" and settings.scales_loss:
@@ -147,9 +165,9 @@ def _apex_skips_no_step(settings: Settings) -> Iterator[str]:
 
 
 @rule("optimizer.impl", "launch.device")
-def _apex_needs_a_gpu(settings: Settings) -> Iterator[str]:
-    if settings.optimizer.impl == "apex" and settings.launch.device == "cpu":
-        yield "optimizer.impl apex needs launch.device cuda; set optimizer.impl to torch"
+def _kernels_need_a_gpu(settings: Settings) -> Iterator[str]:
+    if settings.optimizer.impl != "torch" and settings.launch.device == "cpu":
+        yield f"optimizer.impl {settings.optimizer.impl} needs launch.device cuda; set optimizer.impl to torch"
 
 
 @rule("checkpoint.every_steps", "communication.compression", "optimizer.impl")
@@ -179,6 +197,7 @@ def _windows_hold_a_context(settings: Settings) -> Iterator[str]:
 RULES = (
     _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
     _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _powersgd_reduces_alone,
-    _powersgd_never_overflows, _apex_skips_no_step, _apex_needs_a_gpu, _snapshots_are_whole, _windows_fit_the_model,
-    _windows_hold_a_context, *LAYOUT_RULES, *CLOSED_RULES,
+    _powersgd_never_overflows, _powersgd_sums_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
+    _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context, *LAYOUT_RULES,
+    *CLOSED_RULES,
 )  # fmt: skip

@@ -156,13 +156,13 @@ def _split_has_no_loss_scale(settings: Settings) -> Iterator[str]:
 @rule("optimizer.sharded", "parallel")
 def _split_keeps_parts(settings: Settings) -> Iterator[str]:
     if settings.parallel.splits and settings.optimizer.sharded:
-        yield f"{_SPLIT}: optimizer.sharded deals out whole tensors; leave it out, or set parallel.fully_shard alone"
+        yield f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
 
 
 @rule("optimizer.impl", "parallel")
 def _split_is_torchs(settings: Settings) -> Iterator[str]:
-    if settings.parallel.splits and settings.optimizer.impl == "apex":
-        yield f"{_SPLIT}: optimizer.impl apex takes whole tensors; set it to torch"
+    if settings.parallel.splits and settings.optimizer.impl != "torch":
+        yield f"{_SPLIT}: optimizer.impl {settings.optimizer.impl} takes whole tensors; set it to torch"
 
 
 @rule("data.balance", "parallel.tensor", "parallel.pipeline")

@@ -199,9 +199,11 @@ class Optimizer(Section):
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     impl: Implementation = "torch"
-    """`apex`: NVIDIA apex's FusedLAMB or FusedAdam, which their PyTorch container brings."""
+    """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
+    FusedLAMB or FusedAdam, which their PyTorch container brings."""
     sharded: bool = False
-    """ZeRO-1: every rank keeps the optimizer state of its share of the parameters only; the result is the same."""
+    """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
+    the result is the same, but for rounding."""
 
     def options(self) -> AdamOptions:
         """The part that stays fixed during a run, as the optimiser takes it."""

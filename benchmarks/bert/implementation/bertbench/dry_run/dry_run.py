@@ -12,6 +12,7 @@ from bertbench.dry_run.layouts import Outlook, capacity_gb, memory_gb, outlook
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
+from bertbench.optim.traffic import link_bytes_per_step
 from bertbench.parallel.counting import expected
 from bertbench.parallel.theory import stage_parameters
 from bertbench.training.inputs import check_weights, open_data
@@ -54,9 +55,13 @@ class DryRun:
 
     @property
     def link_bytes_per_step(self) -> int:
-        """What a ring all-reduce sends over each link: 2 (R - 1) / R times what a rank hands over."""
-        ranks = self.system.layout.data
-        return 2 * (ranks - 1) * self.counted.bytes_per_step // ranks
+        """What the rank sends over its link, as rings do it."""
+        return link_bytes_per_step(
+            self.counted.bytes_per_step,
+            self.counted.parameters,
+            self.system.layout.data,
+            self.system.optimizer.sharded,
+        )
 
 
 def dry_run(system: System, rank: int) -> DryRun:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed, nn
+from torch._C._distributed_c10d import GradBucket
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -30,11 +31,12 @@ from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropou
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
+from bertbench.optim.buckets import owned
+from bertbench.optim.collectives import place_of
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.optim.communication import BucketSum, TensorFuture, bucket_sum
 from bertbench.optim.options import ReduceOptions
 from bertbench.optim.traffic import bytes_per_step
-from bertbench.optim.zero import deal
 
 _MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
 
@@ -66,11 +68,11 @@ def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Count
         with mode:
             model = Bert(system.model.shape())
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-        sizes = [math.prod(shape) for shape in shapes]
+        buckets = _buckets(system, model, mode)
         return CountedRank(
-            parameters=sum(sizes),
-            bucket_elements=_buckets(system, model, mode),
-            optimizer_bytes=_MOMENTS_BYTES * sum(_share(system, rank, sizes)),
+            parameters=sum(math.prod(shape) for shape in shapes),
+            bucket_elements=tuple(sum(sizes) for sizes in buckets),
+            optimizer_bytes=_MOMENTS_BYTES * _kept_moments(system, rank, buckets),
             warm_up_bytes=_kept_bytes(system, warm_up),
             activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
             bytes_per_step=bytes_per_step(shapes, system.communication.options()),
@@ -87,36 +89,49 @@ def _fake_world(rank: int, size: int) -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> tuple[int, ...]:
-    """Elements of the buckets that the second backward pass fills, as in training after warm-up."""
+class _TensorsOfBuckets:
+    """A sum that has nothing to sum up; it notes the sizes of each bucket's gradients."""
+
+    def __init__(self, bucket_sum: BucketSum) -> None:
+        self._sum = bucket_sum
+        self.sizes: list[list[int]] = []
+
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        self.sizes.append([gradient.numel() for gradient in bucket.gradients()])
+        return self._sum(bucket, factor)
+
+    def reset(self) -> None:
+        self.sizes.clear()
+
+
+def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int]]:
+    """Elements of each gradient in the buckets that the second backward pass fills, as in training after warm-up."""
     options = system.communication.options()
     if options.compression == "powersgd":  # torch's hook reads results of the group, and the fake one has none
         options = ReduceOptions(hierarchical=options.hierarchical)
     tiny = synthetic(1, 8, system.model.vocab_size, torch.Generator().manual_seed(1))
     with mode:
-        reducer = Reducer(
-            system.clip.mode,
-            system.clip.max_norm,
-            system.world_size,
-            bucket_sum(options, system.launch.ranks_per_node),
-            None,
-        )
+        noted = _TensorsOfBuckets(bucket_sum(options, system.launch.ranks_per_node))
+        reducer = Reducer(system.clip.mode, system.clip.max_norm, system.world_size, noted, None)
         parallel = reducer.attach(model, system.communication.bucket_mb, init_sync=False)
         summed_loss(system, parallel, tiny).backward()
         reducer.finish()
     parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass
+    reducer.reset()
     with mode:
         summed_loss(system, parallel, tiny).backward()
         reducer.finish()
-    return reducer.buckets
+    return noted.sizes
 
 
-def _share(system: System, rank: int, sizes: list[int]) -> list[int]:
-    """Sizes of the parameters whose optimizer state the rank keeps."""
+def _kept_moments(system: System, rank: int, buckets: list[list[int]]) -> int:
+    """Elements of parameters whose optimizer state the rank keeps."""
     if not system.optimizer.sharded:
-        return sizes
-    owners = deal(sizes, system.world_size)
-    return [size for size, owner in zip(sizes, owners, strict=True) if owner == rank]
+        return sum(map(sum, buckets))
+    place = place_of(
+        rank, system.world_size, system.launch.ranks_per_node if system.communication.hierarchical else None
+    )
+    return sum(owned(sizes, system.world_size, place) for sizes in buckets)
 
 
 def _kept_bytes(system: System, batch: Batch) -> int:

@@ -44,7 +44,7 @@ class SpanTrainer:
             model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb
         )
         options = system.finetune.optimizer_options()
-        self._optimizer, self.arithmetic = build_optimizer(model, options, False, "torch", sharded=False)
+        self._optimizer, self.arithmetic = build_optimizer(model, options, False, "torch")
 
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""

@@ -5,14 +5,22 @@ Sources: Kingma and Ba 2015; Loshchilov and Hutter 2019 (AdamW); You et al. 2020
 the details that MLPerf's reference fixes (bias correction, eps outside the root, exclusions, no clamp).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import nn
 
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import LogicalTensors, Scalar, State, Step, StepScalars, matrices_and_vectors
+from bertbench.optim.state import (
+    LogicalTensors,
+    Scalar,
+    State,
+    Step,
+    StepScalars,
+    Tensors,
+    matrices_and_vectors,
+)
 
 
 class MultiTensorAdam:
@@ -23,8 +31,9 @@ class MultiTensorAdam:
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too. Weights
-    must stay where they are in memory.
+    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too, unless
+    there is a `vector_step`. `hold` says what this rank holds of parameters and `fused`: all of them, or slices.
+    Weights must stay where they are in memory.
     """
 
     def __init__(
@@ -34,6 +43,8 @@ class MultiTensorAdam:
         trust_ratio: bool,
         fused: Mapping[torch.Tensor, int] | None = None,
         matrix_step: Step = foreach_step,
+        vector_step: Step | None = None,
+        hold: Callable[[list[nn.Parameter], Mapping[torch.Tensor, int]], Tensors] = LogicalTensors,
     ) -> None:
         self.options = options
         self.trust_ratio = trust_ratio
@@ -41,8 +52,9 @@ class MultiTensorAdam:
         """Steps taken: on the device, as float64, once one of them could have been skipped."""
         self.matrix_step = matrix_step
         """May be exchanged between steps: a benchmark compares steps on one set of moments."""
+        self._vector_step = vector_step
         matrices, vectors = matrices_and_vectors(parameters)
-        self._matrices, self._vectors = _Group(matrices, fused or {}), _Group(vectors, fused or {})
+        self._matrices, self._vectors = (_Group(hold(group, fused or {})) for group in (matrices, vectors))
 
     @torch.no_grad()
     def step(
@@ -61,7 +73,7 @@ class MultiTensorAdam:
         if (matrices := self._matrices.state()).weights:
             self.matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
-            step = foreach_step if self.trust_ratio else self.matrix_step
+            step = self._vector_step or (foreach_step if self.trust_ratio else self.matrix_step)
             step(vectors, self.options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:
@@ -89,8 +101,8 @@ class MultiTensorAdam:
 class _Group:
     """Parameters that are treated alike, with their moments."""
 
-    def __init__(self, parameters: list[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
-        self._tensors = LogicalTensors(parameters, fused)
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
         self.firsts = [torch.zeros_like(weight) for weight in self._tensors.weights]
         self.seconds = [torch.zeros_like(weight) for weight in self._tensors.weights]
 

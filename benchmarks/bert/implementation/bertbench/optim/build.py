@@ -1,21 +1,29 @@
 """Which optimizer a run gets: the one place that decides how its arithmetic is done."""
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
 
 import torch
 from torch import distributed, nn
 
+from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 from bertbench.model.span import SpanBert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
 from bertbench.optim.blocks import blocks_step
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.clip import gradient_norm
+from bertbench.optim.collectives import Exchange
+from bertbench.optim.distributed import SlicedOptimizer, WholeNorms
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
 from bertbench.optim.state import Optimizer, Step
-from bertbench.optim.zero import ShardedOptimizer
 
+_TRITON = "Triton kernels over chunks of all tensors"
 # From here on fusing saves seconds every hundred steps; below it would not earn its 10 s of compiling back.
 _FUSED_FROM = 20_000_000
 # Blocks take ten calls a tensor: for the demo's 0.4 million parameters 2.4 ms a step, multi-tensor operations 1.9 ms.
@@ -23,7 +31,7 @@ _BLOCKS_FROM = 2_000_000
 
 
 def build_optimizer(
-    model: Bert | SpanBert, options: AdamOptions, trust_ratio: bool, impl: Implementation, sharded: bool
+    model: Bert | SpanBert, options: AdamOptions, trust_ratio: bool, impl: Implementation
 ) -> tuple[Optimizer, str]:
     """The optimizer of a model, whose weights must be where they stay, and a text that says how it computes.
 
@@ -32,18 +40,56 @@ def build_optimizer(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if impl == "apex":
-        step, text = None, "NVIDIA apex's fused kernels"
+        return ApexAdam(parameters, options, trust_ratio, fused), "NVIDIA apex's fused kernels"
+    if impl == "triton":
+        kernels = _triton()
+        step = kernels.TritonStep()
+        return MultiTensorAdam(parameters, options, trust_ratio, fused, step, step), _TRITON
+    step, text = _matrix_step(parameters, trust_ratio)
+    return MultiTensorAdam(parameters, options, trust_ratio, fused, step), text
+
+
+def build_sliced_optimizer(
+    model: Bert, buckets: Buckets, exchange: Exchange, options: AdamOptions, trust_ratio: bool, impl: Implementation
+) -> tuple[SlicedOptimizer, str]:
+    """The optimizer of this rank's slices of a model in buckets, and a text that says how it computes.
+
+    Raises ConfigError if `impl` is not there.
+    """
+    vector_step: Step | None = None
+    step_with: Callable[[WholeNorms], Step]
+    if impl == "triton":
+        kernels = _triton()
+        step_with, vector_step, text = kernels.TritonStep, kernels.TritonStep(), _TRITON
+    elif trust_ratio:
+        step_with, text = _foreach_with, "torch's multi-tensor operations"
     else:
-        step, text = _matrix_step(parameters, trust_ratio)
+        step_with, text = lambda _: native_adam_step, "torch's fused Adam"
+    optimizer = SlicedOptimizer(
+        model, buckets, exchange, options, trust_ratio, model.fused_parameters(), step_with, vector_step
+    )
+    return optimizer, f"{text} on this rank's slice of every bucket, weights gathered behind the next forward pass"
 
-    def build(share: Sequence[nn.Parameter]) -> Optimizer:
-        if step is None:
-            return ApexAdam(share, options, trust_ratio, fused)
-        return MultiTensorAdam(share, options, trust_ratio, fused, step)
 
-    if sharded:
-        return ShardedOptimizer(parameters, build), f"{text}, state sharded over the ranks"
-    return build(parameters), text
+def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:
+    """What computes the norm of a model's whole gradient, on the device."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
+
+
+def _foreach_with(whole_norms: WholeNorms) -> Step:
+    return partial(foreach_step, whole_norms=whole_norms)
+
+
+def _triton() -> ModuleType:
+    """Return the module of our Triton kernels; raises ConfigError where Triton is not installed."""
+    try:
+        return importlib.import_module("bertbench.optim.triton_step")
+    except ImportError as error:
+        raise ConfigError(
+            f"optimizer.impl triton: found no Triton ({error}); install bertbench[kernels], or set optimizer.impl to "
+            "torch"
+        ) from error
 
 
 def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Step, str]:

@@ -19,6 +19,7 @@ reduction every rank sees it.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -31,12 +32,20 @@ def contribution_limit(max_norm: float, ranks: int, buckets: int = 1) -> float:
     return max_norm / (ranks * math.sqrt(buckets))
 
 
+class Clipping(NamedTuple):
+    """What became of some tensors, on the device."""
+
+    factor: torch.Tensor
+    """At most 1: times that, the tensors' joint norm is within the limit."""
+    active: torch.Tensor
+    """1 if it was above, else 0."""
+
+
 @torch.no_grad()
-def clip_together(tensors: list[torch.Tensor], limit: Scalar) -> torch.Tensor:
-    """Scale tensors in place so that their joint norm is at most `limit`; returns 1 on the device if it was above."""
+def clipping(tensors: list[torch.Tensor], limit: Scalar) -> Clipping:
+    """Return how to scale tensors so that their joint norm is at most `limit`; whoever sends them does it."""
     norm = nn.utils.get_total_norm(tensors, foreach=True)
-    torch._foreach_mul_(tensors, (limit / norm).clamp(max=1))
-    return (norm > limit).float()
+    return Clipping((limit / norm).clamp(max=1), (norm > limit).float())
 
 
 def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:

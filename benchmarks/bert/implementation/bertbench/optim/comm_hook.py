@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.common.ranges import ALL_REDUCE, named
-from bertbench.optim.clip import clip_together, contribution_limit
+from bertbench.optim.clip import clipping, contribution_limit
 from bertbench.optim.communication import BucketSum, TensorFuture, done
 from bertbench.optim.options import ClipMode
 
@@ -64,12 +64,13 @@ class Reducer:
         held, self._held = self._held, []
         if held:
             buffers = [bucket.buffer() for bucket in held]
-            self._active.append(clip_together(buffers, self._limit(buckets=1)))
+            factor, active = clipping(buffers, self._limit(buckets=1))
+            self._active.append(active)
             with named(ALL_REDUCE):
-                for future in [self._sum(bucket) for bucket in held]:
+                for future in [self._sum(bucket, factor) for bucket in held]:
                     future.wait()  # on CUDA the stream waits, not the host
-        active, self._active = self._active, []
-        return torch.stack(active).mean() if active else None
+        decisions, self._active = self._active, []
+        return torch.stack(decisions).mean() if decisions else None
 
     def _hook(self, _: None, bucket: GradBucket) -> TensorFuture:
         buffer = bucket.buffer()
@@ -77,10 +78,12 @@ class Reducer:
         if self._mode == "before":
             self._held.append(bucket)
             return done(buffer)
+        factor = None
         if self._mode == "bucket":
             # the table is that of the step before: they differ in warm-up only
-            self._active.append(clip_together([buffer], self._limit(len(self.buckets) or 1)))
-        return self._sum(bucket)
+            factor, active = clipping([buffer], self._limit(len(self.buckets) or 1))
+            self._active.append(active)
+        return self._sum(bucket, factor)
 
     def _limit(self, buckets: int) -> float | torch.Tensor:
         limit = contribution_limit(self._max_norm, self._ranks, buckets)

@@ -13,9 +13,10 @@ from torch import distributed
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
+from bertbench.optim.collectives import all_gather, reduce_scatter, slice_of
 from bertbench.optim.options import Compression, ReduceOptions
 
-_FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 TensorFuture = torch.futures.Future[torch.Tensor]
 SumTensor = Callable[[torch.Tensor], TensorFuture]
 
@@ -23,8 +24,8 @@ SumTensor = Callable[[torch.Tensor], TensorFuture]
 class BucketSum(Protocol):
     """Sums buckets over the ranks."""
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
-        """Start the sum of one bucket, in place."""
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        """Start the sum of one bucket, in place, of which this rank gives `factor` times what stands in it."""
 
     def reset(self) -> None:
         """Forget what former steps left behind; after a warm-up."""
@@ -44,15 +45,21 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
-    return PlainSum(
-        _FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum
-    )
+    return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
 
 
 def flat_sum(buffer: torch.Tensor) -> TensorFuture:
     """One all-reduce over all ranks."""
     work = distributed.all_reduce(buffer, async_op=True)
     return work.get_future().then(lambda _: buffer)
+
+
+def halve(buffer: torch.Tensor, factor: torch.Tensor | None, divisor: int, compressed: torch.Tensor) -> None:
+    """Leave factor / divisor times the buffer in `compressed`, rounded once: clipping takes no pass of its own."""
+    if factor is None:
+        torch.div(buffer, divisor, out=compressed)
+    else:
+        torch.mul(buffer, factor / divisor, out=compressed)
 
 
 class PlainSum:
@@ -65,14 +72,19 @@ class PlainSum:
     def __init__(self, compressed: torch.dtype | None, sum_tensor: SumTensor) -> None:
         self._format = compressed
         self._sum_tensor = sum_tensor
+        # kept from step to step: what is allocated for a collective stays taken until torch's watchdog looks at it
+        self._halves: dict[int, torch.Tensor] = {}
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
-        """Start the sum of one bucket, in place."""
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        """See `BucketSum`."""
         buffer = bucket.buffer()
         if self._format is None:
-            return self._sum_tensor(buffer)
+            return self._sum_tensor(buffer if factor is None else buffer.mul_(factor))
         divisor = distributed.get_world_size() if self._format == torch.float16 else 1
-        compressed = torch.div(buffer, divisor, out=torch.empty_like(buffer, dtype=self._format))
+        compressed = self._halves.get(bucket.index())
+        if compressed is None or compressed.numel() != buffer.numel():  # DDP makes other buckets once
+            compressed = self._halves[bucket.index()] = torch.empty_like(buffer, dtype=self._format)
+        halve(buffer, factor, divisor, compressed)
 
         def restore(_: TensorFuture) -> torch.Tensor:
             buffer.copy_(compressed)
@@ -81,7 +93,7 @@ class PlainSum:
         return self._sum_tensor(compressed).then(restore)
 
     def reset(self) -> None:
-        """Nothing stays from step to step."""
+        """Forget nothing: what a step leaves in the buffers is written over by the next."""
 
 
 class HierarchicalSum:
@@ -93,7 +105,7 @@ class HierarchicalSum:
 
     def __init__(self, local_size: int) -> None:
         rank, size = distributed.get_rank(), distributed.get_world_size()
-        self._local_size = local_size
+        self._local_size, self._local_rank = local_size, rank % local_size
         self._within = self._across = distributed.group.WORLD
         for first in range(0, size, local_size):
             ranks = list(range(first, first + local_size))
@@ -111,12 +123,14 @@ class HierarchicalSum:
             self._stream.wait_stream(torch.cuda.current_stream())
             buffer.record_stream(self._stream)
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
-            pieces = torch.nn.functional.pad(buffer, (0, -buffer.numel() % self._local_size))
-            piece = pieces.new_empty(pieces.numel() // self._local_size)
-            distributed.reduce_scatter(piece, list(pieces.chunk(self._local_size)), group=self._within)
+            filling = -buffer.numel() % self._local_size
+            whole = torch.nn.functional.pad(buffer, (0, filling)) if filling else buffer
+            piece = slice_of(whole, self._local_rank, self._local_size)
+            reduce_scatter(piece, whole, group=self._within)
             distributed.all_reduce(piece, group=self._across)
-            distributed.all_gather(list(pieces.chunk(self._local_size)), piece, group=self._within)
-            buffer.copy_(pieces[: buffer.numel()])
+            all_gather(whole, piece, group=self._within)
+            if filling:
+                buffer.copy_(whole[: buffer.numel()])
             return done(buffer)
 
 
@@ -139,9 +153,11 @@ class PowerSgdSum:
             orthogonalization_epsilon=1e-8,  # a gradient of zeros, of an embedding not used, would give NaN
         )
 
-    def __call__(self, bucket: GradBucket) -> TensorFuture:
-        """Sum over all ranks, in place and nearly."""
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        """See `BucketSum`; the sum is nearly right."""
         ranks = distributed.get_world_size()
+        if factor is not None:
+            bucket.buffer().mul_(factor)
         mean = powerSGD_hook(self._state, bucket)
         if bucket.buffer().is_cuda:
             return mean.then(lambda future: future.value().mul_(ranks))

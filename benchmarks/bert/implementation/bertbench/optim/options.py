@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OptimizerName = Literal["adam", "lamb"]
-Implementation = Literal["torch", "apex"]
+Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 

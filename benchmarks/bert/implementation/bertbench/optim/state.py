@@ -87,6 +87,18 @@ def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Pa
     )
 
 
+class Tensors(Protocol):
+    """Flat tensors that an optimizer updates, each a logical tensor or this rank's part of one."""
+
+    weights: list[torch.Tensor]
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients of `weights`; all parameters must have one."""
+
+    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return tensors that go with `weights`, by names made from those of the parameters, for a snapshot."""
+
+
 class LogicalTensors:
     """Parameters as flat logical tensors on the same memory, which they must not leave.
 

@@ -13,12 +13,22 @@ _POWERSGD_LEAST_SAVING = 2  # torch's hook leaves a tensor alone unless its fact
 def bytes_per_step(shapes: Iterable[Sequence[int]], options: ReduceOptions) -> int:
     """Bytes that one rank contributes to the sums of one step, for parameters of these shapes.
 
-    A ring all-reduce over R ranks sends 2 (R - 1) / R times as many over each link. PowerSGD: once it has started.
+    PowerSGD: once it has started.
     """
     if options.compression == "powersgd":
         return _GRADIENT_BYTES * sum(_powersgd_elements(shape, options.powersgd_rank) for shape in shapes)
     width = _GRADIENT_BYTES if options.compression == "none" else _GRADIENT_BYTES // 2
     return width * sum(math.prod(shape) for shape in shapes)
+
+
+def link_bytes_per_step(handed_over: int, parameters: int, ranks: int, sharded: bool) -> int:
+    """Bytes that one rank sends in a step, of which it hands `handed_over` to sums; filling of buckets left out.
+
+    A ring all-reduce of n bytes over R ranks sends 2 (R - 1) / R n over each link, a reduce-scatter or an all-gather
+    half of that: with sliced optimizer state, gradients take the one and fp32 weights the other.
+    """
+    gathered = _GRADIENT_BYTES * parameters if sharded else handed_over
+    return (ranks - 1) * (handed_over + gathered) // ranks
 
 
 def _powersgd_elements(shape: Sequence[int], rank: int) -> int:

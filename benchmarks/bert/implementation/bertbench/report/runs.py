@@ -176,7 +176,7 @@ def _table(content: dict[str, Any]) -> str:
         lines.append(startup_conclusion(content))
     for heading, (header, rows) in ((LEDGER_TITLE, ledger_rows(content)), (ENERGY_TITLE, energy_rows(content))):
         if rows:
-            lines += [heading, *_aligned(header, rows)]
+            lines += [heading, *aligned(header, rows)]
     return "\n".join(lines)
 
 

@@ -24,21 +24,23 @@ from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
-from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.optim.clip import after_coefficient
+from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.state import Resumable, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
+from bertbench.training.data_parallel import data_parallel, move_to_buckets
 from bertbench.training.trainer import initial_model
 
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
 
 
 class DDPTrainer:
-    """The whole model on every rank; gradients are summed behind the backward pass."""
+    """The whole model on every rank; gradients are summed behind the backward pass.
+
+    With `optimizer.sharded`, a rank keeps a slice of the optimizer's state only.
+    """
 
     def __init__(
         self,
@@ -52,32 +54,22 @@ class DDPTrainer:
         startup = startup or Startup()
         self._system = system
         self._world = world
-        self.model = initial_model(system, seed).to(world.device)
-        set_products(self.model, products or {})
+        self._model = initial_model(system, seed).to(world.device)
+        set_products(self._model, products or {})
+        slices = None
+        if system.optimizer.sharded:
+            slices = move_to_buckets(system, world, self._model, self._tiny_backward)
         self._model_arithmetic = set_arithmetic(
-            self.model, world.device, system.precision.compute, system.compute.compile
+            self._model, world.device, system.precision.compute, system.compute.compile
         )
         if system.parallel.recompute:
-            recompute(self.model.layers)
-        self._parameters = list(self.model.parameters())
-        communication = system.communication
+            recompute(self._model.layers)
+        self._parameters = list(self._model.parameters())
         self._scaler = (
             LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None
         )
-        self._reducer = Reducer(
-            system.clip.mode,
-            system.clip.max_norm,
-            world.size,
-            bucket_sum(communication.options(), world.ranks.local_size),
-            None if self._scaler is None else self._scaler.scale,
-        )
-        self._parallel = self._reducer.attach(self.model, communication.bucket_mb)
-        self.optimizer, self._arithmetic = build_optimizer(
-            self.model,
-            system.optimizer.options(),
-            trust_ratio=system.optimizer.name == "lamb",
-            impl=system.optimizer.impl,
-            sharded=system.optimizer.sharded,
+        self._parallel, self._reducer, self._norm, self.optimizer, self._arithmetic = data_parallel(
+            system, world, self._model, slices, self._scaler
         )
         self._schedule = system.learning_rate
         if self._scaler is not None:  # the host doesn't know how many steps were taken
@@ -87,6 +79,13 @@ class DDPTrainer:
         self._warm_up(seed)
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", world.rank))
+
+    @property
+    def model(self) -> Bert:
+        """The whole model, whose weights are all here."""
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.settle()
+        return self._model
 
     def communication(self) -> Communication:
         """Return how gradients travel and are used: what a run prints and keeps."""
@@ -120,7 +119,7 @@ class DDPTrainer:
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
         """Update the weights from the reduced gradient; nothing here is read back from the device."""
         clip, scaler = self._system.clip, self._scaler
-        norm = gradient_norm(self._parameters)
+        norm = self._norm()
         if scaler is not None:
             scale = scaler.scale.clone()
             norm /= scale
@@ -144,7 +143,8 @@ class DDPTrainer:
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
         if self._system.compute.compile == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
-        (part, batch), scores = loaded, self._score(self._parallel, loaded.batch)
+        part, batch = loaded
+        scores = self._score(self._parallel, batch)
         return weighted_loss(
             scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight
         )
@@ -162,13 +162,20 @@ class DDPTrainer:
             self.step(0, [loaded] * system.data.gradient_accumulation_steps)
         self.model.eval()  # what evaluations call is compiled apart
         with torch.no_grad():
-            self._score(self.model, loaded.batch)
+            self._score(self._model, loaded.batch)
         self.model.train()
         self.model.load_state_dict(weights)
         self.optimizer.reset()
         self._reducer.reset()
         if self._scaler is not None:
             self._scaler.reset()
+
+    def _tiny_backward(self) -> None:
+        """Run a backward pass on a few tokens, for the order of its gradients."""
+        model = self._system.model
+        batch = synthetic(1, min(8, model.max_positions), model.vocab_size, torch.Generator().manual_seed(1))
+        scores = self._score(self._model, batch.to(self._world.device))
+        (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 
     def _score(self, model: Callable[..., Scores], batch: Batch) -> Scores:
         with computing(self._system.precision.compute, self._world.device):
@@ -196,4 +203,6 @@ class DDPTrainer:
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.settle()
         del self._parallel

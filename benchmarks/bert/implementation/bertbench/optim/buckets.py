@@ -1,0 +1,122 @@
+"""Weights and gradients in flat buckets, of each of which every rank owns a slice.
+
+A bucket is what travels at once. Its tensors stand in the order in which the backward pass gives their gradients, each
+at a multiple of 16 elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies what it finds
+elsewhere. Zeros fill the gaps, and the end, so that all slices are equally long.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import distributed, nn
+
+from bertbench.optim.collectives import slice_of
+
+_MIB = 2**20
+_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # as in DDP: a small one first, so that something travels early
+_ALIGNMENT = 16  # elements
+
+
+def starts_of(sizes: Sequence[int]) -> list[int]:
+    """Return where tensors of these sizes begin in their bucket, and at last where the bucket ends."""
+    return list(accumulate((_aligned(size) for size in sizes), initial=0))
+
+
+def slice_length(sizes: Sequence[int], ranks: int) -> int:
+    """Return the elements of every rank's slice of a bucket of such tensors, filling included."""
+    return _aligned(-(-starts_of(sizes)[-1] // ranks))
+
+
+def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
+    """Return how many elements of its tensors are in a bucket's slice at `place`, filling left out."""
+    length = slice_length(sizes, ranks)
+    begin, stop = place * length, (place + 1) * length
+    spans = zip(starts_of(sizes), sizes, strict=False)
+    return sum(max(min(start + size, stop) - max(start, begin), 0) for start, size in spans)
+
+
+def _aligned(elements: int) -> int:
+    return -(-elements // _ALIGNMENT) * _ALIGNMENT
+
+
+def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
+    """Return the trained parameters in the order in which `backward` gives their gradients, which it leaves out.
+
+    Every rank must call this at the same time: all get rank 0's order, or their collectives could cross.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    places = {parameter: place for place, parameter in enumerate(parameters)}
+    order: list[int] = []
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda parameter: order.append(places[parameter]))
+        for parameter in parameters
+    ]
+    backward()
+    for hook in hooks:
+        hook.remove()
+    model.zero_grad(set_to_none=True)
+    assert len(order) == len(parameters), "every trained parameter takes part in every step"
+    agreed = torch.tensor(order, device=parameters[0].device)
+    distributed.broadcast(agreed, 0)
+    return [parameters[place] for place in agreed.tolist()]
+
+
+def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
+    """Return which parameters travel together, as DDP would have it, for buckets of `bucket_mb` MiB."""
+    limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
+    table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), [int(limit * _MIB) for limit in limits])
+    return [[parameters[place] for place in places] for places in table]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Parameters that travel together; `weights` and `gradients` are flat and hold ranks equal slices."""
+
+    parameters: tuple[nn.Parameter, ...]
+    starts: tuple[int, ...]
+    """Where each begins."""
+    elements: int
+    """Of the parameters, filling left out."""
+    weights: torch.Tensor
+    gradients: torch.Tensor
+
+
+class Buckets:
+    """All trained parameters of a model, moved into flat memory of which this rank owns the slice at `place`.
+
+    Weights and gradients stay there from now on: gradients must be zeroed in place, never set to None.
+    """
+
+    def __init__(self, table: Sequence[Sequence[nn.Parameter]], ranks: int, place: int) -> None:
+        self.ranks, self.place = ranks, place
+        sizes = [[parameter.numel() for parameter in parameters] for parameters in table]
+        lengths = [ranks * slice_length(bucket, ranks) for bucket in sizes]
+        first = table[0][0]
+        self.weights, self.gradients = (torch.zeros(sum(lengths), device=first.device) for _ in range(2))
+        """Of all buckets, one after the other."""
+        self.buckets = tuple(
+            Bucket(tuple(parameters), tuple(starts_of(bucket)[:-1]), sum(bucket), weights, gradients)
+            for parameters, bucket, weights, gradients in zip(
+                table, sizes, self.weights.split(lengths), self.gradients.split(lengths), strict=True
+            )
+        )
+        for bucket in self.buckets:
+            _move_in(bucket)
+        distributed.broadcast(self.weights, 0)  # as DDP does: whatever they began with, all begin with the same
+
+    def own(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return this rank's slice of a bucket's weights or gradients, on the same memory."""
+        return slice_of(buffer, self.place, self.ranks)
+
+
+@torch.no_grad()
+def _move_in(bucket: Bucket) -> None:
+    for parameter, start in zip(bucket.parameters, bucket.starts, strict=True):
+        weight, gradient = (
+            buffer.narrow(0, start, parameter.numel()).view(parameter.shape)
+            for buffer in (bucket.weights, bucket.gradients)
+        )
+        weight.copy_(parameter)
+        parameter.data, parameter.grad = weight, gradient

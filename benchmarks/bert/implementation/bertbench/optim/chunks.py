@@ -1,0 +1,80 @@
+"""The plan of a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from bertbench.optim.state import Scalar
+
+_MOST_ELEMENTS = 2**31
+_ALIGNED_BYTES, _ALIGNED_ELEMENTS = 16, 4  # the widest load of a GPU
+
+
+class Group(NamedTuple):
+    """Consecutive chunks that one launch takes."""
+
+    first: int
+    chunks: int
+    aligned: bool
+    """Whether all their tensors begin at multiples of 16 bytes and end at such, so that loads are as wide."""
+
+
+class Chunks:
+    """Equally long lists of flat fp32 tensors; at one place of all lists stand tensors of one size.
+
+    Tensors that are aligned come first, in an order of their own; `norms` that a kernel takes or gives stay in the
+    lists' order. All of it is on the tensors' device.
+    """
+
+    def __init__(self, lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> None:
+        self._addresses = _addresses(lists)
+        sizes = [tensor.numel() for tensor in lists[0]]
+        self._device = lists[0][0].device
+        self.size = len(sizes)
+        """Tensors of a list."""
+        aligned = [
+            size % _ALIGNED_ELEMENTS == 0 and all(row[place] % _ALIGNED_BYTES == 0 for row in self._addresses)
+            for place, size in enumerate(sizes)
+        ]
+        order = sorted(range(self.size), key=lambda place: not aligned[place])
+        assert max(sizes) < _MOST_ELEMENTS, "kernels count in 32 bits"
+        pieces = [(place, number) for place in order for number in range(-(-sizes[place] // chunk))]
+        self.count = len(pieces)
+        """Chunks of all tensors."""
+        wide = sum(aligned[place] for place, _ in pieces)
+        both = (Group(0, wide, aligned=True), Group(wide, self.count - wide, aligned=False))
+        self.groups = tuple(group for group in both if group.chunks)
+        """What to launch a kernel for."""
+        places, numbers = (self._tensor(column) for column in zip(*pieces, strict=True))
+        self.tables = self._tensor([sizes, *self._addresses]), places, numbers
+        """Sizes and addresses [1 + lists, tensors]; of each chunk, its tensor and its place among that one's chunks."""
+        firsts: dict[int, int] = {}
+        stops: dict[int, int] = {}
+        for at, (place, _) in enumerate(pieces):
+            firsts.setdefault(place, at)
+            stops[place] = at + 1
+        self.chunk_ranges = self._tensor([[ends[place] for place in range(self.size)] for ends in (firsts, stops)])
+        """First chunk of each tensor, and the one behind its last: [2, tensors]."""
+        self._one = torch.ones((), device=self._device)
+
+    def are_of(self, lists: Sequence[Sequence[torch.Tensor]]) -> bool:
+        """Return whether these are the tensors, where they were."""
+        return self._addresses == _addresses(lists)
+
+    def new(self, *shape: int) -> torch.Tensor:
+        """Return fp32 memory on the tensors' device."""
+        return torch.empty(shape, device=self._device)
+
+    def number(self, scalar: Scalar | None) -> torch.Tensor:
+        """Return a number that a kernel loads; 1 for None. Nothing waits for the device."""
+        if scalar is None:
+            return self._one
+        return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=self._device)
+
+    def _tensor(self, numbers: object) -> torch.Tensor:
+        return torch.tensor(numbers, dtype=torch.int64).to(self._device)
+
+
+def _addresses(lists: Sequence[Sequence[torch.Tensor]]) -> list[list[int]]:
+    return [[tensor.data_ptr() for tensor in tensors] for tensors in lists]

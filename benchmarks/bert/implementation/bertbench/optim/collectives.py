@@ -1,0 +1,125 @@
+"""Reduce-scatter and all-gather of one flat buffer, in place: every rank ends with its slice of the sum, or with all.
+
+A buffer is cut into as many equal slices as there are ranks. Where ranks stand in nodes of L, slice l N + n belongs to
+local rank l of node n of N: then both stages of a hierarchical exchange move contiguous memory.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import distributed
+
+Wait = Callable[[], object]
+"""Returns once what was begun is done: on CUDA the stream waits, not the host."""
+
+# torch 2.13 renames both, and warns where the former names are called
+reduce_scatter: Callable[..., Any] = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
+all_gather: Callable[..., Any] = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
+"""Both take (output, input, group=, async_op=), flat tensors that may share memory: nothing is copied beside."""
+
+
+class Exchange(Protocol):
+    """Moves buffers whose elements are a multiple of the number of ranks."""
+
+    place: int
+    """Which slice is this rank's."""
+
+    def sum_slice(self, buffer: torch.Tensor) -> Wait:
+        """Begin to leave the sum over the ranks in this rank's slice; the others' slices keep nothing of use."""
+
+    def gather(self, buffer: torch.Tensor) -> Wait:
+        """Begin to fill every slice with what its rank has in it."""
+
+
+def place_of(rank: int, ranks: int, local_size: int | None) -> int:
+    """Return which slice of a buffer belongs to a rank, in nodes of `local_size` or without regard to nodes (None)."""
+    if local_size is None:
+        return rank
+    node, local_rank = divmod(rank, local_size)
+    return local_rank * (ranks // local_size) + node
+
+
+def exchange(hierarchical: bool, local_size: int) -> Exchange:
+    """Return the exchange over all ranks, which stand `local_size` to a node, node after node.
+
+    Every rank must call this at the same time: it may build process groups.
+    """
+    return NodeExchange(local_size) if hierarchical else FlatExchange()
+
+
+def slice_of(buffer: torch.Tensor, place: int, ranks: int) -> torch.Tensor:
+    """Return the slice of a buffer at `place`, on the same memory."""
+    length = buffer.numel() // ranks
+    return buffer.narrow(0, place * length, length)
+
+
+class FlatExchange:
+    """One collective over all ranks."""
+
+    def __init__(self) -> None:
+        self._ranks = distributed.get_world_size()
+        self.place = distributed.get_rank()
+
+    def sum_slice(self, buffer: torch.Tensor) -> Wait:
+        """See `Exchange`."""
+        return _wait(reduce_scatter(slice_of(buffer, self.place, self._ranks), buffer, async_op=True))
+
+    def gather(self, buffer: torch.Tensor) -> Wait:
+        """See `Exchange`."""
+        return _wait(all_gather(buffer, slice_of(buffer, self.place, self._ranks), async_op=True))
+
+
+class NodeExchange:
+    """Within each node first, then across nodes; back in the other order.
+
+    Of a buffer of n bytes, each of a node's L ranks passes n / L between nodes, where a flat ring passes all of it. On
+    CUDA both stages follow each other on a stream of their own; gloo waits for each.
+    """
+
+    def __init__(self, local_size: int) -> None:
+        ranks = distributed.get_world_size()
+        self._local_size, self._nodes = local_size, ranks // local_size
+        self._node, self._local_rank = divmod(distributed.get_rank(), local_size)
+        self.place = place_of(distributed.get_rank(), ranks, local_size)
+        nodes = [list(range(first, first + local_size)) for first in range(0, ranks, local_size)]
+        self._within = _own_group(nodes, self._node)
+        self._across = _own_group([list(group) for group in zip(*nodes, strict=True)], self._local_rank)
+        self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
+
+    def sum_slice(self, buffer: torch.Tensor) -> Wait:
+        """See `Exchange`."""
+        chunk = slice_of(buffer, self._local_rank, self._local_size)
+        with self._aside():
+            reduce_scatter(chunk, buffer, group=self._within)
+            reduce_scatter(slice_of(chunk, self._node, self._nodes), chunk, group=self._across)
+        return self._join
+
+    def gather(self, buffer: torch.Tensor) -> Wait:
+        """See `Exchange`."""
+        chunk = slice_of(buffer, self._local_rank, self._local_size)
+        with self._aside():
+            all_gather(chunk, slice_of(chunk, self._node, self._nodes), group=self._across)
+            all_gather(buffer, chunk, group=self._within)
+        return self._join
+
+    def _aside(self) -> Any:
+        if self._stream is None:
+            return nullcontext()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._stream)
+
+    def _join(self) -> None:
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
+
+
+def _own_group(groups: list[list[int]], own: int) -> distributed.ProcessGroup:
+    """Build the process groups of these ranks, all of which every rank must build; return its own."""
+    return [distributed.new_group(ranks) for ranks in groups][own]
+
+
+def _wait(work: Any) -> Wait:
+    wait: Wait = work.wait
+    return wait

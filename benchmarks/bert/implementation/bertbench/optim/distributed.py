@@ -1,0 +1,251 @@
+"""Adam and LAMB whose state is spread over the ranks: ZeRO's first stage, bucket by bucket (Rajbhandari et al. 2020).
+
+    backward   a bucket is full -> clip it -> reduce-scatter: this rank's slice of the sum      (SlicedDataParallel)
+    update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (SlicedOptimizer)
+    forward    all-gather of a bucket's weights, begun after the update, awaited by the first module that reads them
+
+Over each link travel (R - 1) / R of the gradients and as much of the weights, together what an all-reduce of the
+gradients alone takes. Trust ratios are those of whole logical tensors.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Bucket, Buckets
+from bertbench.optim.clip import clipping, contribution_limit
+from bertbench.optim.collectives import Exchange, Wait
+from bertbench.optim.communication import FORMATS, halve
+from bertbench.optim.options import AdamOptions, ClipMode, Compression
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import Scalar, Step, matrices_and_vectors
+
+
+class SlicedDataParallel:
+    """A model whose gradients are clipped and summed behind the backward pass, into this rank's slices of the buckets.
+
+    What `comm_hook.Reducer` and DDP are to an optimizer that keeps all of its state on every rank.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        buckets: Buckets,
+        exchange: Exchange,
+        mode: ClipMode,
+        max_norm: float,
+        compression: Compression,
+        scale: torch.Tensor | None,
+    ) -> None:
+        self._model, self._buckets, self._exchange = model, buckets, exchange
+        self._mode, self._max_norm, self._scale = mode, max_norm, scale
+        self._halves: list[torch.Tensor] | None = None
+        if compression != "none":
+            half = torch.empty_like(buckets.gradients, dtype=FORMATS[compression])
+            self._halves = list(half.split([bucket.gradients.numel() for bucket in buckets.buckets]))
+        # fp16 travels divided, so that a sum of many ranks stays in range
+        self._divisor = buckets.ranks if compression == "fp16" else 1
+        self.buckets = tuple(bucket.elements for bucket in buckets.buckets)
+        """Elements of each bucket, in the order in which they travel."""
+        self._missing: list[int] = []
+        self._waits: list[Wait] = []
+        self._active: list[torch.Tensor] = []
+        self._travels = True
+        self._begin_step()
+        for number, bucket in enumerate(buckets.buckets):
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+
+    def __call__(self, *inputs: object) -> Any:
+        """Return what the model gives."""
+        return self._model(*inputs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let backward passes inside only add to the gradients."""
+        self._travels = False
+        try:
+            yield
+        finally:
+            self._travels = True
+
+    def finish(self) -> torch.Tensor | None:
+        """End a step's reduction, after its last backward pass; see `comm_hook.Reducer.finish`."""
+        assert not any(self._missing), "every trained parameter takes part in every step"
+        if self._mode == "before":
+            buffers = [bucket.gradients for bucket in self._buckets.buckets]
+            factor, active = clipping(buffers, self._limit(buckets=1))
+            self._active.append(active)
+            for number in range(len(buffers)):
+                self._send(number, factor)
+        with named(ALL_REDUCE):
+            for number, wait in enumerate(self._waits):
+                wait()
+                self._restore(number)
+        decisions = self._active
+        self._begin_step()
+        return torch.stack(decisions).mean() if decisions else None
+
+    def norm(self) -> torch.Tensor:
+        """Return the norm of the reduced gradient, every element counted once, on the device."""
+        own = [self._buckets.own(bucket.gradients) for bucket in self._buckets.buckets]
+        # in fp64 the square of a scaled norm stays in range
+        square = nn.utils.get_total_norm(own, foreach=True).double().square()
+        distributed.all_reduce(square)
+        return square.sqrt().float()
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Make every gradient zero, in place, for the next step."""
+        assert not set_to_none, "gradients stay in their buckets"
+        self._buckets.gradients.zero_()
+
+    def reset(self) -> None:
+        """Nothing stays from step to step."""
+
+    def _begin_step(self) -> None:
+        self._missing = [len(bucket.parameters) for bucket in self._buckets.buckets]
+        self._waits, self._active = [], []
+
+    def _arrived(self, number: int, _: torch.Tensor) -> None:
+        if not self._travels:
+            return
+        self._missing[number] -= 1
+        # in the buckets' order, the same on every rank, whatever order gradients arrive in
+        while self._mode != "before" and len(self._waits) < len(self._missing) and not self._missing[len(self._waits)]:
+            factor = None
+            if self._mode == "bucket":
+                bucket = self._buckets.buckets[len(self._waits)]
+                factor, active = clipping([bucket.gradients], self._limit(len(self.buckets)))
+                self._active.append(active)
+            self._send(len(self._waits), factor)
+
+    def _send(self, number: int, factor: torch.Tensor | None) -> None:
+        buffer = self._buckets.buckets[number].gradients
+        if self._halves is not None:
+            halve(buffer, factor, self._divisor, self._halves[number])
+            buffer = self._halves[number]
+        elif factor is not None:
+            buffer.mul_(factor)
+        self._waits.append(self._exchange.sum_slice(buffer))
+
+    def _restore(self, number: int) -> None:
+        if self._halves is not None:
+            own = self._buckets.own(self._buckets.buckets[number].gradients)
+            own.copy_(self._buckets.own(self._halves[number]))
+            if self._divisor != 1:
+                own.mul_(self._divisor)
+
+    def _limit(self, buckets: int) -> float | torch.Tensor:
+        limit = contribution_limit(self._max_norm, self._buckets.ranks, buckets)
+        return limit if self._scale is None else self._scale * limit
+
+
+class SlicedOptimizer:
+    """Updates this rank's slices, and gathers everybody's weights behind the next forward pass.
+
+    Modules that are called wait for their weights; whoever reads weights otherwise calls `settle` first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        buckets: Buckets,
+        exchange: Exchange,
+        options: AdamOptions,
+        trust_ratio: bool,
+        fused: Mapping[torch.Tensor, int],
+        step_with: Callable[["WholeNorms"], Step],
+        vector_step: Step | None = None,
+    ) -> None:
+        """`step_with` makes the step of the matrices; LAMB's needs the norms of whole tensors."""
+        self._buckets, self._exchange = buckets, exchange
+        parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
+        self._ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
+        self.local = MultiTensorAdam(
+            parameters,
+            options,
+            trust_ratio,
+            fused,
+            step_with(self._ratios),
+            vector_step,
+            partial(LogicalSlices, buckets),
+        )
+        """The optimizer of this rank's slices."""
+        # a rank whose slices hold no matrix has no step to take, but its part in the all-reduce of norms
+        self._only_joins = trust_ratio and not self._ratios.numbers.numel()
+        self._waits: dict[int, Wait] = {}
+        _wait_before_forward(model, buckets.buckets, self._await)
+
+    @torch.no_grad()
+    def step(
+        self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
+    ) -> None:
+        """Update every parameter on every rank; see `state.Optimizer`."""
+        self.settle()
+        self.local.step(learning_rate, coefficient, taken)
+        if self._only_joins:
+            self._ratios(self._buckets.weights.new_zeros(2, 0))
+        for number in reversed(range(len(self._buckets.buckets))):  # about the order in which a forward pass reads
+            self._waits[number] = self._exchange.gather(self._buckets.buckets[number].weights)
+
+    def settle(self) -> None:
+        """Wait until all weights are here."""
+        self._await(list(self._waits))
+
+    def _await(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if wait := self._waits.pop(number, None):
+                wait()
+
+    def reset(self) -> None:
+        """Forget all steps, as if the optimizer were new; after a warm-up."""
+        self.settle()
+        self.local.reset()
+
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        """See `state.Resumable`: those of this rank's slices, in the shapes of whole tensors."""
+        return self.local.moments(names)
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        self.local.resume(steps)
+
+
+class WholeNorms:
+    """Makes norms of whole logical tensors from those of this rank's segments; every rank calls it at the same time."""
+
+    def __init__(self, slices: LogicalSlices, like: torch.Tensor) -> None:
+        self.numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=like.device)
+        self._squares = torch.zeros(2, slices.tensors, device=like.device)
+
+    def __call__(self, norms: torch.Tensor) -> torch.Tensor:
+        """Return [2, segments] for [2, segments]."""
+        self._squares.zero_().index_copy_(1, self.numbers, norms.square())
+        distributed.all_reduce(self._squares)
+        return self._squares.index_select(1, self.numbers).sqrt()
+
+
+def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[[Sequence[int]], None]) -> None:
+    """Let every largest module that is called by its parent wait for the buckets of its parameters.
+
+    A child that is a list, as the encoder's layers, is never called: its own children are.
+    """
+    numbers = {parameter: number for number, bucket in enumerate(buckets) for parameter in bucket.parameters}
+    for child in model.children():
+        if isinstance(child, nn.ModuleList):
+            _wait_before_forward(child, buckets, wait)
+        else:
+            needed = sorted(
+                {numbers[parameter] for parameter in child.parameters() if parameter in numbers}, reverse=True
+            )
+            child.register_forward_pre_hook(partial(_call, wait, needed))
+
+
+def _call(wait: Callable[[Sequence[int]], None], numbers: Sequence[int], *_: object) -> None:
+    wait(numbers)

@@ -1,0 +1,218 @@
+"""Adam and LAMB for CUDA: one Triton kernel goes over chunks of all tensors, whatever their number and sizes.
+
+LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
+parameter in at most 5 launches. The gradient's norm takes 4 bytes and 4 launches more, Adam 28 bytes and 2 launches.
+Clipping's coefficient, the loss scale and whether the step is skipped are multiplied in on the way, from the device's
+memory, so that a CUDA graph can replay all of it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+from bertbench.optim.chunks import Chunks
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.state import State, StepScalars
+
+CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
+BLOCK = 1024  # elements at a time: 8 a thread
+_SUM_BLOCK = 1024
+
+
+@triton.jit
+def _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK: tl.constexpr):
+    """Which tensor a chunk is of, where it starts in there, and how long the tensor is."""
+    tensor = tl.load(chunk_tensors + chunk)
+    # 32 bits, which take half the registers of 64; the compiler sees that a start is a multiple of CHUNK
+    return tensor, tl.load(chunk_numbers + chunk).to(tl.int32) * CHUNK, tl.load(table + tensor).to(tl.int32)
+
+
+@triton.jit
+def _places(start, size, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
+    place = start + tl.arange(0, BLOCK)
+    inside = place < size
+    if ALIGNED:  # sizes are multiples of 4: 16 bytes are all inside or all outside, and travel at once
+        inside = tl.max_constancy(inside, [4])
+    return place, inside
+
+
+@triton.jit
+def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr):
+    pointer = tl.load(table + row * tensors + tensor).to(tl.pointer_type(tl.float32))
+    return tl.multiple_of(pointer, 16) if ALIGNED else pointer
+
+
+@triton.jit
+def update_chunks(
+    table, chunk_tensors, chunk_numbers, first_chunk, tensors, chunks,
+    rate, correction1, correction2, coefficient, taken,
+    share1, keep2, share2, epsilon, decay, squares,
+    LAMB: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Advance the moments; Adam updates the weights, LAMB leaves updates in the gradients and squares of each chunk."""
+    chunk = first_chunk + tl.program_id(0)
+    tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
+    weights = _pointer(table, 1, tensor, tensors, ALIGNED)
+    gradients = _pointer(table, 2, tensor, tensors, ALIGNED)
+    firsts = _pointer(table, 3, tensor, tensors, ALIGNED)
+    seconds = _pointer(table, 4, tensor, tensors, ALIGNED)
+    factor, takes = tl.load(coefficient), tl.load(taken) > 0
+    c1, c2, lr = tl.load(correction1), tl.load(correction2), tl.load(rate)
+    weight_squares = tl.zeros([BLOCK], tl.float32)
+    update_squares = tl.zeros([BLOCK], tl.float32)
+    for offset in range(0, CHUNK, BLOCK):
+        place, inside = _places(start + offset, size, BLOCK, ALIGNED)
+        weight = tl.load(weights + place, inside, 0.0)
+        gradient = tl.load(gradients + place, inside, 0.0) * factor
+        first = tl.load(firsts + place, inside, 0.0)
+        second = tl.load(seconds + place, inside, 0.0)
+        # a skipped step's gradient may be NaN: it is chosen against, not multiplied by 0
+        first = tl.where(takes, first + (gradient - first) * share1, first)
+        second = tl.where(takes, second * keep2 + gradient * gradient * share2, second)
+        tl.store(firsts + place, first, inside)
+        tl.store(seconds + place, second, inside)
+        update = tl.div_rn(tl.div_rn(first, c1), tl.sqrt_rn(tl.div_rn(second, c2)) + epsilon) + decay * weight
+        if LAMB:
+            tl.store(gradients + place, update, inside)
+            weight_squares += weight * weight
+            update_squares += tl.where(inside, update * update, 0.0)
+        else:
+            tl.store(weights + place, weight - lr * update, inside)
+    if LAMB:
+        tl.store(squares + chunk, tl.sum(weight_squares, 0))
+        tl.store(squares + chunks + chunk, tl.sum(update_squares, 0))
+
+
+@triton.jit
+def apply_chunks(
+    table, chunk_tensors, chunk_numbers, first_chunk, tensors, rate, norms,
+    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which stand in the gradients."""
+    chunk = first_chunk + tl.program_id(0)
+    tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
+    weights = _pointer(table, 1, tensor, tensors, ALIGNED)
+    updates = _pointer(table, 2, tensor, tensors, ALIGNED)
+    weight_norm, update_norm = tl.load(norms + tensor), tl.load(norms + tensors + tensor)
+    known = (weight_norm > 0) & (update_norm > 0)
+    factor = tl.load(rate) * tl.where(known, tl.div_rn(weight_norm, tl.where(known, update_norm, 1.0)), 1.0)
+    for offset in range(0, CHUNK, BLOCK):
+        place, inside = _places(start + offset, size, BLOCK, ALIGNED)
+        weight = tl.load(weights + place, inside, 0.0)
+        update = tl.load(updates + place, inside, 0.0)
+        tl.store(weights + place, weight - factor * update, inside)
+
+
+@triton.jit
+def square_chunks(
+    table, chunk_tensors, chunk_numbers, first_chunk, tensors, squares,
+    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add up the squares of each chunk."""
+    chunk = first_chunk + tl.program_id(0)
+    tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
+    numbers = _pointer(table, 1, tensor, tensors, ALIGNED)
+    total = tl.zeros([BLOCK], tl.float32)
+    for offset in range(0, CHUNK, BLOCK):
+        place, inside = _places(start + offset, size, BLOCK, ALIGNED)
+        number = tl.load(numbers + place, inside, 0.0)
+        total += number * number
+    tl.store(squares + chunk, tl.sum(total, 0))
+
+
+@triton.jit
+def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.constexpr):
+    """Norms of tensors from the squares of their chunks, in an order that is always the same."""
+    tensor, row = tl.program_id(0), tl.program_id(1)
+    total = tl.zeros([BLOCK], tl.float32)
+    stop = tl.load(chunk_ranges + tensors + tensor)
+    for chunk in range(tl.load(chunk_ranges + tensor), stop, BLOCK):
+        place = chunk + tl.arange(0, BLOCK)
+        total += tl.load(squares + row * chunks + place, place < stop, 0.0)
+    tl.store(norms + row * tensors + tensor, tl.sqrt_rn(tl.sum(total, 0)))
+
+
+class TritonStep:
+    """Does what `foreach.foreach_step` does, in at most 5 launches and those that fill three numbers once a step.
+
+    Where ranks hold slices, `whole_norms` makes norms of whole tensors from those of this rank's segments: [2, tensors]
+    in and out, weights above updates.
+    """
+
+    def __init__(self, whole_norms: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
+        self._whole_norms = whole_norms
+        self._plans: dict[int, _Plan] = {}  # by the address of the first weight: matrices and vectors have their own
+        self._scalars: StepScalars | None = None
+        self._numbers: list[torch.Tensor] = []
+
+    def __call__(
+        self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
+    ) -> None:
+        """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up."""
+        first = state.weights[0].data_ptr()
+        if first not in self._plans or not self._plans[first].chunks.are_of(state):
+            self._plans[first] = _planned(state, rows=2)
+        chunks, squares, norms = self._plans[first]
+        if self._scalars is not scalars:
+            self._scalars, self._numbers = scalars, [chunks.number(scalar) for scalar in scalars[:-1]]
+        rate = self._numbers[0]
+        for group in chunks.groups:
+            update_chunks[(group.chunks,)](
+                *chunks.tables, group.first, chunks.size, chunks.count, *self._numbers,
+                1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, decay, squares,
+                LAMB=trust_ratio, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+            )  # fmt: skip
+        if not trust_ratio:
+            return
+        _norms(chunks, squares, norms)
+        whole = norms if self._whole_norms is None else self._whole_norms(norms)
+        for group in chunks.groups:
+            apply_chunks[(group.chunks,)](
+                *chunks.tables, group.first, chunks.size, rate, whole, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK
+            )
+
+
+class TritonNorm:
+    """The norm of the whole gradient of parameters, in at most 3 launches of ours and one of torch's."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._plan: _Plan | None = None
+
+    def __call__(self) -> torch.Tensor:
+        """Return the norm on the device; every parameter has a gradient."""
+        gradients = [[parameter.grad for parameter in self._parameters if parameter.grad is not None]]
+        if self._plan is None or not self._plan.chunks.are_of(gradients):
+            self._plan = _planned(gradients, rows=1)
+        chunks, squares, norms = self._plan
+        for group in chunks.groups:
+            square_chunks[(group.chunks,)](
+                *chunks.tables, group.first, chunks.size, squares, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK
+            )
+        _norms(chunks, squares, norms)
+        return torch.linalg.vector_norm(norms)
+
+
+class _Plan(NamedTuple):
+    """Chunks, with memory for what a kernel finds of each."""
+
+    chunks: Chunks
+    squares: torch.Tensor
+    """[rows, chunks]"""
+    norms: torch.Tensor
+    """[rows, tensors]"""
+
+
+def _planned(lists: Sequence[Sequence[torch.Tensor]], rows: int) -> _Plan:
+    chunks = Chunks(lists, CHUNK)
+    return _Plan(chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size))
+
+
+def _norms(chunks: Chunks, squares: torch.Tensor, norms: torch.Tensor) -> None:
+    norm_tensors[(chunks.size, len(norms))](
+        squares, chunks.chunk_ranges, chunks.count, chunks.size, norms, BLOCK=_SUM_BLOCK
+    )

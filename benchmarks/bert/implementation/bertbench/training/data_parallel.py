@@ -1,0 +1,84 @@
+"""How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.model.bert import Bert
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
+from bertbench.optim.collectives import Exchange, exchange
+from bertbench.optim.comm_hook import Reducer
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.distributed import SlicedDataParallel
+from bertbench.optim.scaler import LossScaler
+from bertbench.optim.state import Optimizer
+
+
+class Reduction(Protocol):
+    """Clips and sums gradients behind the backward pass."""
+
+    buckets: tuple[int, ...]
+    """Elements of each bucket of the last step, in the order in which they travel."""
+
+    def finish(self) -> torch.Tensor | None:
+        """End a step's reduction; see `comm_hook.Reducer.finish`."""
+
+    def reset(self) -> None:
+        """Forget what former steps left behind; after a warm-up."""
+
+
+class DataParallel(NamedTuple):
+    """What a trainer computes with."""
+
+    module: nn.parallel.DistributedDataParallel | SlicedDataParallel
+    """The model to call, whose gradients are summed."""
+    reduction: Reduction
+    norm: Callable[[], torch.Tensor]
+    """Of the summed gradient, on the device."""
+    optimizer: Optimizer
+    arithmetic: str
+    """The optimizer's, in a line."""
+
+
+class Slices(NamedTuple):
+    """Where a model's weights and gradients are, of which every rank's optimizer keeps a slice."""
+
+    buckets: Buckets
+    exchange: Exchange
+
+
+def move_to_buckets(system: System, world: World, model: Bert, backward: Callable[[], None]) -> Slices:
+    """Move a model's weights into buckets, in the order in which `backward` gives gradients; before it is compiled."""
+    among = exchange(system.communication.hierarchical, world.ranks.local_size)
+    table = bucket_table(ready_order(model, backward), system.communication.bucket_mb)
+    return Slices(Buckets(table, world.size, among.place), among)
+
+
+def data_parallel(
+    system: System, world: World, model: Bert, slices: Slices | None, scaler: LossScaler | None
+) -> DataParallel:
+    """Join the ranks' copies of a model, whose weights are where they stay; every rank must call this."""
+    scale = None if scaler is None else scaler.scale
+    options, trust_ratio = system.optimizer.options(), system.optimizer.name == "lamb"
+    communication = system.communication
+    if slices is not None:
+        module = SlicedDataParallel(
+            model, *slices, system.clip.mode, system.clip.max_norm, communication.compression, scale
+        )
+        optimizer, text = build_sliced_optimizer(model, *slices, options, trust_ratio, system.optimizer.impl)
+        return DataParallel(module, module, module.norm, optimizer, text)
+    reducer = Reducer(
+        system.clip.mode,
+        system.clip.max_norm,
+        world.size,
+        bucket_sum(communication.options(), world.ranks.local_size),
+        scale,
+    )
+    parallel = reducer.attach(model, communication.bucket_mb)
+    whole, text = build_optimizer(model, options, trust_ratio, system.optimizer.impl)
+    return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)

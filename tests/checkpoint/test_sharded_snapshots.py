@@ -1,0 +1,116 @@
+"""A snapshot of sliced optimizer state goes on with whole state, with other slices, and back; to the last bit."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.checkpoint.snapshot import step_folder, verified
+from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.optim.slices import SlicedTensor
+from bertbench.optim.state import whole_tensor
+from bertbench.results.files import ResultFiles
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+
+Held = dict[str, list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]]]
+"""By name of a tensor: its shape, and the offsets and the content of a rectangle of it."""
+
+
+def held(state: dict[str, torch.Tensor]) -> Held:
+    """What a rank has of a state."""
+    return {
+        name: [(tuple(tensor.shape), offsets, piece.numpy().copy()) for offsets, piece in tensor.rectangles]
+        if isinstance(tensor, SlicedTensor)
+        else [(tuple(tensor.shape), (0,) * tensor.dim(), whole_tensor(tensor).numpy().copy())]
+        for name, tensor in state.items()
+    }
+
+
+def relay(world: World, folder: Path, taken: int, *systems: System) -> list[tuple[float, Held, Held]]:
+    """Each system goes on with the snapshot after `taken` steps, takes a step and leaves its own for the next."""
+    answers = []
+    for step, system in enumerate(systems, start=taken):
+        files = ResultFiles(folder / f"result_{step}.txt")
+        if world.leads:
+            files.folder.mkdir(parents=True)
+            files.log.touch()
+        training, _ = open_data(system)
+        sampler = make_sampler(system, training, 11)
+        trainer = make_trainer(system, world, 11, sampler)
+        snapshots = Snapshots(system, world, 11, files if world.leads else None)
+        if step:
+            before = step_folder(ResultFiles(folder / f"result_{step - 1}.txt").snapshots, step)
+            snapshots.load(trainer, before, verified(before))
+        loaded = held(trainer.state())
+        (parts,) = Loader(sampler, system.layout.coordinate(world.rank).data, world.device).steps(range(step, step + 1))
+        loss = world.sum(trainer.step(step, parts.parts).loss).item()
+        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
+            snapshots.save_if_due(trainer, step + 1, [], metrics)
+            snapshots.close()
+        world.barrier()
+        answers.append((loss, loaded, held(trainer.state())))
+        trainer.close()
+    return answers
+
+
+def together(of_ranks: list[Held]) -> dict[str, np.ndarray]:
+    """Whole tensors, each element from the ranks that hold it."""
+    pieces = defaultdict(list)
+    for of_rank in of_ranks:
+        for name, its in of_rank.items():
+            pieces[name] += its
+    whole = {}
+    for name, its in pieces.items():
+        whole[name] = np.full(its[0][0], np.nan, its[0][2].dtype)
+        for _, offsets, content in its:
+            places = tuple(slice(start, start + size) for start, size in zip(offsets, content.shape, strict=True))
+            whole[name][places] = content
+        assert not np.isnan(whole[name]).any(), f"nobody holds all of {name}"
+    return whole
+
+
+def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(
+    tiny: Callable[..., System], tmp_path: Path
+) -> None:
+    def system(ranks: int, *overrides: str) -> System:
+        return tiny(
+            "optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after", f"launch.ranks_per_node={ranks}",
+            *overrides,
+        )  # fmt: skip
+
+    sliced, small = "optimizer.sharded=true", "communication.bucket_mb=0.003"
+    on_two = [system(2, sliced), system(2), system(2, sliced, small)]
+    answers = [*zip(*run_ranks(2, relay, tmp_path, 0, *on_two), strict=True)]
+    answers += zip(*run_ranks(4, relay, tmp_path, 3, system(4, sliced, small)), strict=True)
+    states = [(together([one[1] for one in ranks]), together([one[2] for one in ranks])) for ranks in answers]
+    for (_, left), (found, _) in pairwise(states):
+        assert left.keys() == found.keys()
+        assert all(np.array_equal(left[name], found[name]) for name in left)
+    alone = [one for one, *_ in run_ranks(1, relay, tmp_path / "alone", 0, *[system(1)] * 4)[0]]
+    assert [ranks[0][0] for ranks in answers] == pytest.approx(alone, abs=2e-5)
+
+
+@pytest.mark.slow
+def test_a_snapshot_of_slices_goes_on_fully_sharded_and_back(tiny: Callable[..., System], tmp_path: Path) -> None:
+    def system(*overrides: str) -> System:
+        common = ("optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after", "launch.ranks_per_node=2")
+        return tiny(*common, *overrides)
+
+    sliced, fully = "optimizer.sharded=true", "parallel.fully_shard=true"
+    moved = run_ranks(2, losses, tmp_path, system(sliced), system(fully), system(sliced))[0]
+    assert moved == pytest.approx(run_ranks(2, losses, tmp_path / "whole", *[system()] * 3)[0], abs=2e-5)
+
+
+def losses(world: World, folder: Path, *systems: System) -> list[float]:
+    return [loss for loss, _, _ in relay(world, folder, 0, *systems)]

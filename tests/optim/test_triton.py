@@ -1,0 +1,290 @@
+"""The Triton kernels: run by Triton's interpreter on a CPU, and compiled for GPUs without one."""
+
+import importlib
+import math
+import multiprocessing
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.distributed.world import World
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.chunks import Chunks
+from bertbench.optim.clip import gradient_norm
+from bertbench.optim.collectives import exchange
+from bertbench.optim.distributed import SlicedOptimizer
+from bertbench.optim.options import AdamOptions
+from tests import ranks
+
+triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
+
+OPTIONS = AdamOptions(beta1=0.9, beta2=0.99, epsilon=1e-6, weight_decay=0.01)
+# elements: several chunks of 8,192 that end within a load of 16 bytes, one that ends with a chunk, and small ones
+SHAPES = ((131, 127), (128, 64), (23, 3), (5, 4), (97,), (8,))
+FLOAT32_ROUNDING = 2e-6  # relative to a tensor's largest weight, after a few steps
+
+
+def interpreted(count: int, function: Any) -> list[Any]:
+    """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
+        return ranks.run_ranks(count, function)
+
+
+def kernels() -> Any:
+    return importlib.import_module("bertbench.optim.triton_step")
+
+
+def step_of() -> Any:
+    return kernels().TritonStep()
+
+
+def parameters() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(3)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+def set_gradients(parameters: list[nn.Parameter], step: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for parameter in parameters:
+        gradient = scale * torch.randn(parameter.shape, generator=generator)
+        if parameter.grad is None:
+            parameter.grad = gradient
+        else:
+            parameter.grad.copy_(gradient)
+
+
+def parted(one: list[nn.Parameter], other: list[nn.Parameter]) -> float:
+    """Largest difference, relative to its tensor's largest weight."""
+    with torch.no_grad():
+        return max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(one, other, strict=True))
+
+
+def steps_beside_plain_ones(lamb: bool, scales_loss: bool) -> list[float]:
+    """How far Triton's weights are from the plain optimizer's, after each of four steps."""
+    plain, ours = parameters(), parameters()
+    optimizers = (
+        MultiTensorAdam(plain, OPTIONS, lamb),
+        MultiTensorAdam(ours, OPTIONS, lamb, None, step_of(), step_of()),
+    )
+    found = []
+    for number in range(4):
+        skipped = scales_loss and number == 2
+        for optimizer, its in zip(optimizers, (plain, ours), strict=True):
+            set_gradients(its, number, scale=7.0)
+            if skipped and its[0].grad is not None:
+                its[0].grad[0, 0] = math.nan
+            if scales_loss:
+                taken = torch.tensor(0.0 if skipped else 1.0)
+                optimizer.step(torch.tensor(0.03, dtype=torch.float64), torch.tensor(0.25) * taken, taken)
+            else:
+                optimizer.step(0.03, torch.tensor(0.25) if number else None)
+        found.append(parted(plain, ours))
+    return found
+
+
+def test_weights_are_those_of_the_plain_optimizer_but_for_rounding(alone: dict[str, Any]) -> None:
+    assert len(alone["beside plain ones"]) == 4
+    for case, found in alone["beside plain ones"].items():
+        assert max(found) < FLOAT32_ROUNDING, case
+
+
+def zero_norms() -> list[list[float]]:
+    """Weights after a step of LAMB where weights, and where updates, are zero."""
+    still, grows = nn.Parameter(torch.ones(1, 4)), nn.Parameter(torch.zeros(1, 4))
+    still.grad, grows.grad = torch.zeros(1, 4), torch.tensor([[0.3, -0.3, 0.3, -0.3]])
+    options = AdamOptions(epsilon=1e-12, weight_decay=0.0)
+    MultiTensorAdam([still, grows], options, True, None, step_of()).step(0.1)
+    return [still.view(-1).tolist(), grows.view(-1).tolist()]
+
+
+def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> None:
+    still, grows = alone["zero norms"]
+    assert still == [1.0] * 4
+    assert grows == pytest.approx([-0.1, 0.1, -0.1, 0.1])
+
+
+def both_in_slices(world: World) -> list[float]:
+    return [slices_beside_plain_ones(world, lamb) for lamb in (True, False)]
+
+
+def slices_beside_plain_ones(world: World, lamb: bool) -> float:
+    """How far two ranks' slices are from the plain optimizer, after three steps."""
+    plain, sliced = parameters(), parameters()
+    buckets = Buckets([sliced[:2], sliced[2:]], world.size, world.rank)
+    among = exchange(hierarchical=False, local_size=world.size)
+    model = nn.Module()
+    optimizer = SlicedOptimizer(model, buckets, among, OPTIONS, lamb, {}, kernels().TritonStep, step_of())
+    whole = MultiTensorAdam(plain, OPTIONS, lamb)
+    for number in range(3):
+        set_gradients(plain, number, 1.0)
+        set_gradients(sliced, number, 1.0)
+        whole.step(0.03, torch.tensor(0.5))
+        optimizer.step(0.03, torch.tensor(0.5))
+        optimizer.settle()
+    return parted(plain, sliced)
+
+
+def test_slices_on_two_ranks_are_updated_alike() -> None:
+    for lamb, adam in interpreted(2, both_in_slices):
+        assert max(lamb, adam) < FLOAT32_ROUNDING
+
+
+class _Counted:
+    """A kernel whose launches are counted."""
+
+    def __init__(self, kernel: Any, launched: list[str]) -> None:
+        self._kernel, self._launched = kernel, launched
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        self._launched.append(self._kernel.fn.__name__)
+        return self._kernel[grid]
+
+
+class _Operations(TorchDispatchMode):
+    """Counts torch's own launches: everything but what only allocates or makes views."""
+
+    def __init__(self, launched: list[str]) -> None:
+        super().__init__()
+        self._launched = launched
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        name = function.__name__.split(".")[0]
+        if name not in ("empty", "empty_like", "view", "detach", "alias"):
+            self._launched.append(name)
+        return function(*arguments, **(options or {}))
+
+
+def launches_and_bytes(count: int) -> tuple[list[str], float]:
+    """Launches of a step of LAMB with its gradient's norm, and bytes that travel for each parameter."""
+    from triton.runtime import interpreter  # noqa: PLC0415 - only where it interprets
+
+    module = kernels()
+    held = [nn.Parameter(torch.ones(shape)) for shape in ((64, 129), (7,)) for _ in range(count)]
+    step = step_of()
+    optimizer = MultiTensorAdam(held, OPTIONS, True, None, step, step)
+    norm = module.TritonNorm(held)
+    set_gradients(held, 0, 1.0)
+    norm()
+    optimizer.step(0.1)  # makes the plan
+    launched: list[str] = []
+    moved = 0
+    builder = interpreter.InterpreterBuilder
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("update_chunks", "apply_chunks", "square_chunks", "norm_tensors"):
+            patch.setattr(module, name, _Counted(getattr(module, name), launched))
+
+        def counting(method: Any, mask_at: int, self: Any, *arguments: Any) -> Any:
+            nonlocal moved
+            moved += int(arguments[mask_at].data.sum()) * 4
+            return method(self, *arguments)
+
+        for name, mask_at in (("create_masked_load", 1), ("create_masked_store", 2)):
+            method = getattr(builder, name)
+            patch.setattr(builder, name, lambda self, *a, m=method, at=mask_at: counting(m, at, self, *a))
+        with _Operations(launched):
+            coefficient = (1.0 / (norm() + 1e-6)).clamp(max=1)
+            optimizer.step(0.1, coefficient)
+    return launched, moved / sum(parameter.numel() for parameter in held)
+
+
+def test_a_step_takes_at_most_20_launches_and_44_bytes_a_parameter_whatever_the_tensors(
+    alone: dict[str, Any],
+) -> None:
+    (few, few_bytes), (many, _) = alone["launches and bytes"]
+    assert few == many
+    assert 10 < len(few) <= 20
+    # norm 4, update 28, apply 12, and what little the sums of chunks take
+    assert 44 <= few_bytes < 44.05
+
+
+def test_a_plan_groups_what_can_be_loaded_16_bytes_at_a_time() -> None:
+    memory = torch.zeros(64)
+    lists = [[memory[0:8], memory[9:17], memory[20:22], memory[32:52]]]
+    plan = Chunks(lists, chunk=8)
+    # 8 and 20 elements at 0 and 128 bytes: 1 + 3 chunks; one begins at 36 bytes, one has 2 elements: 1 + 1 chunks
+    assert [tuple(group) for group in plan.groups] == [(0, 4, True), (4, 2, False)]
+    sizes_and_addresses, places, numbers = plan.tables
+    assert sizes_and_addresses[0].tolist() == [8, 8, 2, 20]
+    assert (places.tolist(), numbers.tolist()) == ([0, 3, 3, 3, 1, 2], [0, 0, 1, 2, 0, 0])
+    assert plan.chunk_ranges.tolist() == [[0, 4, 5, 1], [1, 5, 6, 4]]
+    assert plan.are_of(lists)
+    assert not plan.are_of([[memory[0:8], memory[9:17], memory[20:22], memory[36:56]]])
+
+
+def norms() -> list[tuple[float, float]]:
+    found = []
+    its = parameters()
+    ours = kernels().TritonNorm(its)
+    for number in range(2):
+        set_gradients(its, number, 3.0)
+        found.append((ours().item(), gradient_norm(its).item()))
+    assert its[0].grad is not None
+    its[0].grad[3, 3] = math.inf
+    return [*found, (ours().item(), math.inf)]
+
+
+def test_the_norm_is_torchs_and_infinite_where_an_element_is(alone: dict[str, Any]) -> None:
+    for ours, expected in alone["norms"]:
+        assert ours == pytest.approx(expected, rel=1e-6)
+
+
+def on_one_rank(_: World) -> dict[str, Any]:
+    cases = [(lamb, scales) for lamb in (True, False) for scales in (False, True)]
+    return {
+        "beside plain ones": {case: steps_beside_plain_ones(*case) for case in cases},
+        "zero norms": zero_norms(),
+        "launches and bytes": [launches_and_bytes(count) for count in (1, 4)],
+        "norms": norms(),
+    }
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """What one process with Triton's interpreter found."""
+    (found,) = interpreted(1, on_one_rank)
+    return dict(found)
+
+
+_TABLES = {"table": "*i64", "chunk_tensors": "*i64", "chunk_numbers": "*i64", "first_chunk": "i32", "tensors": "i32"}
+_SIGNATURES = {
+    "update_chunks": {
+        **_TABLES, "chunks": "i32",
+        **dict.fromkeys(("rate", "correction1", "correction2", "coefficient", "taken"), "*fp32"),
+        **dict.fromkeys(("share1", "keep2", "share2", "epsilon", "decay"), "fp32"), "squares": "*fp32",
+    },
+    "apply_chunks": {**_TABLES, "rate": "*fp32", "norms": "*fp32"},
+    "square_chunks": {**_TABLES, "squares": "*fp32"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("name", _SIGNATURES)
+def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(name: str, arch: int, tmp_path: Path) -> None:
+    module = kernels()
+    kernel = getattr(module, name)
+    constants: dict[str, Any] = {"ALIGNED": True, "CHUNK": module.CHUNK, "BLOCK": module.BLOCK}
+    if name == "update_chunks":
+        constants["LAMB"] = True
+    source = triton.compiler.ASTSource(
+        kernel,
+        {**_SIGNATURES[name], **dict.fromkeys(constants, "constexpr")},
+        constexprs={(kernel.arg_names.index(constant),): value for constant, value in constants.items()},
+    )
+    compiled = triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", arch, 32))
+    wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", compiled.asm["ptx"]))
+    assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(compiled.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    usage = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    assert int(re.findall(r"LOCAL:(\d+)", usage)[0]) == int(re.findall(r"STACK:(\d+)", usage)[0]) == 0, "spills"
+    assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 96, "5 blocks of 128 threads on a multiprocessor"

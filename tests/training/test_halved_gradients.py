@@ -1,0 +1,43 @@
+"""Gradients summed in bf16, with whole optimizer state and with slices, against sums in fp32: 200 steps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from tests.training.test_accuracy_unharmed import DEMO_SIZES
+
+STEPS, LAST = 200, 40
+
+
+@pytest.mark.slow  # 20 s a run
+def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tiny: Callable[..., System]) -> None:
+    lamb = ("optimizer.name=lamb", *DEMO_SIZES, "launch.ranks_per_node=2")
+    halved = "communication.compression=bf16"
+    ways = {"fp32": (), "bf16": (halved,), "bf16 in slices": (halved, "optimizer.sharded=true")}
+    curves = {name: np.array(on_ranks(2, losses, tiny(*lamb, *overrides))) for name, overrides in ways.items()}
+    full = curves.pop("fp32")
+    assert full[-LAST:].mean() < 0.75 * full[0]
+    for name, curve in curves.items():
+        print(
+            f"{name}: {full[-LAST:].mean():.4f} in fp32, {curve[-LAST:].mean():.4f}; at most",
+            np.abs(curve - full).max(),
+        )
+        assert curve[1] != full[1], name
+        assert curve[-LAST:].mean() == pytest.approx(full[-LAST:].mean(), rel=0.02), name
+
+
+def losses(world: World, system: System) -> list[float]:
+    training, _ = open_data(system)
+    trainer = DDPTrainer(system, world, 11)
+    loaded = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(STEPS))
+    answer = [world.sum(trainer.step(number, step.parts).loss).item() for number, step in enumerate(loaded)]
+    trainer.close()
+    return answer

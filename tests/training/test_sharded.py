@@ -1,0 +1,129 @@
+"""Training with optimizer state in slices is training with whole state, but for rounding."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+from torch.nn.utils import parameters_to_vector
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.training.build import make_exchange, make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+
+STEPS = 4
+# fp32 sums of a tensor's norm in another order, and over 4 steps what follows from that
+TOLERANCE = 2e-5
+SEVERAL_BUCKETS = "communication.bucket_mb=0.003"
+CLIPPED = ("clip.max_norm=0.3", SEVERAL_BUCKETS)
+
+Trained = tuple[list[list[float]], list[float], tuple[int, ...]]
+"""Loss, norm and share of clipped buckets by step; the weights; the buckets."""
+
+
+def trained(world: World, *systems: System) -> list[Trained]:
+    answers = []
+    for system in systems:
+        training, _ = open_data(system)
+        trainer = DDPTrainer(system, world, 11)
+        sampler = make_sampler(system, training, 11)
+        steps = Loader(sampler, world.rank, world.device, make_exchange(system, sampler, world)).steps(range(STEPS))
+        reports = [trainer.step(number, step.parts) for number, step in enumerate(steps)]
+        numbers = [[world.sum(one.loss).item(), float(one.norm), float(one.clipped)] for one in reports]
+        weights = parameters_to_vector(trainer.model.parameters()).tolist()
+        answers.append((numbers, weights, trainer.communication().bucket_elements))
+        trainer.close()
+    return answers
+
+
+def assert_alike(tiny: Callable[..., System], ranks: int, ways: dict[str, tuple[str, ...]]) -> None:
+    systems = [
+        tiny("optimizer.name=lamb", *overrides, f"optimizer.sharded={flag}")
+        for overrides in ways.values()
+        for flag in ("false", "true")
+    ]
+    for answers in run_ranks(ranks, trained, *systems):
+        for name, whole, sliced in zip(ways, answers[::2], answers[1::2], strict=True):
+            assert len(sliced[2]) == len(whole[2]), name
+            assert sliced[2] == whole[2], "the same buckets, which clipping bucket by bucket depends on"
+            for numbers, expected in zip(sliced[0], whole[0], strict=True):
+                assert numbers == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE), name
+            assert sliced[1] == pytest.approx(whole[1], abs=1e-4), name
+            if "clip.max_norm=0.3" in ways[name]:
+                assert any(clipped > 0 for _, _, clipped in sliced[0]), name
+    weights = [answers[-1][1] for answers in run_ranks(ranks, trained, systems[-1])]
+    assert all(own == weights[0] for own in weights), "all ranks end with the same weights, to the last bit"
+
+
+def test_two_ranks_train_alike_in_every_clip_mode_and_with_accumulation(tiny: Callable[..., System]) -> None:
+    assert_alike(
+        tiny,
+        2,
+        {
+            "adam": ("optimizer.name=adam",),
+            "none": ("clip.mode=none", SEVERAL_BUCKETS),
+            "after": ("clip.mode=after", *CLIPPED),
+            "before": ("clip.mode=before", *CLIPPED),
+            "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
+        },
+    )
+
+
+def test_four_ranks_train_alike_with_accumulation_halved_gradients_and_in_nodes(tiny: Callable[..., System]) -> None:
+    four, nodes = ("launch.ranks_per_node=4",), ("hardware.number_of_nodes=2", "launch.ranks_per_node=2")
+    assert_alike(
+        tiny,
+        4,
+        {
+            "accumulated": (*four, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
+            "bucket": (*four, "clip.mode=bucket", *CLIPPED),
+            "in nodes": (*nodes, "communication.hierarchical=true", "clip.mode=after", *CLIPPED),
+        },
+    )
+
+
+def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> None:
+    sharded = ("optimizer.name=lamb", "optimizer.sharded=true", "schedule.warmup_steps=3")
+    systems = [tiny(*sharded, f"communication.compression={kind}") for kind in ("none", "bf16", "fp16")]
+    (full, *_), (bf16, *_), (fp16, *_) = run_ranks(2, trained, *systems)[0]
+    assert bf16 != full != fp16
+    for halved, tolerance in ((bf16, 0.02), (fp16, 0.003)):  # 8 and 11 bits
+        assert [row[0] for row in halved] == pytest.approx([row[0] for row in full], rel=tolerance)
+
+
+def test_an_overflow_on_one_rank_makes_all_skip_the_step(tiny: Callable[..., System]) -> None:
+    system = tiny("optimizer.name=lamb", "optimizer.sharded=true", "communication.compression=fp16", "clip.mode=bucket")
+    for norms, scales, before, after in run_ranks(2, overflowing, system):
+        assert [math.isfinite(norm) for norm in norms] == [True, False, True]
+        assert scales == [8192.0, 8192.0, 4096.0]
+        assert before == after
+
+
+def overflowing(world: World, system: System) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Norms and loss scales of three steps, the second with an overflow on rank 1; weights before and after that."""
+    training, _ = open_data(system)
+    trainer = DDPTrainer(system, world, 11)
+    (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
+    reports, weights = [], []
+    for overflows in (False, True, False):
+        handle = None
+        if overflows and world.rank == 1:
+            handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * math.inf)
+        reports.append(trainer.step(0, step.parts))
+        weights.append(parameters_to_vector(trainer.model.parameters()).tolist())
+        if handle:
+            handle.remove()
+    trainer.close()
+    norms = [float(one.norm) for one in reports]
+    scales = [float(one.loss_scale) for one in reports if one.loss_scale is not None]
+    return norms, scales, weights[0], weights[1]
+
+
+@pytest.mark.slow  # torch.compile takes half a minute
+def test_compiled_pieces_read_their_weights_from_the_buckets(tiny: Callable[..., System]) -> None:
+    compiled = ("optimizer.name=lamb", "optimizer.sharded=true", "compute.compile=default", *CLIPPED)
+    plain, ours = run_ranks(2, trained, tiny("optimizer.name=lamb", *CLIPPED), tiny(*compiled))[0]
+    assert [row[:2] for row in ours[0]] == [pytest.approx(row[:2], rel=TOLERANCE) for row in plain[0]]
