@@ -189,7 +189,8 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
             scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
-        masked_lm = cross_entropy_sum(scores.masked_lm_MV, loaded.masked_labels_M) / int(content.masked.sum())
+        masked_lm_sum = model.cross_entropy_sum or cross_entropy_sum
+        masked_lm = masked_lm_sum(scores.masked_lm_MV, loaded.masked_labels_M) / int(content.masked.sum())
         pairs = cross_entropy_sum(scores.next_sentence_S2, loaded.next_sentence_S) / len(content.lengths)
         (masked_lm + pairs).backward()
         optimizer.step(_LEARNING_RATE)

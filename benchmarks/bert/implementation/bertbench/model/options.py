@@ -5,6 +5,9 @@ from typing import Literal
 PrecisionName = Literal["fp32", "bf16", "fp16", "fp8"]
 """The format of matrix products and activations; fp8 is for the encoder's products, all else is then bf16."""
 
+ResidualName = Literal["fp32", "bf16"]
+"""The format in which a layer hands its output to the next."""
+
 CompileMode = Literal["none", "default", "reduce-overhead"]
 """Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one for each size of batch."""
 

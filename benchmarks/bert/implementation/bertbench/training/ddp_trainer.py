@@ -47,6 +47,7 @@ class DDPTrainer:
         self._model_arithmetic = set_arithmetic(
             self.model, world.device, system.precision.compute, system.compute.compile
         )
+        self.model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self.model.layers)
         self._parameters = list(self.model.parameters())
@@ -104,7 +105,8 @@ class DDPTrainer:
         clipped = self._reducer.finish()
         with named(OPTIMIZER):
             report = self._update(number, loss, clipped)
-        self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
+        # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
+        self._parallel.zero_grad(set_to_none=True)
         return report
 
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
@@ -136,8 +138,9 @@ class DDPTrainer:
             torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
         (part, batch), scores = loaded, self._score(self._parallel, loaded.batch)
         return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight
-        )
+            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight,
+            self.model.cross_entropy_sum,
+        )  # fmt: skip
 
     def _warm_up(self, seed: int) -> None:
         """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
