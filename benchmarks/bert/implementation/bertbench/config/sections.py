@@ -268,7 +268,7 @@ class Precision(Section):
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `fp8` is for the
     encoder's matrix products and needs torchao and an H100 or newer; all else is then bf16."""
     residual: ResidualName = "fp32"
-    """Format of the hidden states between layers. `bf16` moves a seventh fewer bytes a layer on a GPU, and wants
+    """Format of the hidden states between layers. `bf16` moves a sixth fewer bytes a layer on a GPU, and wants
     `compute` bf16 or fp8."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
