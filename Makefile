@@ -61,5 +61,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev,peers,study,fp8,watch]"
+	$(INSTALL) --editable ".[dev,peers,study,fp8,kernels,watch]"
 	touch $@ $(VENV)/.run-ready

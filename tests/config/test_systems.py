@@ -48,6 +48,7 @@ def test_a_file_follows_the_rules_of_its_division(name: str) -> None:
     # a rank that hears nothing gives up, and Slurm doesn't end the job, before initialisation may have taken its time
     assert system.launch.timeout_s < 60 * system.init_limit_minutes
     assert system.launch.clear_caches
+    assert system.evaluation.batch_size >= 128, "smaller batches leave a GPU waiting for launches"
     assert system.source
     if system.hardware.division == "closed":
         assert system.init_limit_minutes == 30

@@ -1,13 +1,16 @@
 import os
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from bertbench.common.errors import RunError
-from bertbench.distributed.affinity import core_list, own_cores
+from bertbench.distributed import world as world_module
+from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
 from bertbench.distributed.rendezvous import Ranks, launched_ranks
-from bertbench.distributed.world import World, join
+from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of, run_ranks
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -133,3 +136,74 @@ def test_bound_ranks_of_a_node_keep_to_cores_of_their_own() -> None:
 def cores_when_bound() -> list[int]:
     with join("cpu", timeout_s=20, bind_cores=True):
         return sorted(os.sched_getaffinity(0))
+
+
+def test_cores_of_a_dgx_are_dealt_by_physical_core() -> None:
+    # AMD EPYC 7742 twice: 128 cores, whose second threads are numbers 128 to 255
+    siblings = {core: {core % 128, core % 128 + 128} for core in range(256)}
+    near = by_physical_core(range(256), siblings.__getitem__)
+    first, second = (own_cores(rank, [near, near]) for rank in range(2))
+    assert set(first) == {*range(64), *range(128, 192)}
+    assert {core % 128 for core in first}.isdisjoint({core % 128 for core in second})
+    assert by_physical_core([3, 1, 2], lambda _: set()) == [1, 2, 3]
+
+
+class Devices:
+    """Notes which GPU is asked for, on a machine without one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        self.current: list[object] = []
+        self.allocator: list[str] = []
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", self.current.append)
+        monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", self.allocator.append)
+        for name in ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            monkeypatch.delenv(name, raising=False)
+
+
+def test_a_rank_takes_its_gpu_or_the_only_one_that_its_launcher_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, count=8)
+    assert world_module._device("cuda", 5) == torch.device("cuda", 5)
+    alone = Devices(monkeypatch, count=1)
+    with pytest.raises(RunError, match="local rank 5 needs GPU 5, found 1"):
+        world_module._device("cuda", 5)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")  # as srun --gpus-per-task=1 does
+    assert world_module._device("cuda", 5) == torch.device("cuda", 0)
+    assert (devices.current, alone.current) == ([5], [0])
+    assert devices.allocator == ["expandable_segments:True"]
+
+
+def test_the_allocator_is_left_as_the_user_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, count=8)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    world_module._device("cuda", 0)
+    assert devices.allocator == []
+
+
+def test_nccl_s_sums_go_before_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nccl = SimpleNamespace(Options=lambda **options: options)
+    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", nccl, raising=False)
+    assert world_module._nccl_options(torch.device("cuda", 3)) == {"pg_options": {"is_high_priority_stream": True}}
+    assert world_module._nccl_options(torch.device("cpu")) == {}
+
+
+def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[object] = []
+
+    def meet(device_ids: object) -> None:
+        met.append(device_ids)
+
+    monkeypatch.setattr(torch.distributed, "barrier", meet)
+    for device in (torch.device("cuda", 3), torch.device("cpu")):
+        World.barrier(SimpleNamespace(device=device))  # type: ignore[arg-type]  # all that it asks
+    assert met == [[3], None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+     "[1]: Connection closed by peer"],
+)  # fmt: skip
+def test_an_error_of_a_lost_peer_is_known(text: str) -> None:
+    assert lost_contact(RuntimeError(text))
+    assert not lost_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of
@@ -14,7 +13,8 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.loss import IGNORED, weighted_loss
+from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -76,13 +76,19 @@ class Training:
     """A small model that takes steps on made-up batches."""
 
     def __init__(
-        self, precision: PrecisionName, mode: CompileMode, attend: bool = True, shape: BertShape = SMALL
+        self,
+        precision: PrecisionName,
+        mode: CompileMode,
+        attend: bool = True,
+        shape: BertShape = SMALL,
+        residual: ResidualName = "fp32",
     ) -> None:
         self.precision, self.filled, self.mode = precision, mode != "none" or precision == "fp8", mode
         self.model = Bert(shape) if attend else Bert(shape, plain_attention)
         self.model.initialize(torch.Generator().manual_seed(3))
         self.model.to(CUDA)
         self.text = set_arithmetic(self.model, CUDA, precision, mode)
+        self.model.keep_residual(residual)
         self.parameters = list(self.model.parameters())
         self.optimizer = MultiTensorAdam(self.parameters, AdamOptions(), True, self.model.fused_parameters())
 
@@ -96,8 +102,10 @@ class Training:
             torch.compiler.cudagraph_mark_step_begin()
         with computing(self.precision, CUDA):
             scores = self.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-        loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
-        loss = loss + functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
+        shares = [1 / (labels != IGNORED).sum() for labels in (batch.masked_labels_M, batch.next_sentence_S)]
+        loss = weighted_loss(
+            scores, batch.masked_labels_M, batch.next_sentence_S, *shares, self.model.cross_entropy_sum
+        )
         loss.backward()
         self.optimizer.step(1e-3, after_coefficient(gradient_norm(self.parameters), 1.0))
         for parameter in self.parameters:
@@ -127,6 +135,11 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
 ) -> None:
     allowed = 1e-4 if precision == "fp32" else 3 * largest(Training("bf16", "none", attend=False).losses(), exact)
     assert largest(Training(precision, mode).losses(), exact) <= allowed
+
+
+def test_a_16_bit_residual_is_within_three_times_the_error_of_plain_half_precision(exact: list[float]) -> None:
+    allowed = 3 * largest(Training("bf16", "none", attend=False).losses(), exact)
+    assert largest(Training("bf16", "default", residual="bf16").losses(), exact) <= allowed
 
 
 def test_fp8_trains_close_to_fp32(exact: list[float]) -> None:

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,3 +92,23 @@ def test_an_error_of_the_loader_reaches_the_loop(sampler: Callable[..., Sampler]
     broken = Broken.__new__(Broken)
     with pytest.raises(DataError, match="a shard is gone"):
         next(Loader(Sampler(sampling.dataset, broken, 1, "global"), 0, torch.device("cpu")).steps(range(3)))
+
+
+def test_the_loading_thread_takes_its_rank_s_gpu_before_it_loads(
+    sampler: Callable[..., Sampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[str, torch.device]] = []
+    here = threading.current_thread().name
+
+    def take(device: torch.device) -> None:
+        taken.append((threading.current_thread().name, device))
+
+    monkeypatch.setattr(torch.cuda, "set_device", take)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
+    loader = Loader(sampler(), 0, torch.device("cuda", 3))
+    monkeypatch.setattr(loader, "_load", lambda step, first: len(taken))
+    monkeypatch.setattr(loader, "_wait_for", lambda loading, step: loading.result())
+    assert list(loader.steps(range(2))) == [1, 1]
+    ((thread, device),) = taken
+    assert device == torch.device("cuda", 3)
+    assert thread != here

@@ -65,6 +65,20 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
     assert half[-50:].mean() < 1.05 * plain[-50:].mean()
 
 
+@pytest.mark.slow
+def test_two_hundred_steps_with_a_16_bit_residual_learn_as_much(tiny: Callable[..., System]) -> None:
+    settings = ("launch.ranks_per_node=1", *DEMO_SIZES, "precision.compute=bf16")
+    wide, rounded = (
+        np.array(on_ranks(1, losses, tiny(*settings, f"precision.residual={residual}"), True, 200))
+        for residual in ("fp32", "bf16")
+    )
+    parted = np.abs(rounded - wide)
+    print(*(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 150, 200)), wide[-25:].mean())
+    assert wide[-25:].mean() < 0.2 * wide[0]
+    assert parted[:100].max() < 0.05
+    assert rounded[-25:].mean() < 1.1 * wide[-25:].mean() + 0.02
+
+
 def both(world: World, system: System, steps: int) -> tuple[list[float], list[float]]:
     return losses(world, system, True, steps), losses(world, system, False, steps)
 

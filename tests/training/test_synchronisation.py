@@ -28,12 +28,12 @@ _METHODS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu}
 class _Operators(TorchDispatchMode):
     """Notes operators whose answer the host needs: .item() and conditions on tensors among them."""
 
-    def __init__(self, reads: list[str]) -> None:
+    def __init__(self, reads: list[str], names: set[str] = _OPERATORS) -> None:
         super().__init__()
-        self._reads = reads
+        self._reads, self._names = reads, names
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Sequence[Any] = (), options: Any = None) -> Any:
-        if function._schema.name in _OPERATORS:
+        if function._schema.name in self._names:
             self._reads.append(function._schema.name)
         return function(*arguments, **(options or {}))
 
@@ -70,6 +70,22 @@ def test_steps_and_their_metrics_read_nothing_back(tiny: Callable[..., System]) 
     common = ("launch.ranks_per_node=1", "data.gradient_accumulation_steps=2")
     choices = [("clip.mode=before", "optimizer.name=lamb"), ("clip.mode=bucket", "precision.compute=fp16")]
     run_ranks(1, check_all, *(tiny(*common, *choice) for choice in choices))
+
+
+def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to(tiny: Callable[..., System]) -> None:
+    run_ranks(1, check_gradients, tiny("launch.ranks_per_node=1"))
+
+
+def check_gradients(world: World, system: System) -> None:
+    training, _ = open_data(system)
+    trainer = DDPTrainer(system, world, 11)
+    (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
+    noted: list[str] = []
+    with _Operators(noted, {"aten::zero_"}):
+        trainer.step(0, step.parts)
+    assert noted == []
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
+    trainer.close()
 
 
 def check_all(world: World, *systems: System) -> None:

@@ -66,6 +66,7 @@ COMMANDS = (
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
     Command("bench balance", "measure what dealing by cost is worth", "bench_balance"),
+    Command("bench kernels", "count and compile the GPU step's kernels without a GPU", "bench_kernels"),
     Command("bench optim", "measure the optimisers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
     Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),

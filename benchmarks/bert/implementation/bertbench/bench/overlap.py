@@ -124,7 +124,7 @@ class Arm:
         backward = time.perf_counter()
         norm = gradient_norm(self.parameters)
         self._optimizer.step(1e-4, after_coefficient(norm, _MAX_NORM) if self._mode == "after" else None)
-        self._parallel.zero_grad(set_to_none=False)
+        self._parallel.zero_grad(set_to_none=True)
         return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
 
     def close(self) -> None:

@@ -206,8 +206,9 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
             scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
-        masked_lm_weight, pair_weight = 1 / int(content.masked.sum()), 1 / len(content.lengths)
-        weighted_loss(scores, loaded.masked_labels_M, loaded.next_sentence_S, masked_lm_weight, pair_weight).backward()
+        weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
+        labels = loaded.masked_labels_M, loaded.next_sentence_S
+        weighted_loss(scores, *labels, *weights, model.cross_entropy_sum).backward()
         optimizer.step(LEARNING_RATE)
         clear_gradients(model)
 

@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="forecast a step in every layout of the system's GPUs, with the memory it needs; any size of BERT",
     )
+    parser.add_argument(
+        "--from-kernels", action="store_true",
+        help="state a step's time on 8 A100s, H100s and H200s from what its kernels move and launch, beside published "
+        "results; needs Triton, and counts for a minute",
+    )  # fmt: skip
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the published results beside it")
     add_system_arguments(parser)
 
@@ -37,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print forecasts, or how far they are off."""
     if arguments.validate and arguments.system:
         raise ConfigError("--validate forecasts published results; leave SYSTEM out")
+    if arguments.from_kernels:
+        return _print_roofline(arguments)
     if arguments.layouts:
         return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
@@ -65,6 +72,14 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
     }
     emit(arguments.json, content, "\n".join(layouts.lines(found)))
     return 0
+
+
+def _print_roofline(arguments: argparse.Namespace) -> int:
+    from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
+
+    if arguments.system or arguments.gpu or arguments.validate or arguments.layouts or arguments.html:
+        raise ConfigError("--from-kernels states BERT-Large's step on one node; leave SYSTEM and other options out")
+    return print_roofline(arguments.json)
 
 
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:

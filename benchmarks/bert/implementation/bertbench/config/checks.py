@@ -164,6 +164,18 @@ def _apex_skips_no_step(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("precision.residual", "precision.compute", "parallel")
+def _residual_fits(settings: Settings) -> Iterator[str]:
+    if settings.precision.residual == "bf16":
+        if settings.precision.compute not in ("bf16", "fp8"):
+            yield (
+                f"precision.residual bf16 would round what precision.compute {settings.precision.compute} keeps; set "
+                "precision.compute to bf16, or precision.residual to fp32"
+            )
+        if settings.parallel.splits:
+            yield "precision.residual bf16 is for whole models; set it to fp32, or parallel to one rank a model"
+
+
 @rule("optimizer.impl", "launch.device")
 def _kernels_need_a_gpu(settings: Settings) -> Iterator[str]:
     if settings.optimizer.impl != "torch" and settings.launch.device == "cpu":
@@ -198,6 +210,6 @@ RULES = (
     _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
     _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _powersgd_reduces_alone,
     _powersgd_never_overflows, _powersgd_sums_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
-    _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context, *LAYOUT_RULES,
-    *CLOSED_RULES,
+    _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context,
+    *LAYOUT_RULES, *CLOSED_RULES,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
 from bertbench.data.text.samples import SampleOptions
-from bertbench.model.options import CompileMode, PrecisionName, ProductsName
+from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
     AdamOptions,
@@ -283,6 +283,9 @@ class Precision(Section):
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
     whether bf16 is faster than fp32 on this processor. `fp8` is for the encoder's matrix products and needs torchao and
     an H100 or newer; all else is then bf16."""
+    residual: ResidualName = "fp32"
+    """Format of the hidden states between layers. `bf16` moves a sixth fewer bytes a layer on a GPU, and wants
+    `compute` bf16 or fp8."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""

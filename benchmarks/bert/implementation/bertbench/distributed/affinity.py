@@ -6,13 +6,14 @@ binding: NCCL picks the one nearest to the GPU from the PCI topology.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 _PCI = Path("/sys/bus/pci/devices")
+_CPUS = Path("/sys/devices/system/cpu")
 
 
 def available_cores() -> int:
@@ -22,7 +23,7 @@ def available_cores() -> int:
 
 def nearby_cores(device: torch.device) -> list[int]:
     """Cores that this process may use, of those on the device's NUMA node where the system knows it."""
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = by_physical_core(os.sched_getaffinity(0), _siblings)
     if device.type != "cuda":
         return allowed
     gpu: Any = torch.cuda.get_device_properties(device)  # torch's stubs leave its PCI address out
@@ -31,7 +32,23 @@ def nearby_cores(device: torch.device) -> list[int]:
         near = core_list((_PCI / address / "local_cpulist").read_text())
     except OSError:  # a container without /sys, or a virtual machine's PCI bus
         return allowed
-    return sorted(near & set(allowed)) or allowed
+    return [core for core in allowed if core in near] or allowed
+
+
+def by_physical_core(cores: Iterable[int], siblings: Callable[[int], set[int]]) -> list[int]:
+    """Return cores in an order in which the hardware threads of one physical core are neighbours.
+
+    Linux numbers second threads in the second half on most servers, a DGX among them: in the order of numbers, two
+    ranks would share physical cores.
+    """
+    return sorted(cores, key=lambda core: (min(siblings(core), default=core), core))
+
+
+def _siblings(core: int) -> set[int]:
+    try:
+        return core_list((_CPUS / f"cpu{core}" / "topology" / "thread_siblings_list").read_text())
+    except OSError:  # a container without /sys
+        return {core}
 
 
 def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import distributed
@@ -22,6 +23,7 @@ from bertbench.distributed.watchdog import Limits, Watchdog
 
 _LIMITS = Limits(silent_s=60, progress_s=600)
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # How gloo, NCCL and the store say that a peer is gone or silent.
 _LOST_CONTACT = (
     "closed by peer",
@@ -30,6 +32,8 @@ _LOST_CONTACT = (
     "Timed out",
     "timed out",
     "NCCL communicator was aborted",
+    "remote process exiting prematurely",  # ncclRemoteError
+    "remote process has terminated",  # the same, of NCCL before 2.20
 )
 
 
@@ -87,7 +91,8 @@ class World:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        distributed.barrier()
+        # without its number, NCCL takes GPU `rank % GPUs`: another rank's, where a node has more GPUs than ranks
+        distributed.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
     def account_for_failure(self, error: BaseException) -> str:
         """Return why the run stops, as well as this rank knows; rank 0 names the ranks that recorded nothing.
@@ -125,6 +130,7 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
         rank=ranks.rank,
         world_size=ranks.size,
         timeout=timeout,
+        **_nccl_options(device),
     )
     # a connection of its own: the main thread may be waiting in the other one
     own_store = store.clone()  # type: ignore[attr-defined]  # torch's stubs don't know it
@@ -154,13 +160,25 @@ def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     found = torch.cuda.device_count()
+    if found == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank one of its own
+        local_rank = 0
     if local_rank >= found:
         raise RunError(
             f"local rank {local_rank} needs GPU {local_rank}, found {found} on {socket.gethostname()}; "
             "lower launch.ranks_per_node or use a CPU system"
         )
     torch.cuda.set_device(local_rank)
+    if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
+        # batches differ in size, and blocks of fixed size would leave holes
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     return torch.device("cuda", local_rank)
+
+
+def _nccl_options(device: torch.device) -> dict[str, Any]:
+    """Return what `init_process_group` takes for NCCL: sums go before the computing that they overlap with."""
+    if device.type != "cuda":
+        return {}
+    return {"pg_options": distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)}
 
 
 def _bind_cores(world: World) -> None:

@@ -55,7 +55,7 @@ class SpanTrainer:
         norm, limit = gradient_norm(self._parameters), self._system.finetune.max_norm
         rate = self._schedule.rate(number)
         self._optimizer.step(rate, after_coefficient(norm, limit))
-        self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
+        self._parallel.zero_grad(set_to_none=True)  # DDP copies new ones into its buckets
         return StepReport(loss.detach(), norm, rate, (norm > limit).float(), None)
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pynvml
 
 _GIB = 2**30
-_OTHERS_GIB = 2  # more memory than this is in use: by somebody else, since our ranks have only just begun
+# More in use is somebody else's: our ranks have only just begun, with a context (0.5 GiB) and NCCL's buffers.
+_OTHERS_GIB = 5
 _SLOWED = {
     "nvmlClocksEventReasonHwSlowdown": "the hardware slows it down",
     "nvmlClocksEventReasonHwThermalSlowdown": "it is too hot",

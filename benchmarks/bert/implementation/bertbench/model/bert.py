@@ -3,6 +3,7 @@
 Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,8 @@ from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import BY_TORCH, linear
+from bertbench.model.options import ResidualName
+from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -31,6 +34,8 @@ class Embeddings(nn.Module):
         super().__init__()
         self.apply_dropout = apply_dropout
         self.dropout = shape.hidden_dropout
+        self.residual_type: torch.dtype | None = None
+        """As in EncoderLayer."""
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
         self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
@@ -38,8 +43,16 @@ class Embeddings(nn.Module):
 
     def forward(self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
         """Embed flat tokens: three [T] in, [T, D] out."""
-        hidden_TD = self.word(tokens_T) + self.position(positions_T) + self.token_type(segments_T)
-        return self.apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
+        hidden_TD = self.word(tokens_T) + self.position(positions_T) + self._of_token_type(segments_T)
+        hidden_TD = self.apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
+        return in_format(hidden_TD, self.residual_type)
+
+    def _of_token_type(self, segments_T: torch.Tensor) -> torch.Tensor:
+        if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
+            return self.token_type(segments_T)
+        # A lookup's gradient would be T x D atomic additions into two rows; this one's are two sums, in a fixed order
+        first_1D, second_1D = self.token_type.weight.split(1)
+        return torch.where(segments_T[:, None] == 0, first_1D, second_1D)
 
 
 class MaskedLmHead(nn.Module):
@@ -61,6 +74,9 @@ class MaskedLmHead(nn.Module):
 
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
+
+    cross_entropy_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+    """The compiled loss of the masked tokens (model/compiled.py), where pieces are compiled."""
 
     def __init__(
         self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
@@ -90,6 +106,11 @@ class Bert(nn.Module):
             if isinstance(layer, EncoderLayer)
             for parameter in layer.qkv.parameters()
         }
+
+    def keep_residual(self, residual: ResidualName) -> None:
+        """Hand hidden states from layer to layer in this format; LayerNorms compute in fp32 all the same."""
+        for module in (self.embeddings, *self.layers):
+            module.residual_type = torch.bfloat16 if residual == "bf16" else None
 
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences

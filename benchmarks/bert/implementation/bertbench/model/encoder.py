@@ -11,6 +11,7 @@ from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
+from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -30,6 +31,8 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.apply_dropout = attention, apply_dropout
+        self.residual_type: torch.dtype | None = None
+        """What LayerNorms give out on a GPU (model/precision.py); None: what they compute in."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -59,8 +62,10 @@ class EncoderLayer(nn.Module):
     def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         """Everything from attention's answer and the layer's input to the layer's output: [R, D]."""
         hidden_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
+        hidden_RD = in_format(hidden_RD, self.residual_type)
         expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
-        return self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
+        hidden_RD = self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
+        return in_format(hidden_RD, self.residual_type)
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)

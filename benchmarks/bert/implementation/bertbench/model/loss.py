@@ -3,6 +3,7 @@
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch.nn import functional
 from bertbench.model.bert import Scores
 
 _ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
+
+CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 IGNORED = -100
 """The label of rows that don't count."""
@@ -24,7 +27,7 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: f
     block of rows at a time; torch's own way makes three more tensors of that size, whose pages the system must clear.
     The weight is multiplied into the block while it is in cache, so that the backward pass reads no score again.
     """
-    if logits_MV.device.type != "cpu" or not logits_MV.requires_grad:
+    if logits_MV.device.type != "cpu" or not logits_MV.requires_grad or torch.compiler.is_compiling():
         return plain_cross_entropy_sum(logits_MV, labels_M, weight)
     total: torch.Tensor = _InPlace.apply(logits_MV, labels_M, weight)
     return total
@@ -41,9 +44,16 @@ def weighted_loss(
     next_sentence_S: torch.Tensor,
     masked_lm_weight: float,
     next_sentence_weight: float,
+    masked_lm_sum: CrossEntropySum | None = None,
 ) -> torch.Tensor:
-    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
-    masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
+    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss.
+
+    `masked_lm_sum` computes that of the masked tokens in place of `cross_entropy_sum`.
+    """
+    if masked_lm_sum is None:
+        masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
+    else:  # compiled: another weight would be another compilation
+        masked_lm = masked_lm_sum(scores.masked_lm_MV, masked_labels_M) * masked_lm_weight
     return masked_lm + cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
 
 

@@ -11,6 +11,9 @@ PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 ProductsName = Literal["auto", "torch", "onednn"]
 """The library of a CPU's matrix products: what a run measures to be faster, product by product, or always one."""
 
+ResidualName = Literal["fp32", "bf16"]
+"""The format in which a layer hands its output to the next."""
+
 CompileMode = Literal["none", "default", "reduce-overhead"]
 """Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one for each size of batch."""
 

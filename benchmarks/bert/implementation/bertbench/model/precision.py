@@ -16,3 +16,8 @@ def computing(precision: PrecisionName, device: torch.device) -> AbstractContext
     """A context in which the forward pass computes in `precision`."""
     dtype = autocast_type(precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return the tensor in `dtype`, or as it is if that is None."""
+    return tensor if dtype is None else tensor.to(dtype)

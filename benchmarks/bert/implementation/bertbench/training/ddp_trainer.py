@@ -62,6 +62,7 @@ class DDPTrainer:
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
+        self.model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self._model.layers)
         self._parameters = list(self._model.parameters())
@@ -113,7 +114,8 @@ class DDPTrainer:
         clipped = self._reducer.finish()
         with named(OPTIMIZER):
             report = self._update(number, loss, clipped)
-        self._parallel.zero_grad(set_to_none=False)  # gradients are views of the buckets
+        # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
+        self._parallel.zero_grad(set_to_none=True)
         return report
 
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
@@ -146,8 +148,9 @@ class DDPTrainer:
         part, batch = loaded
         scores = self._score(self._parallel, batch)
         return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight
-        )
+            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight,
+            self.model.cross_entropy_sum,
+        )  # fmt: skip
 
     def _warm_up(self, seed: int) -> None:
         """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""

@@ -1,0 +1,91 @@
+"""The limits of bench/kernels/budgets.yaml, and which of them a piece breaks.
+
+The file's words are explained in the file.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+FILE = Path(__file__).with_name("budgets.yaml")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Megabytes(_Section):
+    """A limit that grows with the batch."""
+
+    fixed: float = 0
+    per_1000_tokens: float = 0
+
+    def at(self, tokens: int) -> float:
+        """Return the limit for a batch."""
+        return self.fixed + self.per_1000_tokens * tokens / 1000
+
+
+class PieceBudget(_Section):
+    """Limits of one piece."""
+
+    kernels: int
+    launches: int
+    megabytes: Megabytes
+    megabytes_beside_products: Megabytes
+
+
+class KernelBudget(_Section):
+    """Limits of each kernel."""
+
+    registers: int
+    spill_bytes: int
+    elements_of_one_block: int
+
+
+class Budgets(_Section):
+    """The whole file."""
+
+    every_kernel: KernelBudget
+    pieces: Mapping[str, PieceBudget]
+
+
+class Found(_Section):
+    """What a piece takes."""
+
+    arch: str
+    piece: str
+    tokens: int
+    kernels: int
+    launches: int
+    megabytes: float
+    megabytes_beside_products: float
+    registers_max: int
+    shared_bytes_max: int
+    spill_bytes: int
+    elements_of_one_block: int
+
+
+@cache
+def budgets() -> Budgets:
+    """Read the file."""
+    return Budgets.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+
+
+def broken(found: Found, limits: Budgets) -> Iterator[str]:
+    """Yield each limit that a piece breaks, as a sentence."""
+    piece, kernel = limits.pieces[found.piece], limits.every_kernel
+    held: list[tuple[str, float, float]] = [
+        ("Triton kernels", found.kernels, piece.kernels),
+        ("launches", found.launches, piece.launches),
+        ("MB", found.megabytes, piece.megabytes.at(found.tokens)),
+        ("MB beside products", found.megabytes_beside_products, piece.megabytes_beside_products.at(found.tokens)),
+        ("registers a thread", found.registers_max, kernel.registers),
+        ("bytes spilled a thread", found.spill_bytes, kernel.spill_bytes),
+        ("elements read by a grid of one", found.elements_of_one_block, kernel.elements_of_one_block),
+    ]
+    for what, value, limit in held:
+        if value > limit:
+            yield f"{found.arch} {found.piece}: {value:,.0f} {what}, the budget is {limit:,.0f}"

@@ -1,0 +1,75 @@
+"""Compile Triton kernels to machine code for a GPU that isn't there, and read what they take of it.
+
+Triton brings ptxas and cuobjdump. Of Inductor's several launch configurations of a kernel, between which a GPU would
+choose by time, the one that spills least is read, then the one with the fewest registers: no timing exists here.
+"""
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from bertbench.bench.kernels.absent_gpu import Gpu, seen_by_compiler
+from bertbench.bench.kernels.codegen import Kernel
+
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+
+
+class Resources(NamedTuple):
+    """What a thread or a block of a kernel takes."""
+
+    spill_bytes: int
+    """Of a thread's stack: Triton's kernels keep there what registers can't hold, and nothing else."""
+    registers: int
+    """Of a thread; a multiprocessor has 65,536."""
+    shared_bytes: int
+    """Of a block."""
+
+
+def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
+    """Compile kernels that Inductor wrote for `gpu`; returns what each takes, by its source."""
+    from torch._inductor import config  # noqa: PLC0415 - torch's compiler takes seconds
+    from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
+
+    found = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        seen_by_compiler(gpu),
+        config.patch(use_static_cuda_launcher=False),
+        mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
+        mock.patch.dict("os.environ", TRITON_CACHE_DIR=folder),
+    ):
+        for number, kernel in enumerate({kernel.source: kernel for kernel in kernels}.values()):
+            autotuner = _loaded(Path(folder) / f"kernel_{number}.py", kernel)
+            found[kernel.source] = min(
+                usage(autotuner._precompile_config(launch).kernel.asm["cubin"], Path(folder))
+                for launch in autotuner.configs
+            )
+    return found
+
+
+def _loaded(path: Path, kernel: Kernel) -> Any:
+    path.write_text(kernel.source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, kernel.name)
+
+
+def usage(cubin: bytes, folder: Path) -> Resources:
+    """Read what a compiled kernel takes."""
+    from triton import knobs  # noqa: PLC0415 - optional
+
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    match = _USAGE.search(output)
+    assert match, f"cuobjdump printed {output!r}"
+    registers, stack, shared = map(int, match.groups())
+    return Resources(stack, registers, shared)

@@ -1,0 +1,223 @@
+"""The timed step of BERT in pieces, on fake tensors: which compiled graphs run, and what runs between them.
+
+The modules, the compiled pieces, the loss and the optimizer are those that train. Each piece runs twice: the first run
+compiles, the second is counted, as a step in the middle of training is.
+Shapes: as in model/bert.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from bertbench.balance.lengths import draw_lengths
+from bertbench.bench.kernels.absent_gpu import Gpu
+from bertbench.bench.kernels.codegen import Graph, generated
+from bertbench.bench.kernels.launches import EagerOperations
+from bertbench.bench.samples import samples_of
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.filler import filled
+from bertbench.model.attention import flash_attention
+from bertbench.model.bert import Bert
+from bertbench.model.compiled import compile_pieces
+from bertbench.model.dropout import plain_dropout
+from bertbench.model.loss import weighted_loss
+from bertbench.model.options import ResidualName
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.fused import FusedStep
+from bertbench.optim.options import AdamOptions
+
+PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
+"""`layer` is a layer without its attention, whose kernel no compiler generates; `step` has all layers."""
+TOKENS = 24_576
+"""Of a step on one GPU: 96 samples of Wikipedia's mean length."""
+_MEAN_LENGTH = 256
+_SEED = 1
+_WEIGHTS = 1 / 3_000  # of both losses; any number does
+
+
+class Run(NamedTuple):
+    """One run of a compiled graph."""
+
+    graph: Graph
+    scale: float
+    """Memory of its arguments over what they took when it was compiled: its bytes are those times this."""
+
+
+class Counted(NamedTuple):
+    """One piece, forward and backward, in the middle of training."""
+
+    runs: tuple[Run, ...]
+    eager: Counter[str]
+    """Launches of operations outside compiled graphs, by their name."""
+    eager_bytes: int
+
+    def without(self, part: "Counted") -> "Counted":
+        """Return this piece without a part of it that runs outside compiled graphs."""
+        return Counted(self.runs, self.eager - part.eager, self.eager_bytes - part.eager_bytes)
+
+    @property
+    def triton_launches(self) -> int:
+        """Return how many Triton kernels ran."""
+        return sum(run.graph.triton_launches for run in self.runs)
+
+    @property
+    def launches(self) -> int:
+        """Return how many kernels ran, those of libraries included."""
+        return sum(run.graph.launches for run in self.runs) + self.eager.total()
+
+    @property
+    def bytes(self) -> float:
+        """Return what all of them read and wrote."""
+        return self.bytes_beside_products + sum(run.graph.product_bytes * run.scale for run in self.runs)
+
+    @property
+    def bytes_beside_products(self) -> float:
+        """Return what is not read or written by matrix products of compiled graphs."""
+        return sum(run.graph.kernel_bytes * run.scale for run in self.runs) + self.eager_bytes
+
+
+def batch_of_tokens(tokens: int) -> Batch:
+    """Return a batch of so many tokens in samples of Wikipedia's lengths, as a GPU gets it."""
+    lengths = draw_lengths(2 * tokens // _MEAN_LENGTH + 8, _SEED)
+    count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
+    lengths = lengths[:count]
+    lengths[-1] -= lengths.sum() - tokens
+    return filled(batch_of(samples_of(np.sort(lengths)[::-1], _SEED)))
+
+
+def count_pieces(
+    gpu: Gpu, shape: BertShape, tokens: int, residual: ResidualName, wanted: Sequence[str] = PIECES
+) -> dict[str, Counted]:
+    """Run each piece on fake tensors, with code generated for `gpu`, and count; `layer` needs `attention` too."""
+    eager, ran = EagerOperations(), list[Run]()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    batch = _fake(mode, batch_of_tokens(tokens))
+    with ExitStack() as stack:
+        stack.enter_context(mode)
+        stack.enter_context(generated(gpu, lambda *run: ran.append(Run(*run)), eager.pause))
+        stack.enter_context(_AsCuda())
+        stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
+        runs = _Step(shape, batch, residual).pieces()
+        counted = {}
+        for name in wanted:
+            runs[name]()  # compiles
+            ran.clear()
+            eager.clear()
+            with eager:
+                runs[name]()
+            counted[name] = Counted(tuple(ran), Counter(eager.launches), eager.bytes)
+    if "layer" in counted:
+        counted["layer"] = counted["layer"].without(counted["attention"])
+    return counted
+
+
+class _Step:
+    """A model with its optimizer, and what one step does with them."""
+
+    def __init__(self, shape: BertShape, batch: Batch, residual: ResidualName) -> None:
+        self._model = Bert(shape, flash_attention, plain_dropout)
+        self._model.keep_residual(residual)
+        compile_pieces(self._model, "default")
+        self._batch = batch
+        self._parameters = list(self._model.parameters())
+        self._optimizer: MultiTensorAdam | None = None
+
+    def pieces(self) -> dict[str, Callable[[], None]]:
+        """Return what runs each piece once."""
+        model, batch = self._model, self._batch
+        width, count = model.shape.hidden_size, len(batch.tokens_T)
+        read = len(batch.masked_at_M)
+        stream = model.embeddings.residual_type
+        hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
+        heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
+        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=torch.bfloat16, requires_grad=True)
+        masked_MD = torch.empty(read, width, dtype=stream, requires_grad=True)
+        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=stream, requires_grad=True)
+        return {
+            "embeddings": lambda: self._both_ways(
+                lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
+            ),
+            "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
+            "layer": lambda: self._both_ways(lambda: model.layers[0](hidden_TD, batch.sequences), hidden_TD),
+            "head_and_loss": lambda: self._both_ways(
+                lambda: self._loss(model.heads(masked_MD, first_SD)), masked_MD, first_SD
+            ),
+            "optimizer": self._update,
+            "step": self._step,
+        }
+
+    def _both_ways(self, forward: Callable[[], torch.Tensor], *inputs: torch.Tensor) -> None:
+        """Run a piece forward and backward; no gradient is there to be added to."""
+        for tensor in (*self._parameters, *inputs):
+            tensor.grad = None
+        with torch.autocast("cpu", torch.bfloat16):
+            output = forward()
+        output.backward(torch.empty_like(output))
+
+    def _loss(self, scores: Any) -> torch.Tensor:
+        batch = self._batch
+        return weighted_loss(
+            scores, batch.masked_labels_M, batch.next_sentence_S, _WEIGHTS, _WEIGHTS, self._model.cross_entropy_sum
+        )
+
+    def _update(self) -> None:
+        """Clip and update, as the trainer does."""
+        if self._optimizer is None:
+            device = self._parameters[0].device
+            self._optimizer = MultiTensorAdam(
+                self._parameters, AdamOptions(), True, self._model.fused_parameters(), FusedStep(device)
+            )
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+        norm = gradient_norm(self._parameters)
+        self._optimizer.step(1e-3, after_coefficient(norm, 1.0))
+
+    def _step(self) -> None:
+        """Run the model forward and backward, update, and zero the gradients."""
+        batch = self._batch
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = self._model(
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+            )
+        self._loss(scores).backward()
+        for parameter in self._parameters:  # as DDP does, one by one, for its buckets
+            assert parameter.grad is not None, "every parameter takes part in every step"
+            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        self._update()
+        self._model.zero_grad(set_to_none=True)
+
+
+class _AsCuda(TorchFunctionMode):
+    """What autocast computes in fp32 on CUDA and not on a CPU (torch.amp's op reference)."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        if function is functional.layer_norm:
+            arguments = (arguments[0].float(), *arguments[1:])
+        return function(*arguments, **(options or {}))
+
+
+def _fake(mode: FakeTensorMode, batch: Batch) -> Batch:
+    fake = mode.from_tensor
+    return Batch(
+        tokens_T=fake(batch.tokens_T),
+        segments_T=fake(batch.segments_T),
+        positions_T=fake(batch.positions_T),
+        sequences=replace(batch.sequences, cu_seqlens_S1=fake(batch.sequences.cu_seqlens_S1)),
+        masked_at_M=fake(batch.masked_at_M),
+        masked_labels_M=fake(batch.masked_labels_M),
+        next_sentence_S=fake(batch.next_sentence_S),
+    )

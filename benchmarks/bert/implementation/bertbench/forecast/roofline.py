@@ -1,0 +1,188 @@
+"""A step's time from what it computes, moves and launches, and the hardware's published rates: a roofline by terms.
+
+Three words keep apart what is known: *counted* are launches and bytes of kernels that exist (bench/kernels); *computed*
+are floating-point operations, bytes of a stack that isn't ours, and all times; *measured* are published results alone.
+The shares of the hardware's rates that kernels reach are assumed, all of them in EFFICIENCIES.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from bertbench.balance.cost import MASKED_SHARE
+from bertbench.balance.lengths import length_shares
+from bertbench.forecast.balance import mean_flops
+from bertbench.forecast.step import HARDWARE, Gpu, all_reduce_seconds
+from bertbench.model.flops import FlopTerms
+from bertbench.model.shape import BertShape
+from bertbench.report.published import Published, published
+
+GPUS_OF_NODE = 8
+_PARAMETERS = 336_232_258  # BERT-Large
+_PEAK_FP8 = 1979e12  # of Hopper, dense
+_BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
+_EVALUATION = (10_000, 150_000, 1 / 3)  # samples; training samples between evaluations; forward's share of a step
+_START_UP_S = 2.9
+_BUCKETS = 26  # of gradients: the last one's reduction has nothing left to hide behind
+
+
+class Efficiency(NamedTuple):
+    """A share of a rate that is assumed, and why."""
+
+    share: float
+    reason: str
+
+
+Term = Literal["products_16bit", "products_fp8", "attention_a100", "attention_hopper", "attention_cudnn", "memory"]
+
+EFFICIENCIES: dict[Term, Efficiency] = {
+    "products_16bit": Efficiency(0.64, "0.80, an 8192^3 product's on H200 through torch, times 0.8 for BERT's widths"),
+    "products_fp8": Efficiency(0.40, "of fp8's peak: a product takes 0.8 of its time in 16 bit, scaling included"),
+    "attention_a100": Efficiency(0.40, "FlashAttention-2 with dropout, heads of 64"),
+    "attention_hopper": Efficiency(0.20, "the same kernel, written for A100, of Hopper's peak"),
+    "attention_cudnn": Efficiency(0.30, "kernels made for Hopper, as the published runs have"),
+    "memory": Efficiency(0.85, "4.1 of 4.8 TB/s on H200"),
+}
+HOST_US = 8.0
+"""Assumed time of the host for one launch outside a CUDA graph, Python between pieces included."""
+
+
+class Moved(NamedTuple):
+    """What a step moves and starts beside its matrix products and attention."""
+
+    bytes: float
+    launches: int
+    """By the host; 0 in a CUDA graph."""
+    word: Literal["counted", "computed"]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Software on a GPU, and its batch."""
+
+    name: str
+    gpu: Gpu
+    samples: int
+    """Of a step on one GPU."""
+    moved: Moved
+    fp8: bool
+    attention: Term
+    gradient_bytes: int
+    """Of a parameter in the reduction."""
+
+
+class StepTime(NamedTuple):
+    """Milliseconds of a step by term; the host works beside the GPU."""
+
+    products: float
+    attention: float
+    memory: float
+    communication: float
+    host: float
+
+    @property
+    def total(self) -> float:
+        """Return the GPU's terms one after the other, or the host's time where that is longer."""
+        return max(self.products + self.attention + self.memory + self.communication, self.host)
+
+    @property
+    def limit(self) -> str:
+        """Return the term that costs most: the host where it is longer than all of the GPU's."""
+        if self.host == self.total:
+            return "host"
+        return max(self._fields[:-1], key=lambda term: float(getattr(self, term)))
+
+
+def mean_length() -> float:
+    """Return the mean length of Wikipedia's samples, in tokens."""
+    return float(sum(length * share for length, share in enumerate(length_shares(), start=1)))
+
+
+def tokens_of(samples: int) -> int:
+    """Return the tokens of a batch, to the next multiple of 256."""
+    return round(samples * mean_length() / 256) * 256
+
+
+def step_time(stack: Stack) -> StepTime:
+    """Return the time of a step on each of eight GPUs."""
+    hardware, shape = HARDWARE[stack.gpu], BertShape()
+    terms, share = FlopTerms.of(shape), {term: one.share for term, one in EFFICIENCIES.items()}
+    tokens = stack.samples * mean_length()
+    encoder, head = terms.token * tokens, terms.masked * MASKED_SHARE * tokens
+    attention = stack.samples * mean_flops() - encoder - head
+    rate16 = hardware.peak_flops * share["products_16bit"]
+    encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.fp8 else rate16
+    reduction = all_reduce_seconds(hardware, GPUS_OF_NODE, 1, 1.0, stack.gradient_bytes * _PARAMETERS)
+    return StepTime(
+        products=1e3 * (encoder / encoder_rate + head / rate16),
+        attention=1e3 * attention / (hardware.peak_flops * share[stack.attention]),
+        memory=1e3 * stack.moved.bytes / (_BANDWIDTH[stack.gpu] * share["memory"]),
+        communication=1e3 * reduction / _BUCKETS,
+        host=1e-3 * HOST_US * stack.moved.launches,
+    )
+
+
+def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
+    """Return a GPU's over a whole run, as published results are counted: evaluations and start-up are in."""
+    step_s = step_time(stack).total / 1e3
+    evaluated, interval, forward = _EVALUATION
+    per_sample = step_s / stack.samples * (1 + forward * evaluated / interval)
+    return samples_to_converge / (samples_to_converge * per_sample + _START_UP_S * GPUS_OF_NODE)
+
+
+def published_stack(gpu: Gpu, row: Published) -> Stack:
+    """Return a stack as the published runs': all in 16 bit and fused, fp8 on Hopper, LAMB spread over the GPUs."""
+    hopper = gpu != "a100"
+    samples = row.global_batch_size // GPUS_OF_NODE
+    return Stack(
+        f"as published: {row.submitter} {row.system}", gpu, samples,
+        Moved(_fused_bytes(samples * mean_length(), hopper), 0 if hopper else 2_000, "computed"),
+        fp8=hopper, attention="attention_cudnn" if hopper else "attention_a100", gradient_bytes=2,
+    )  # fmt: skip
+
+
+def best_published(gpu: Gpu) -> Published:
+    """Return the result of one node of eight SXM GPUs that trained most samples a second.
+
+    Of A100s only those that are called SXM4-80GB and not 500 W count: other names hide cards that draw more.
+    """
+    form = "A100-SXM4-80GB" if gpu == "a100" else f"{gpu.upper()}-SXM"
+    rows = [
+        row
+        for row in published()
+        if (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1) and form in row.accelerator
+        if "500W" not in row.accelerator
+    ]
+    return max(rows, key=published_rate)
+
+
+def our_stack(gpu: Gpu, row: Published, step_bytes: float, launches: int) -> Stack:
+    """Return ours in bf16 at the batch of a published result; bytes beside products and attention, as counted."""
+    return Stack(
+        "bertbench, bf16", gpu, row.global_batch_size // GPUS_OF_NODE, Moved(step_bytes, launches, "counted"),
+        fp8=False, attention="attention_a100" if gpu == "a100" else "attention_hopper", gradient_bytes=4,
+    )  # fmt: skip
+
+
+def published_rate(row: Published) -> float:
+    """Return measured samples/s of a GPU."""
+    assert row.accelerators
+    return row.samples_to_converge / row.seconds / row.accelerators
+
+
+def _fused_bytes(tokens: float, fp8: bool) -> float:
+    """Return what a fully fused stack moves beside products and attention; bytes of each of a layer's tensors [T, x].
+
+    Forward, twice: dropout + add + LayerNorm reads two and writes two tensors of 2 D bytes (its input stays for the
+    backward pass) and a mask of D; GELU in the product's epilogue writes 2 F more. Backward, twice: reads gradient,
+    input and mask, writes both gradients; GELU's reads and writes 2 F. Gradients of biases read what the products
+    wrote: 2 (3 D + D + F + D). In fp8 each product's operands are written once more, plain and transposed, 1 byte each.
+    """
+    shape = BertShape()
+    width, inner = shape.hidden_size, shape.feed_forward_size
+    forward = 2 * (4 * 2 * width + width) + 2 * inner
+    backward = 2 * (4 * 2 * width + width) + 4 * inner + 2 * (5 * width + inner)
+    casts = 2 * (3 * width + inner) + 2 * (5 * width + inner) if fp8 else 0
+    scores = 3 * 2 * MASKED_SHARE * shape.vocab_size  # the loss reads, its gradient reads and writes
+    a_token = shape.layers * (forward + backward + casts) + scores
+    # weights in 16 bit are written by the optimizer: 44 bytes a parameter, an eighth on each GPU
+    return a_token * tokens + 44 * _PARAMETERS / GPUS_OF_NODE

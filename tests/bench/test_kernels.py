@@ -1,0 +1,183 @@
+"""The GPU step's kernels without a GPU. What needs Triton is skipped where it isn't installed."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertbench.bench.kernels import absent_gpu, certificate
+from bertbench.bench.kernels.absent_gpu import GPUS
+from bertbench.bench.kernels.budgets import Found, broken, budgets
+from bertbench.bench.kernels.certificate import certificate as certify
+from bertbench.bench.kernels.codegen import Kernel, graph_of
+from bertbench.bench.kernels.launches import multi_tensor_launches
+from bertbench.bench.kernels.step import PIECES, TOKENS, batch_of_tokens
+from bertbench.cli import main
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`"
+)
+FIELDS = ["arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes", "within_budget"]
+
+
+def found(piece: str = "attention", **values: float) -> Found:
+    plain = {
+        "tokens": 1000, "kernels": 0, "launches": 1, "megabytes": 1, "megabytes_beside_products": 1,
+        "registers_max": 0, "shared_bytes_max": 0, "spill_bytes": 0, "elements_of_one_block": 0,
+    }  # fmt: skip
+    return Found.model_validate({"arch": "sm_90", "piece": piece, **plain, **values})
+
+
+@needs_triton
+def test_a_layer_keeps_its_budget_in_hopper_s_machine_code() -> None:
+    attention, layer = certify(["sm_90"], 8192, wanted=["attention", "layer"])
+    assert (attention.piece, layer.piece) == ("attention", "layer")
+    assert attention.kernels == 0
+    assert layer.kernels > 10
+    assert layer.launches >= layer.kernels + 12, "four linear layers are three products each"
+    # two [T, D] fp32 streams in and out of each of two LayerNorms are the least that a layer moves
+    assert layer.megabytes_beside_products > 8 * 8192 * 1024 * 4 / 1e6
+    assert layer.registers_max > 16
+    assert [*broken(layer, budgets()), *broken(attention, budgets())] == []
+
+
+@pytest.mark.slow
+@needs_triton
+def test_a_layer_with_a_16_bit_residual_takes_24_kernels_and_moves_a_sixth_less() -> None:
+    _, layer = certify(["sm_90"], TOKENS, "bf16", ["attention", "layer"])
+    assert layer.kernels <= 24
+    assert layer.megabytes <= 5_250
+    assert layer.spill_bytes == 0
+
+
+@pytest.mark.slow
+@needs_triton
+def test_every_piece_keeps_its_budget_on_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["arch"], row["piece"]) for row in rows] == [(arch, piece) for arch in GPUS for piece in PIECES]
+    assert all(list(row) == FIELDS and row["within_budget"] for row in rows)
+
+
+def test_a_broken_budget_is_named_and_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
+    spilling = found("embeddings", spill_bytes=8)
+    monkeypatch.setattr(certificate, "_in_a_process", lambda *_: [found(), spilling])
+    assert main(["bench", "kernels", "--arch", "sm_90", "--json"]) == 1
+    good, bad = json.loads(capsys.readouterr().out)
+    assert (good["within_budget"], bad["within_budget"]) == (True, False)
+    assert main(["bench", "kernels", "--arch", "sm_90"]) == 1
+    assert "sm_90 embeddings: 8 bytes spilled a thread, the budget is 0" in capsys.readouterr().out
+
+
+def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
+    limits = budgets()
+    limit = limits.pieces["attention"].megabytes
+    at_8000 = limit.fixed + 8 * limit.per_1000_tokens
+    most = {"megabytes": at_8000, "megabytes_beside_products": at_8000}
+    assert list(broken(found(tokens=8000, **most), limits)) == []
+    assert len(list(broken(found(tokens=7000, **most), limits))) == 2
+    assert len(list(broken(found(launches=limits.pieces["attention"].launches + 1), limits))) == 1
+
+
+def test_without_triton_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(absent_gpu, "find_spec", lambda _: None)
+    assert main(["bench", "kernels"]) == 2
+    assert "install bertbench[kernels]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--arch", "sm_70"], "--arch: unknown 'sm_70'; choose of sm_80, sm_90, sm_100"),
+        (["--tokens", "7"], "--tokens 7: expected at least 1,024"),
+    ],
+)
+def test_wrong_options_are_refused(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "kernels", *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
+    for tokens in (1024, 24_576):
+        batch = batch_of_tokens(tokens)
+        assert len(batch.tokens_T) == tokens
+        assert int(batch.sequences.cu_seqlens_S1[-1]) == tokens
+
+
+def test_launches_of_multi_tensor_operations_are_as_torch_cuts_them() -> None:
+    # 770 tensors of one list fit, or 2,240 blocks of 65,536 elements
+    assert multi_tensor_launches([1] * 770, lists=1) == 1
+    assert multi_tensor_launches([1] * 771, lists=1) == 2
+    assert multi_tensor_launches([1] * 771, lists=2) == 2
+    assert multi_tensor_launches([65_536 * 2240], lists=1) == 1
+    assert multi_tensor_launches([65_536 * 2240 + 1], lists=1) == 2
+    assert multi_tensor_launches([65_536 * 2239, 1, 1], lists=1) == 2
+
+
+def test_a_reduction_by_one_block_is_seen() -> None:
+    source = "@triton_heuristics.reduction(\n    size_hints={'x': %d, 'r0_': 4194304},\n)"
+    assert Kernel("one_block", source % 1).elements_of_one_block == 4_194_304
+    assert Kernel("many", source % 64).elements_of_one_block == 0
+    assert Kernel("pointwise", "    size_hints={'x': 4194304}, \n").elements_of_one_block == 0
+
+
+def test_launches_of_a_graph_are_those_of_its_kernels_and_of_libraries() -> None:
+    code = """
+triton_poi_0 = async_compile.triton('triton_poi_0', '''
+size_hints={'x': 8}
+''', device_str='cuda')
+
+class Runner:
+    def call(self, args):
+            triton_poi_0.run(primals_1, buf0, 8, stream=raw_stream0)
+            triton_poi_0.run(buf0, buf1, 8, stream=raw_stream0)
+            extern_kernels.addmm(buf2, buf0, buf1, alpha=1, beta=1, out=buf3)
+            buf4 = torch.ops.aten._flash_attention_forward.default(buf3)
+            aten.randint.low_out(-9, 9, [1], out=buf9)
+"""
+    graph = graph_of(code, all_bytes=50, product_bytes=20)
+    assert [kernel.name for kernel in graph.kernels] == ["triton_poi_0"]
+    assert (graph.triton_launches, graph.launches) == (2, 5)
+    assert (graph.kernel_bytes, graph.product_bytes) == (30, 20)
+
+
+SPILLING = """
+import tempfile
+from pathlib import Path
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from bertbench.bench.kernels.machine_code import usage
+
+@triton.jit
+def kernel(source, target, size: tl.constexpr):
+    row = tl.arange(0, size)
+    tile = tl.load(source + row[:, None] * size + row[None, :])
+    shifted = tl.load(source + 7 + row[:, None] * size + row[None, :])
+    tl.store(target + row[:, None] * size + row[None, :], tl.dot(tile, shifted) + tile + shifted)
+
+for size in (16, 64):
+    source = ASTSource(kernel, {"source": "*fp32", "target": "*fp32", "size": "constexpr"}, {"size": size})
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        print(usage(binary.asm["cubin"], Path(folder)).spill_bytes)
+"""
+
+
+@needs_triton
+def test_registers_that_spill_are_seen(tmp_path: Path) -> None:
+    script = tmp_path / "spilling.py"
+    script.write_text(SPILLING)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    small, large = map(int, done.stdout.split())
+    assert small == 0
+    assert large > 100
