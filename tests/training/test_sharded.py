@@ -72,7 +72,7 @@ def test_two_ranks_train_alike_in_every_clip_mode_and_with_accumulation(tiny: Ca
     )
 
 
-def test_four_ranks_train_alike_with_accumulation_halved_gradients_and_in_nodes(tiny: Callable[..., System]) -> None:
+def test_four_ranks_train_alike_with_accumulation_and_in_nodes(tiny: Callable[..., System]) -> None:
     four, nodes = ("launch.ranks_per_node=4",), ("hardware.number_of_nodes=2", "launch.ranks_per_node=2")
     assert_alike(
         tiny,

@@ -62,7 +62,7 @@ class DDPTrainer:
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
-        self.model.keep_residual(system.precision.residual)
+        self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self._model.layers)
         self._parameters = list(self._model.parameters())
@@ -149,7 +149,7 @@ class DDPTrainer:
         scores = self._score(self._parallel, batch)
         return weighted_loss(
             scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight,
-            self.model.cross_entropy_sum,
+            self._model.cross_entropy_sum,
         )  # fmt: skip
 
     def _warm_up(self, seed: int) -> None:
