@@ -115,7 +115,7 @@ class DDPTrainer:
         with named(OPTIMIZER):
             report = self._update(number, loss, clipped)
         # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
-        self._parallel.zero_grad(set_to_none=True)
+        self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
         return report
 
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:

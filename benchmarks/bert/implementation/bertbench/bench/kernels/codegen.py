@@ -5,6 +5,7 @@ tensors. Dynamo and AOTAutograd work as they do in training; each graph that the
 and Inductor writes its code. In place of the code, the graph itself runs, on the fake tensors.
 """
 
+import ast
 import copy
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ class Kernel(NamedTuple):
         """Return how many elements a kernel reads with a grid of one; 0 if it has more blocks."""
         match = _SIZE_HINTS.search(self.source)
         assert match, f"Inductor's kernel {self.name} names no sizes"
-        sizes: dict[str, int] = eval(match[1], {"__builtins__": {}})
+        sizes: dict[str, int] = ast.literal_eval(match[1])
         blocks = max((size for axis, size in sizes.items() if not axis.startswith("r")), default=1)
         return max(sizes.values()) if blocks == 1 else 0
 
