@@ -11,9 +11,16 @@ import pytest
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.data.text.prepare import Source, prepare
+from bertbench.distributed.startup import LAUNCHED
 from tests.tiny import TINY_SYSTEM, recipe_of, tiny_text
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
+
+
+@pytest.fixture(autouse=True)
+def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command called in this process tells its ranks by a variable when it began; the next test starts without."""
+    monkeypatch.delenv(LAUNCHED, raising=False)
 
 
 @pytest.fixture(scope="session")
