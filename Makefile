@@ -16,7 +16,7 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 	-@$(BIN)/bertbench fill-mask "The [MASK] of the function" # a flourish: its failure fails no demo
 
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
-	$(BIN)/python -m pytest -m "not slow and not faults"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not faults"
 
 test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a seed
 	$(BIN)/python -m pytest -m faults

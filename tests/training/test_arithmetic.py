@@ -1,9 +1,6 @@
 """A run measures what the system file leaves open, all ranks take one choice, and it is kept."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +8,12 @@ import pytest
 import torch
 
 from bertbench.config import System
+from bertbench.distributed.world import World
 from bertbench.model.linear import HAS_ONEDNN
+from bertbench.results.files import ResultFiles
 from bertbench.training import arithmetic
-from bertbench.training.arithmetic import Arithmetic, choose
+from bertbench.training.arithmetic import Arithmetic, choose, settle
+from tests.ranks import run_ranks
 
 Tiny = Callable[..., System]
 CPU = torch.device("cpu")
@@ -50,24 +50,30 @@ def test_a_record_holds_the_whole_choice(tiny: Tiny) -> None:
     assert len(chosen.products) == (5 if HAS_ONEDNN else 0)
 
 
-def test_a_run_prints_and_keeps_its_choice_and_the_next_one_finds_it(tiny_file: str, tmp_path: Path) -> None:
+def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_read(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache = tmp_path / "bertbench" / "arithmetic.json"
-
-    def run() -> str:
-        words = ["train", tiny_file, "--smoke", "--seed", "5", "--set", "precision.compute=auto"]
-        return subprocess.run(
-            [sys.executable, "-m", "bertbench", *words, "--set", "launch.ranks_per_node=1"],
-            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOGDIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stderr
-
-    assert "(measured)" in run()
+    system = tiny("precision.compute=auto")
+    first, second = run_ranks(2, settled, system, tmp_path)
+    assert first == second, "ranks agree"
+    assert first[1:] == ("measured", first[0])
     ((key, kept),) = json.loads(cache.read_text()).items()
     other = {"fp32": "bf16", "bf16": "fp32"}[kept["precision"]]
     cache.write_text(json.dumps({key: kept | {"precision": other}}))
-    assert f"arithmetic: {other}, torch's products (as measured before)" in run()
-    assert json.loads((tmp_path / "tiny/smoke/smoke_1/arithmetic.json").read_text())["precision"] == other
+    assert run_ranks(2, settled, system, tmp_path) == [(other, "as measured before", other)] * 2
+    cache.write_text(json.dumps({key: kept}))
+    resumed = run_ranks(2, settled, system, tmp_path, True)
+    assert resumed[0][0] == other, "a resumed run takes the choice of its beginning"
     cache.write_text("half a fi")
-    assert "(measured)" in run()
+    assert run_ranks(2, settled, system, tmp_path)[0][1] == "measured"
+
+
+def settled(world: World, system: System, folder: Path, resumed: bool = False) -> tuple[str, str, str]:
+    """The precision chosen, its source, and the precision that was written beside the log."""
+    files = ResultFiles(folder / "result_0.txt")
+    files.folder.mkdir(exist_ok=True)
+    arithmetic = settle(system, world, files if world.leads else None, resumed)
+    world.barrier()
+    return arithmetic.precision, arithmetic.source, json.loads(files.arithmetic.read_text())["precision"]
