@@ -1,6 +1,7 @@
 """A run measures what the system file leaves open, all ranks take one choice, and it is kept."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,9 +52,8 @@ def test_a_record_holds_the_whole_choice(tiny: Tiny) -> None:
 
 
 def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_read(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache = tmp_path / "bertbench" / "arithmetic.json"
     system = tiny("precision.compute=auto")
     first, second = run_ranks(2, settled, system, tmp_path)
@@ -72,6 +72,7 @@ def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_
 
 def settled(world: World, system: System, folder: Path, resumed: bool = False) -> tuple[str, str, str]:
     """The precision chosen, its source, and the precision that was written beside the log."""
+    os.environ["XDG_CACHE_HOME"] = str(folder)
     files = ResultFiles(folder / "result_0.txt")
     files.folder.mkdir(exist_ok=True)
     arithmetic = settle(system, world, files if world.leads else None, resumed)
