@@ -26,7 +26,7 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "measure", None)
+    monkeypatch.setattr(arithmetic, "fastest_products", None)
     monkeypatch.setattr(arithmetic, "_faster_format", None)
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
     assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")

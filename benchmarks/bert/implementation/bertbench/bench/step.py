@@ -33,15 +33,14 @@ from bertbench.model.flops import training_flops
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.precision import autocast_type, computing
-from bertbench.model.products import fastest, layer_shapes, set_products
-from bertbench.model.products import measure as measure_products
+from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
 _WARM_UP = 3
-_MEASURED_TOKENS = 1024
+_TOKENS = 2048  # about as many as a batch has
 _GROUPED_BATCHES = 50  # transformers sorts so many batches together
 
 
@@ -193,10 +192,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     model.to(device)
     set_arithmetic(model, device, dtype, None)
     if device.type == "cpu":  # as a run does
-        shapes, tokens = layer_shapes(shape), _MEASURED_TOKENS
-        rows = {shape.vocab_size: tokens // 7}
-        seconds = measure_products(shapes, lambda layer: rows.get(layer[0], tokens), _product_type(dtype))
-        set_products(model, dict(zip(shapes, fastest(seconds), strict=True)))
+        set_products(model, fastest_products(shape, _TOKENS, _product_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
     give_gradients(model)

@@ -22,7 +22,7 @@ SIZE_STEP = 16
 """What sizes of batches that few sizes are wanted of are multiples of; fp8 products need it too."""
 
 LEAST_WIDTH = 256
-"""Hidden size from which on a CPU's products are worth code for their size (model/linear.py)."""
+"""Hidden size from which on a CPU's products are worth code for their size (model/products.py)."""
 
 
 def default_mode(device_type: str) -> CompileMode:

@@ -21,7 +21,12 @@ from bertbench.model.shape import BertShape
 
 _LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
 _ROUNDS = 2
+_TOKENS = 1024  # more take longer and say the same
+_MASKED = 7  # one token in so many is read by the head
 _CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
+
+Agree = Callable[[torch.Tensor], torch.Tensor]
+"""Adds up a tensor over all ranks."""
 
 Shape = tuple[int, int]
 """Features out and in of a linear layer."""
@@ -64,6 +69,15 @@ def fastest(seconds: torch.Tensor) -> list[Products]:
     """Return the faster library of each product; torch's unless oneDNN's is clearly faster."""
     by_onednn = (seconds[..., 1] < _CLEARLY * seconds[..., 0]).tolist()
     return [Products(*(_LIBRARIES[faster] for faster in layer)) for layer in by_onednn]
+
+
+def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:
+    """Return the faster library of each product of each layer of a model, measured on so many tokens at most."""
+    tokens = min(tokens, _TOKENS)
+    masked = max(1, tokens // _MASKED)
+    shapes = layer_shapes(shape)
+    seconds = measure(shapes, lambda layer: masked if layer[0] == shape.vocab_size else tokens, dtype)
+    return dict(zip(shapes, fastest(agree(seconds)), strict=True))
 
 
 def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:

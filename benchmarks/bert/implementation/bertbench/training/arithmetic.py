@@ -7,7 +7,6 @@ at once, as they will compute, add up their seconds and take one choice; it is k
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,20 +23,16 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import autocast_type, computing
-from bertbench.model.products import Shape, fastest, layer_shapes, measure
+from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 from bertbench.results.files import ResultFiles
 
 _TOKENS = 1024  # of a measurement: more takes longer and says the same
 _ROUNDS = 3
 _CLEARLY = 0.9  # of float32's time, for bfloat16 to be worth its rounding
-_MASKED = 7  # one token in so many is read by the head
 _SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 MEASURED = "measured"
-
-Agree = Callable[[torch.Tensor], torch.Tensor]
-"""Adds up a tensor over all ranks."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +98,15 @@ def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
     precision, library = system.precision.compute, system.compute.products
     if precision == "auto":
         precision = _faster_format(system, device, agree)
-    products: tuple[tuple[Shape, Products], ...] = ()
+    products: dict[Shape, Products] = {}
     if device.type == "cpu" and not system.parallel.splits and library != "torch":
-        shapes = layer_shapes(system.model.shape())
+        shape, dtype = system.model.shape(), autocast_type(precision) or torch.float32
         if library == "onednn":
-            chosen = [Products(library, library, library)] * len(shapes)
+            products = dict.fromkeys(layer_shapes(shape), Products(library, library, library))
         else:
-            chosen = fastest(agree(measure(shapes, _rows(system), autocast_type(precision) or torch.float32)))
-        products = tuple(zip(shapes, chosen, strict=True))
+            products = fastest_products(shape, _samples(system) * shape.max_positions, dtype, agree)
     measured = system.precision.compute == "auto" or (products and library == "auto")
-    return Arithmetic(precision, products, MEASURED if measured else "as the system file says")
+    return Arithmetic(precision, tuple(products.items()), MEASURED if measured else "as the system file says")
 
 
 def _faster_format(system: System, device: torch.device, agree: Agree) -> PrecisionName:
@@ -136,12 +130,6 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
                 seconds[place] = min(float(seconds[place]), time.perf_counter() - began)
     fp32, bf16 = agree(seconds).tolist()
     return "bf16" if bf16 < _CLEARLY * fp32 else "fp32"
-
-
-def _rows(system: System) -> Callable[[Shape], int]:
-    """Return how many rows a layer multiplies: tokens, or the masked ones where it gives out scores."""
-    tokens = min(_TOKENS, _samples(system) * system.model.max_positions)
-    return lambda shape: max(1, tokens // _MASKED) if shape[0] == system.model.vocab_size else tokens
 
 
 def _samples(system: System) -> int:
