@@ -1,16 +1,14 @@
 """metrics.jsonl, which runs of bertbench leave beside their logs, as curves short enough to draw."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
+from bertbench.report.beside import recorded
 from compliance.run import number
-from compliance.source import CannotJudge, open_plain
 
 _MOST_POINTS = 200
 _LARGEST = 256 << 20  # bytes
-_LONGEST_ROW = 1 << 16
 _MOST_ROWS = 100_000  # steps; published runs take 20,000 at most
 
 
@@ -25,19 +23,8 @@ def curves(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, fl
 
 
 def _rows(path: Path) -> Iterator[dict[str, float]]:
-    try:
-        with open_plain(path, _LARGEST) as file:
-            for _ in range(_MOST_ROWS):
-                line = file.readline(_LONGEST_ROW)
-                if not line:
-                    return
-                try:
-                    content = json.loads(line)
-                    yield {name: value for name, one in content.items() if (value := number(one)) is not None}
-                except (ValueError, AttributeError, RecursionError):
-                    continue  # such as the last line of a run that was killed
-    except CannotJudge:
-        return  # no such file, or nothing that a run leaves
+    for content in recorded(path, _LARGEST, _MOST_ROWS):
+        yield {name: value for name, one in content.items() if (value := number(one)) is not None}
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -4,19 +4,15 @@ Energy is MLPerf's: each reading holds from the one before, from the last readin
 after run_stop, scaled to the time to train. Meters of processors and GPUs leave the rest of a node out.
 """
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertbench.report.beside import described, recorded
 from compliance.power_file import Readings, joules
 from compliance.run import RunFacts, number
-from compliance.source import CannotJudge, open_plain, read_plain
 
 POWER = "power"
 _LARGEST = 512 << 20  # bytes
-_LARGEST_CONFIG = 1 << 20
-_LONGEST_LINE = 1 << 16
 _MOST_LINES = 5_000_000
 
 
@@ -67,37 +63,19 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
 
 def _settings(log: Path) -> tuple[float, float]:
     """Return the efficiency of the power supplies, and the watts of the interconnect, that the run was given."""
-    try:
-        power = json.loads(read_plain(log.with_suffix("") / "config.json", _LARGEST_CONFIG))[POWER]
-        efficiency, interconnect = number(power["conversion_efficiency"]), number(power["interconnect_watts"])
-    except (CannotJudge, ValueError, KeyError, TypeError, RecursionError):
+    power = described(log, "config.json").get(POWER)
+    if not isinstance(power, dict):
         return 1.0, 0.0
+    efficiency, interconnect = number(power.get("conversion_efficiency")), number(power.get("interconnect_watts"))
     return 1.0 if efficiency is None else efficiency, interconnect or 0.0
 
 
 def _read(file: Path) -> NodeReadings:
     host, meters, readings = "", [], []
-    for line in _lines(file):
+    for line in recorded(file, _LARGEST, _MOST_LINES):
         time, watts = number(line.get("time_ms")), number(line.get("watts"))
         if time is not None and watts is not None:
             readings.append((time, watts))
         elif isinstance(line.get("meters"), list):
             host, meters = str(line.get("node")), [str(meter) for meter in line["meters"]]
     return NodeReadings(file.stem, host, meters, sorted(readings))
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with open_plain(file, _LARGEST) as stream:
-            for _ in range(_MOST_LINES):
-                line = stream.readline(_LONGEST_LINE)
-                if not line:
-                    return
-                try:
-                    content = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # such as the last line of a sampler that was killed
-                if isinstance(content, dict):
-                    yield content
-    except CannotJudge:
-        return

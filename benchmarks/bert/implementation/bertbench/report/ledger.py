@@ -4,7 +4,6 @@ Read from timeline.jsonl (common/timeline.py). Its records divide the time into 
 away become lost work, and the buckets of all stretches add up to the whole by construction.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from bertbench.common.timeline import (
     TRAINING,
     WAITING,
 )  # fmt: skip
+from bertbench.report.beside import recorded
 from compliance.run import number
-from compliance.source import CannotJudge, open_plain
 
 _LARGEST = 16 << 20  # bytes
 _LONGEST_RECORD = 1 << 12
@@ -109,19 +108,7 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     """Those that are sound, in file order."""
-    try:
-        with open_plain(path, _LARGEST) as file:
-            for _ in range(_MOST_RECORDS):
-                line = file.readline(_LONGEST_RECORD)
-                if not line:
-                    return
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue  # such as the last line of a run that was killed
-                if not isinstance(record, dict) or number(record.get("time")) is None:
-                    continue
-                if record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int):
-                    yield record
-    except CannotJudge:
-        return
+    for record in recorded(path, _LARGEST, _MOST_RECORDS, _LONGEST_RECORD):
+        begins = record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int)
+        if begins and number(record.get("time")) is not None:
+            yield record

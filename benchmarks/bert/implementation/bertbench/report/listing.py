@@ -3,23 +3,21 @@
 Where a run stands is read from its log, and from when its files last grew where the log doesn't end.
 """
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from bertbench.report.beside import described
 from bertbench.report.runs import aligned, cell
 from compliance.judge import judge
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
-from compliance.source import read_plain
 
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
-_LARGEST = 1 << 20  # bytes of a description
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
 _QUIET_GAPS = 3
 """A run is given up after a silence of this many times the longest in its log, `_QUIET_S` at least."""
@@ -104,15 +102,6 @@ def system_name(log: Path, facts: RunFacts) -> str:
     """Return the system's name: its configuration's, its log's, or the folder's."""
     name = described(log, "config.json").get("name") or facts.platform
     return name if isinstance(name, str) else log.parent.parent.name
-
-
-def described(log: Path, name: str) -> dict[str, Any]:
-    """Return the JSON object in a file of the folder beside a log; empty where there is none."""
-    try:
-        content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
-    except (CannotJudge, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def arranged(rows: Sequence[Listed], column: str, reverse: bool) -> list[Listed]:

@@ -13,7 +13,8 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from bertbench.common.errors import DataError
-from bertbench.report.listing import described, system_name
+from bertbench.report.beside import described
+from bertbench.report.listing import system_name
 from bertbench.report.settings import LOGGED, Runs, Values, flattened
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events

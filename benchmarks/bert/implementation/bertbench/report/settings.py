@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertbench.report.beside import described
 from compliance.record import printable
 from compliance.run import RunFacts
-from compliance.source import CannotJudge, read_plain
 
 RESUMED = "resumed"
 LOGGED = frozenset(
@@ -27,7 +27,6 @@ LOGGED = frozenset(
 )  # fmt: skip
 """Keys of a log that hold what a run was set to."""
 _LOG, _CONFIG, _ORIGIN = "log", "config.json", "run.json"
-_LARGEST = 1 << 20  # bytes
 _IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # what changes nothing, or every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
@@ -87,12 +86,8 @@ def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
         logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
         found[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
     for name, ignored in _IGNORED.items():
-        try:
-            content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
-            if isinstance(content, dict):
-                found[name] = flattened({key: value for key, value in content.items() if key not in ignored})
-        except (CannotJudge, ValueError, RecursionError):
-            continue
+        if content := described(log, name):
+            found[name] = flattened({key: value for key, value in content.items() if key not in ignored})
     return found
 
 

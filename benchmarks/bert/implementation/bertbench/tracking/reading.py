@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bertbench.report.listing import described, system_name
+from bertbench.report.beside import described
+from bertbench.report.listing import system_name
 from bertbench.report.settings import flattened
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts, number

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertbench.report.listing import described, run_logs, silence_s, status, system_name
+from bertbench.report.beside import described
+from bertbench.report.listing import run_logs, silence_s, status, system_name
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank, straggler
 from bertbench.tracking.reading import FollowedRun, Row
