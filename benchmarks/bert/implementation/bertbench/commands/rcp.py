@@ -10,7 +10,7 @@ from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and what of them."""
+    """The runs, and whether they become a reference or are judged by one."""
     parser.add_argument(
         "results", nargs="+", type=Path, metavar="RESULTS", help="logs or folders of logs of one system"
     )

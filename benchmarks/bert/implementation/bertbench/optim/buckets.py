@@ -1,4 +1,4 @@
-"""Weights and gradients in flat buckets, of each of which every rank owns a slice.
+"""Weights and gradients in flat buckets; every rank owns a slice of each.
 
 A bucket is what travels at once. Its tensors stand in the order in which the backward pass gives their gradients, each
 at a multiple of 16 elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies what it finds
@@ -84,7 +84,7 @@ class Bucket:
 
 
 class Buckets:
-    """All trained parameters of a model, moved into flat memory of which this rank owns the slice at `place`.
+    """All trained parameters of a model in flat memory; this rank owns the slice at `place`.
 
     Weights and gradients stay there from now on: gradients must be zeroed in place, never set to None.
     """

@@ -43,7 +43,7 @@ class Clipping(NamedTuple):
 
 @torch.no_grad()
 def clipping(tensors: list[torch.Tensor], limit: Scalar) -> Clipping:
-    """Return how to scale tensors so that their joint norm is at most `limit`; whoever sends them does it."""
+    """Return the factor that brings tensors' joint norm to `limit` at most; the caller multiplies by it."""
     norm = nn.utils.get_total_norm(tensors, foreach=True)
     return Clipping((limit / norm).clamp(max=1), (norm > limit).float())
 

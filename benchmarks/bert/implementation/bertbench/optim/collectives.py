@@ -116,7 +116,7 @@ class NodeExchange:
 
 
 def _own_group(groups: list[list[int]], own: int) -> distributed.ProcessGroup:
-    """Build the process groups of these ranks, all of which every rank must build; return its own."""
+    """Build a process group for each list of ranks; return this rank's. Every rank must build all of them."""
     return [distributed.new_group(ranks) for ranks in groups][own]
 
 

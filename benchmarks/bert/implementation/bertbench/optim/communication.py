@@ -25,7 +25,7 @@ class BucketSum(Protocol):
     """Sums buckets over the ranks."""
 
     def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        """Start the sum of one bucket, in place, of which this rank gives `factor` times what stands in it."""
+        """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
 
     def reset(self) -> None:
         """Forget what former steps left behind; after a warm-up."""

@@ -149,7 +149,7 @@ class SlicedDataParallel:
 class SlicedOptimizer:
     """Updates this rank's slices, and gathers everybody's weights behind the next forward pass.
 
-    Modules that are called wait for their weights; whoever reads weights otherwise calls `settle` first.
+    A module that is called waits for its weights; code that reads weights otherwise calls `settle` first.
     """
 
     def __init__(

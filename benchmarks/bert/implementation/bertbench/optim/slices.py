@@ -101,7 +101,7 @@ def rectangles(shape: Sequence[int], start: int, flat: torch.Tensor) -> Iterator
 
 
 class SlicedTensor(torch.Tensor):
-    """A tensor of which this process holds some rectangles; torch's distributed checkpoint saves and fills those.
+    """Some rectangles of a tensor, held by this process; torch's distributed checkpoint saves and fills those.
 
     It has a shape and no memory of its own. The three methods are torch's protocol for such tensors.
     """

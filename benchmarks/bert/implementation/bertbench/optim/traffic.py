@@ -22,7 +22,7 @@ def bytes_per_step(shapes: Iterable[Sequence[int]], options: ReduceOptions) -> i
 
 
 def link_bytes_per_step(handed_over: int, parameters: int, ranks: int, sharded: bool) -> int:
-    """Bytes that one rank sends in a step, of which it hands `handed_over` to sums; filling of buckets left out.
+    """Return the bytes that one rank sends in a step if it hands `handed_over` to sums; filling of buckets left out.
 
     A ring all-reduce of n bytes over R ranks sends 2 (R - 1) / R n over each link, a reduce-scatter or an all-gather
     half of that: with sliced optimizer state, gradients take the one and fp32 weights the other.

@@ -175,7 +175,7 @@ def conclusion(found: Comparison) -> str:
         return f"no run of {' and '.join(missing)} reached its target: no times to compare"
     ratio, low, high = time.ratio
     if low is None or high is None:
-        return f"B takes {ratio:.3f} times A's time to target; with one run on a side chance can't be told from effect"
+        return f"B takes {ratio:.3f} times A's time to target; one run a side can't tell chance from effect"
     interval = f"95 % interval {low:.3f} to {high:.3f}"
     if low <= 1 <= high:
         return f"no difference in time to target is shown: B over A is {ratio:.3f}, {interval}"

@@ -59,7 +59,7 @@ def title(name: str, settings: Values) -> str:
 def divided(name: str, runs: Runs) -> list[Group]:
     """Return the runs of one system by what they ran with, in their order.
 
-    A run of which less is known joins the one group that it agrees with; if it agrees with several, it stands apart.
+    A run with fewer known settings joins the group that it agrees with, or stands apart if it agrees with several.
     """
     order = {log: number for number, (log, _) in enumerate(runs)}
     found: list[tuple[dict[str, Values], Runs]] = []
