@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.checkpoint.snapshot import step_folder, verified
-from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import Loader
 from bertbench.optim.slices import SlicedTensor
 from bertbench.optim.state import whole_tensor
-from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from tests.ranks import run_ranks
+from tests.relay import relay
 
 Held = dict[str, list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]]]
 """By name of a tensor: its shape, and the offsets and the content of a rectangle of it."""
@@ -37,31 +30,8 @@ def held(state: dict[str, torch.Tensor]) -> Held:
     }
 
 
-def relay(world: World, folder: Path, taken: int, *systems: System) -> list[tuple[float, Held, Held]]:
-    """Each system goes on with the snapshot after `taken` steps, takes a step and leaves its own for the next."""
-    answers = []
-    for step, system in enumerate(systems, start=taken):
-        files = ResultFiles(folder / f"result_{step}.txt")
-        if world.leads:
-            files.folder.mkdir(parents=True)
-            files.log.touch()
-        training, _ = open_data(system)
-        sampler = make_sampler(system, training, 11)
-        trainer = make_trainer(system, world, 11, sampler)
-        snapshots = Snapshots(system, world, 11, files if world.leads else None)
-        if step:
-            before = step_folder(ResultFiles(folder / f"result_{step - 1}.txt").snapshots, step)
-            snapshots.load(trainer, before, verified(before))
-        loaded = held(trainer.state())
-        (parts,) = Loader(sampler, system.layout.coordinate(world.rank).data, world.device).steps(range(step, step + 1))
-        loss = world.sum(trainer.step(step, parts.parts).loss).item()
-        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
-            snapshots.save_if_due(trainer, step + 1, [], metrics)
-            snapshots.close()
-        world.barrier()
-        answers.append((loss, loaded, held(trainer.state())))
-        trainer.close()
-    return answers
+def held_in_the_relay(world: World, folder: Path, taken: int, *systems: System) -> list[tuple[float, Held, Held]]:
+    return relay(world, folder, taken, systems, held)
 
 
 def together(of_ranks: list[Held]) -> dict[str, np.ndarray]:
@@ -91,13 +61,13 @@ def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(
 
     sliced, small = "optimizer.sharded=true", "communication.bucket_mb=0.003"
     on_two = [system(2, sliced), system(2), system(2, sliced, small)]
-    answers = [*zip(*run_ranks(2, relay, tmp_path, 0, *on_two), strict=True)]
-    answers += zip(*run_ranks(4, relay, tmp_path, 3, system(4, sliced, small)), strict=True)
+    answers = [*zip(*run_ranks(2, held_in_the_relay, tmp_path, 0, *on_two), strict=True)]
+    answers += zip(*run_ranks(4, held_in_the_relay, tmp_path, 3, system(4, sliced, small)), strict=True)
     states = [(together([one[1] for one in ranks]), together([one[2] for one in ranks])) for ranks in answers]
     for (_, left), (found, _) in pairwise(states):
         assert left.keys() == found.keys()
         assert all(np.array_equal(left[name], found[name]) for name in left)
-    alone = [one for one, *_ in run_ranks(1, relay, tmp_path / "alone", 0, *[system(1)] * 4)[0]]
+    alone = [one for one, *_ in run_ranks(1, held_in_the_relay, tmp_path / "alone", 0, *[system(1)] * 4)[0]]
     assert [ranks[0][0] for ranks in answers] == pytest.approx(alone, abs=2e-5)
 
 
@@ -113,4 +83,4 @@ def test_a_snapshot_of_slices_goes_on_fully_sharded_and_back(tiny: Callable[...,
 
 
 def losses(world: World, folder: Path, *systems: System) -> list[float]:
-    return [loss for loss, _, _ in relay(world, folder, 0, *systems)]
+    return [loss for loss, _, _ in relay(world, folder, 0, systems, held)]

@@ -7,47 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertbench.checkpoint.snapshot import step_folder, verified
-from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.loader import Loader
-from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from tests.parallel.test_equality import LAYOUTS, LOSS, SHAPE, whole
 from tests.ranks import run_ranks
+from tests.relay import relay
 
 RELAY = ("2x2x1", "1x1x4", "4 sharded", "2x1x2 interleaved", "1x2x2", "4x1x1")
 
 
 def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[float]:
-    """Each system in turn goes on with the snapshot of the one before, takes a step and leaves its own."""
-    answers = []
-    for taken, system in enumerate(systems):
-        files = ResultFiles(folder / f"result_{taken}.txt")
-        if world.leads:
-            files.folder.mkdir(parents=True)
-            files.log.touch()
-        training, _ = open_data(system)
-        sampler = make_sampler(system, training, 11)
-        trainer = make_trainer(system, world, 11, sampler)
-        snapshots = Snapshots(system, world, 11, files if world.leads else None)
-        if taken:
-            before = step_folder(ResultFiles(folder / f"result_{taken - 1}.txt").snapshots, taken)
-            snapshots.load(trainer, before, verified(before))
-        loaded = whole(trainer.state())
-        place = system.layout.coordinate(world.rank).data
-        (step,) = Loader(sampler, place, world.device).steps(range(taken, taken + 1))
-        loss = world.sum(trainer.step(taken, step.parts).loss).item()
-        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
-            snapshots.save_if_due(trainer, taken + 1, [], metrics)
-            snapshots.close()
-        world.barrier()
-        answers.append((loss, loaded, whole(trainer.state())))
-        trainer.close()
+    """Losses of the relay; what each system loads is, to the bit, what the one before left."""
+    answers = relay(world, folder, 0, systems, whole)
     for (_, _, left), (_, found, _) in pairwise(answers):
         assert left.keys() == found.keys()
         assert all(np.array_equal(left[name], found[name]) for name in left)

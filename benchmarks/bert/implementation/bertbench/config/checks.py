@@ -150,8 +150,8 @@ def _powersgd_sums_whole_gradients(settings: Settings) -> Iterator[str]:
 def _apex_takes_whole_tensors(settings: Settings) -> Iterator[str]:
     if settings.optimizer.sharded and settings.optimizer.impl == "apex":
         yield (
-            "optimizer.sharded updates slices of tensors, and optimizer.impl apex would take the norms of slices for those "
-            "of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
+            "optimizer.sharded updates slices of tensors, and optimizer.impl apex would take the norms of slices for "
+            "those of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
         )
 
 
