@@ -5,7 +5,7 @@
 The division keeps the average a mean of weights that training had, as Adam's bias correction does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -42,7 +42,7 @@ class WeightAverage:
 
 
 @contextmanager
-def replaced(weights: Sequence[Tensor], others: Sequence[Tensor]) -> Iterator[None]:
+def replaced(weights: list[Tensor], others: list[Tensor]) -> Iterator[None]:
     """Put other tensors in the place of weights inside, and the same bits back afterwards."""
     with torch.no_grad():
         kept = [weight.clone() for weight in weights]
