@@ -35,10 +35,9 @@ from bertbench.optim.buckets import owned
 from bertbench.optim.collectives import place_of
 from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import BucketSum, TensorFuture, bucket_sum
+from bertbench.optim.memory import state_bytes
 from bertbench.optim.options import ReduceOptions
 from bertbench.optim.traffic import bytes_per_step
-
-_MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
 
 
 class CountedRank(NamedTuple):
@@ -72,7 +71,7 @@ def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Count
         return CountedRank(
             parameters=sum(math.prod(shape) for shape in shapes),
             bucket_elements=tuple(sum(sizes) for sizes in buckets),
-            optimizer_bytes=_MOMENTS_BYTES * _kept_moments(system, rank, buckets),
+            optimizer_bytes=_state_bytes(system, rank, buckets),
             warm_up_bytes=_kept_bytes(system, warm_up),
             activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
             bytes_per_step=bytes_per_step(shapes, system.communication.options()),
@@ -124,14 +123,16 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int
     return noted.sizes
 
 
-def _kept_moments(system: System, rank: int, buckets: list[list[int]]) -> int:
-    """Elements of parameters whose optimizer state the rank keeps."""
+def _state_bytes(system: System, rank: int, buckets: list[list[int]]) -> int:
+    """Bytes of the optimizer's state that the rank keeps."""
+    options, averaged, shape = system.optimizer.options(), system.optimizer.ema_decay > 0, system.model.shape()
     if not system.optimizer.sharded:
-        return sum(map(sum, buckets))
+        return state_bytes(options, averaged, shape, sum(map(sum, buckets)))
     place = place_of(
         rank, system.world_size, system.launch.ranks_per_node if system.communication.hierarchical else None
     )
-    return sum(owned(sizes, system.world_size, place) for sizes in buckets)
+    held = sum(owned(sizes, system.world_size, place) for sizes in buckets)
+    return state_bytes(options, averaged, shape, held, (rank, system.world_size))
 
 
 def _kept_bytes(system: System, batch: Batch) -> int:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OptimizerName = Literal["adam", "lamb", "muon"]
+OptimizerName = Literal["adam", "lamb", "muon", "nadamw", "schedule_free", "soap"]
+WHOLE_MATRICES: tuple[OptimizerName, ...] = ("muon", "soap")
+"""Optimizers that update a matrix as a whole, wherever it is."""
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -30,12 +32,26 @@ class MuonOptions:
 
 
 @dataclass(frozen=True)
+class SoapOptions:
+    """What SOAP takes beside AdamOptions."""
+
+    precondition_frequency: int = 10
+    max_precondition_dim: int = 10_000
+
+
+@dataclass(frozen=True)
 class OptimizerOptions:
     """Which optimizer, and what its parts take."""
 
     name: OptimizerName = "adam"
     adam: AdamOptions = AdamOptions()
     muon: MuonOptions = MuonOptions()
+    soap: SoapOptions = SoapOptions()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is Adam or LAMB, the optimizers of published results: every layout and every kernel has them."""
+        return self.name in ("adam", "lamb")
 
     @property
     def trust_ratio(self) -> bool:

@@ -25,7 +25,7 @@ from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
@@ -98,12 +98,14 @@ class DDPTrainer:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
-        if self._average is None:
+        averaging = self._average or self.optimizer
+        if isinstance(averaging, SlicedOptimizer):
+            averaging = averaging.local
+        if not isinstance(averaging, Averaging):
             yield
             return
-        weights, averages = self._average.read_out()
         self._settle()
-        with replaced(weights, averages):
+        with replaced(*averaging.read_out()):
             self._gather()
             yield
             self._settle()
