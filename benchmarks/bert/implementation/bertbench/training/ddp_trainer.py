@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import torch
 
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named, reduced_behind
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -109,6 +109,8 @@ class DDPTrainer:
                 with named(FORWARD):
                     part_loss = self._loss(part)
                 with named(BACKWARD):
+                    if last:
+                        reduced_behind(part_loss)
                     (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
         clipped = self._reducer.finish()
