@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
-from bertbench.balance.deal import Deal, by_cost, by_length
+from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
 from bertbench.balance.packing import PackedOrder
+from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.index import Index, lengths_of
 
@@ -65,12 +66,17 @@ class StepPlan:
 
 
 class Planner:
-    """Plans any step of a run for all ranks."""
+    """Plans any step of a run for all ranks.
+
+    `speeds` makes `planned` deal each rank as much work as it is fast; without it all ranks are equal.
+    """
 
     def __init__(
-        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int
-    ) -> None:
+        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int,
+        speeds: Speeds | None = None,
+    ) -> None:  # fmt: skip
         self._entries_N = entries_N
+        self.speeds = speeds
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
@@ -101,7 +107,7 @@ class Planner:
         drawn = self._drawn(self._order.step(step))
         if self.groups == self.ranks:
             return StepPlan(drawn, drawn)
-        dealt = self._dealt(drawn.ids_S)
+        dealt = self._dealt(drawn.ids_S, step)
         return StepPlan(drawn if self.balance.method in EXCHANGING else dealt, dealt)
 
     def check_world(self, nodes: int, ranks: int) -> None:
@@ -134,11 +140,19 @@ class Planner:
         there_RC = ids >= 0  # packed rows
         return Shares(ids[there_RC], np.concatenate(([0], np.cumsum(there_RC.sum(axis=1)))))
 
-    def _dealt(self, ids_S: NDArray[np.int64]) -> Shares:
+    def efficiency(self, loads_R: NDArray[np.float64], step: int) -> float:
+        """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
+        if self.speeds is None:
+            return efficiency(loads_R)
+        return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
+
+    def _dealt(self, ids_S: NDArray[np.int64], step: int) -> Shares:
         balance, ranks = self.balance, self.ranks // self.groups
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
             rank_GS = by_length(lengths_GS, ranks, balance.deal)
+        elif self.speeds is not None:
+            rank_GS = by_speed(lengths_GS[0], self.speeds.at(step), balance.cost.of_length)[None]
         else:
             rank_GS = by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()

@@ -26,7 +26,7 @@ RESUMED = "resumed"
 _FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
-    "walltime_minutes", "max_restarts",
+    "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
 )  # fmt: skip
 PUT_BACK = "BERTBENCH_PUT_BACK"
 """Variable by which `bertbench launch` says to its ranks that it has restored the files of the resumed run."""

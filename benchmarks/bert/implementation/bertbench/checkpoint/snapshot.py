@@ -41,6 +41,8 @@ class Meta(Section):
     torch: str
     config: dict[str, Any]
     """The resolved system file."""
+    rank_speeds: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    """Where ranks are dealt to by speed: from which step on each had which."""
     sha256: dict[str, str] = Field(default_factory=dict)
     """Of every other file of the folder."""
 

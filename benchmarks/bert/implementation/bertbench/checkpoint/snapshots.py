@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup, checkpoint
 from torch.distributed.checkpoint.api import CheckpointException
 
 from bertbench import __version__
+from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
@@ -41,8 +42,12 @@ class Checkpointable(Protocol):
 class Snapshots:
     """The snapshots of one run; every rank makes one and calls the same methods after the same steps."""
 
-    def __init__(self, system: System, world: World, seed: int, files: ResultFiles | None) -> None:
+    def __init__(
+        self, system: System, world: World, seed: int, files: ResultFiles | None, speeds: Speeds | None = None
+    ) -> None:
+        """`speeds` are those that the ranks are dealt to by."""
         self._system = system
+        self._speeds = speeds
         self._world = world
         self._seed = seed
         self._files = files
@@ -94,6 +99,7 @@ class Snapshots:
                 bertbench=__version__,
                 torch=torch.__version__,
                 config=self._system.model_dump(mode="json", by_alias=True),
+                rank_speeds=self._speeds.since(step) if self._speeds else (),
             )
         writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
         written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
@@ -144,6 +150,8 @@ class Snapshots:
                 f"{path}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
             ) from error
         trainer.resume(meta.step)
+        if self._speeds:
+            self._speeds.restore(meta.rank_speeds)
         if same_ranks:
             torch.set_rng_state(random[self._random_name("cpu")])
             if self._world.device.type == "cuda":

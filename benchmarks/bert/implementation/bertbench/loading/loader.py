@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bertbench.balance.plan import StepPlan, efficiency
+from bertbench.balance.plan import StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.distributed.startup import Startup
 from bertbench.loading.batch import Batch, batch_of, gather, read
@@ -19,7 +19,8 @@ from bertbench.loading.filler import filled
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Part, Sampler
 
-_STEPS_AHEAD = 2
+STEPS_AHEAD = 2
+"""Steps that are planned beyond the one that a rank works on."""
 _LONG_WAIT_S = 1.0
 _WARN_EVERY_S = 60.0
 
@@ -36,9 +37,12 @@ class LoadedStep(NamedTuple):
 
     parts: list[LoadedPart]
     load_efficiency: float
-    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits."""
+    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits; where
+    ranks are of different speeds, of their work in seconds."""
     skipped: int = 0
     """Samples that were left out."""
+    load: float = 0.0
+    """Cost of this rank's samples, by the cost model."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
 
@@ -79,7 +83,7 @@ class Loader:
             ahead: deque[tuple[Future[LoadedStep], int]] = deque()
             for step in steps:
                 ahead.append((reader.submit(self._load, step, step == steps.start), step))
-                if len(ahead) > _STEPS_AHEAD:
+                if len(ahead) > STEPS_AHEAD:
                     yield self._wait_for(*ahead.popleft())
             while ahead:
                 yield self._wait_for(*ahead.popleft())
@@ -96,10 +100,12 @@ class Loader:
         batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
             sent = [(filled(batch) if self._fill else batch).to(self._device) for batch in batches]
+        loads_R = self._sampler.planner.loads(plan)
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
-            efficiency(self._sampler.planner.loads(plan)),
+            self._sampler.planner.efficiency(loads_R, step),
             self._check.skipped - skipped_before if self._check else 0,
+            float(loads_R[self._rank]),
         )
 
     def _open_shards(self, plan: StepPlan) -> None:
