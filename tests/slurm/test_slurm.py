@@ -241,7 +241,7 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(
         ({"RUNS": "no"}, "RUNS is 'no'; set it to a number"),
         ({"RESTARTS": "no"}, "RESTARTS is 'no'; set it to a number"),
         ({"BERTBENCH_HOME": "/nowhere"}, "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME"),
-        ({"CONTAINER": "podman"}, "expected none, pyxis or apptainer"),
+        ({"CONTAINER": "podman"}, "expected none, pyxis, apptainer or charliecloud"),
         ({"CONTAINER": "pyxis"}, "CONT isn't set; set it to an image"),
     ],
 )
