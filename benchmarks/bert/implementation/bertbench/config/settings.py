@@ -10,6 +10,7 @@ from bertbench.balance.plan import Balance
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
 from bertbench.config.layout import Layout
+from bertbench.config.optimizer import Optimizer
 from bertbench.config.parallel import Parallel
 from bertbench.config.sections import (
     Checkpoint,
@@ -21,7 +22,6 @@ from bertbench.config.sections import (
     Launch,
     Loss,
     Model,
-    Optimizer,
     Power,
     Precision,
     Schedule,

@@ -78,7 +78,7 @@ def train(
                             snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
                             raise preemption.error(step + 1)
                     metrics.flush()
-                with run.evaluation():
+                with run.evaluation(), trainer.averaged():
                     accuracy = evaluator.accuracy(trainer.model, arithmetic.precision)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
