@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,11 +35,11 @@ pytestmark = [
 ]
 
 
-def as_user(*command: str | Path, limit_s: float, **variables: str) -> str:
+def as_user(*command: str | Path, limit_s: float, variables: Mapping[str, str] | None = None) -> str:
     """Return what a command of the ordinary user's prints."""
     known = {name: os.environ[name] for name in ("PATH", "PIP_FIND_LINKS", "BASE", "MIRROR") if name in os.environ}
     mine = {"HOME": pwd.getpwnam(USER).pw_dir, "USER": USER, "LOGNAME": USER}
-    env = [f"{name}={value}" for name, value in {**known, **mine, **variables}.items()]
+    env = [f"{name}={value}" for name, value in {**known, **mine, **(variables or {})}.items()]
     switch = ["runuser", "--user", USER, "--"] if os.geteuid() == 0 else []
     words = [*switch, "env", "--ignore-environment", *env, *command]
     done = subprocess.run(words, cwd="/", stdout=subprocess.PIPE, text=True, timeout=limit_s, check=False)
@@ -93,11 +93,11 @@ def test_charliecloud_runs_the_image_in_an_ordinary_users_slurm_job(work: Path) 
     runs, folder = work / "slurm-runs", work / "slurm"
     folder.mkdir()
     with slurm.running(folder) as cluster:
+        site = {"CONTAINER": "charliecloud", "CONT": str(work / "bertbench"), "DATADIR": str(work / "bertbench/data")}
         said = as_user(
             "sbatch", "--nodes=1", "--ntasks-per-node=2", "--time=20", f"--output={work}/job.out", f"--chdir={work}",
-            work / "source/benchmarks/bert/launch/run.sub", *WORDS, limit_s=30, **cluster.environment,
-            CONTAINER="charliecloud", CONT=str(work / "bertbench"), DATADIR=str(work / "bertbench/data"),
-            LOGDIR=str(runs),
+            work / "source/benchmarks/bert/launch/run.sub", *WORDS,
+            limit_s=30, variables={**cluster.environment, **site, "LOGDIR": str(runs)},
         )  # fmt: skip
         state = cluster.wait(said.split()[-1], 900)
     assert state["JobState"] == "COMPLETED", (work / "job.out").read_text()
