@@ -10,5 +10,5 @@ OPTIMIZER, DATA_WAIT = "optimizer", "data wait"
 
 
 def named(name: str) -> AbstractContextManager[object]:
-    """A range of the profiler; without one it costs a twentieth of what record_function does."""
+    """Return a range of the profiler; without a profiler it costs a twentieth of record_function."""
     return record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
