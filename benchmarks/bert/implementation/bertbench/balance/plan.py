@@ -1,8 +1,8 @@
-"""The plan of a step: which samples each rank reads, and which it trains on.
+"""Plan a step: which samples each rank reads, and which it trains on.
 
-A pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own line of it. So it
-can run ahead of the step, a run resumes at any step from two integers, and a thousand ranks can be simulated in one
-process. Shapes: S samples in the step, R ranks.
+The plan is a pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own share.
+So planning runs ahead of the step, a run resumes at any step from two integers, and one process can simulate a
+thousand ranks. Shapes: S samples in the step, R ranks.
 """
 
 from dataclasses import dataclass
@@ -49,17 +49,17 @@ class Shares:
     bounds_R1: NDArray[np.int64]
 
     def of(self, rank: int) -> NDArray[np.int64]:
-        """Ids of one rank's samples."""
+        """Return the ids of one rank's samples."""
         return self.ids_S[self.bounds_R1[rank] : self.bounds_R1[rank + 1]]
 
     def sums(self, values_S: NDArray[np.number]) -> NDArray[np.float64]:
-        """Sum of a value of each sample by rank: [R]."""
+        """Sum a value of each sample by rank: [R]."""
         return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Who reads what, and who trains on what; only where ranks exchange samples do these differ."""
+    """The samples that each rank reads and those that it trains on; they differ only if ranks exchange samples."""
 
     drawn: Shares
     dealt: Shares
@@ -93,7 +93,7 @@ class Planner:
 
     @property
     def groups(self) -> int:
-        """Groups of consecutive ranks that deal samples among themselves: all ranks, a node's, or each its own."""
+        """Return the number of groups that deal samples among their ranks: one, one a node, or one a rank."""
         match self.balance.method:
             case "planned" | "global_exchange":
                 return 1
@@ -103,7 +103,7 @@ class Planner:
                 return self.ranks
 
     def plan(self, step: int) -> StepPlan:
-        """The shares of all ranks in a step counted from 0."""
+        """Return the shares of all ranks in a step counted from 0."""
         drawn = self._drawn(self._order.step(step))
         if self.groups == self.ranks:
             return StepPlan(drawn, drawn)
@@ -111,10 +111,10 @@ class Planner:
         return StepPlan(drawn if self.balance.method in EXCHANGING else dealt, dealt)
 
     def check_world(self, nodes: int, ranks: int) -> None:
-        """Raises ConfigError if a run that was begun on so many nodes and ranks would see its samples in another order.
+        """Raise ConfigError if a run begun on `nodes` and `ranks` would see its samples in another order.
 
-        The samples of a step depend on the global batch and the seed alone, but for two methods: `planned_local` deals
-        the data to nodes, `packed` counts rows by rank.
+        With most methods the samples of a step depend on the global batch and the seed alone. `planned_local` deals the
+        data to nodes, and `packed` counts rows by rank.
         """
         begun, now = {"planned_local": (nodes, self._nodes), "packed": (ranks, self.ranks)}.get(
             self.balance.method, (0, 0)
@@ -127,11 +127,11 @@ class Planner:
             )
 
     def lengths(self, shares: Shares) -> NDArray[np.int64]:
-        """Tokens of the samples, in their order: [S]."""
+        """Return the tokens of the samples, in their order: [S]."""
         return lengths_of(self._entries_N[shares.ids_S])
 
     def loads(self, plan: StepPlan) -> NDArray[np.float64]:
-        """Cost of each rank's samples: [R]."""
+        """Return the cost of each rank's samples: [R]."""
         return plan.dealt.sums(self.balance.cost.of_length[self.lengths(plan.dealt)])
 
     def _drawn(self, ids: NDArray[np.int64]) -> Shares:
@@ -163,5 +163,5 @@ class Planner:
 
 
 def efficiency(loads_R: NDArray[np.float64]) -> float:
-    """Mean load over largest load: the share of the step in which the average rank works."""
+    """Return mean load over largest load: the share of the step in which the average rank works."""
     return float(loads_R.mean() / loads_R.max())
