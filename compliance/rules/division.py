@@ -59,6 +59,7 @@ _FIXED = {
     ),
     f"{_OWN}compression": _Fixed("compression", "no compression, or fp16 or bf16", _one_of("none", "fp16", "bf16")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
+    f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
     f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),
     f"{_OWN}attention_dropout": _Fixed("dropout of attention", "dropout 0.1", _equal(0.1)),
     f"{_OWN}model": _Fixed("model", "BERT-large", _model),
