@@ -16,12 +16,17 @@ SYSTEM_HELP = "name of a system, or path of a system file"
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
     """--set, for every command that reads a system file; SYSTEM too where it is `positional`."""
     if positional:
-        system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
-        system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
+        add_system(parser)
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
+
+
+def add_system(parser: argparse.ArgumentParser) -> None:
+    """SYSTEM, which a shell completes."""
+    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 
 def _systems(**_: object) -> list[str]:
@@ -67,6 +72,13 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+
+
+def check_new_file(out: Path | None) -> None:
+    """Raise ConfigError unless --out, where it is given, names a system file that isn't there yet."""
+    if out is not None and (out.suffix != ".json" or out.exists()):
+        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, as system files do"
+        raise ConfigError(f"--out {out}: {found}; give another name")
 
 
 def emit(as_json: bool, content: object, text: str = "") -> None:

@@ -1,5 +1,6 @@
 """What `study clip --ranks` trains, searches and promises: a file in benchmarks/bert/studies."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
@@ -7,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.config.sections import Count, Evaluation, Model, Optimizer, Schedule, Section
-from bertbench.optim.options import AdamOptions, ClipMode
+from bertbench.optim.options import ClipMode, OptimizerOptions
 from bertbench.study.definition import Range
 from bertbench.study.language import Language
 
@@ -113,10 +114,11 @@ class RanksDefinition(Section):
         model = self.model
         return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
 
-    def adam(self, values: Values) -> AdamOptions:
-        """Return the optimizer's options with an arm's values."""
-        fixed = self.optimizer
-        return AdamOptions(1 - values.one_minus_beta1, 1 - values.one_minus_beta2, fixed.epsilon, fixed.weight_decay)
+    def options(self, values: Values) -> OptimizerOptions:
+        """Return the optimizer's options with an arm's betas."""
+        fixed = self.optimizer.options()
+        betas = {"beta1": 1 - values.one_minus_beta1, "beta2": 1 - values.one_minus_beta2}
+        return replace(fixed, adam=replace(fixed.adam, **betas))
 
     def arms(self, ranks: tuple[int, ...]) -> list[Arm]:
         """Return the arms of these numbers of ranks, those that differ.

@@ -40,8 +40,7 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
     model = Bert(definition.model.shape(), attention=plain_attention)
     model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
     ranks = VirtualRanks(model, arm.mode, values.max_norm, arm.ranks, definition.bucket_mb)
-    trust_ratio = definition.optimizer.name == "lamb"
-    optimizer, _ = build_optimizer(model, definition.adam(values), trust_ratio, definition.optimizer.impl)
+    optimizer, _ = build_optimizer(model, definition.options(values), definition.optimizer.impl)
     schedule = definition.schedule
     rates = Schedule(
         values.learning_rate, schedule.end_learning_rate, schedule.warmup_steps, schedule.start_warmup_step,

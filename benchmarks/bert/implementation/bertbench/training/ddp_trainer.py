@@ -3,12 +3,14 @@
 Shapes: as in model/bert.py.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named, reduced_behind
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -24,15 +26,19 @@ from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, logical_weights
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import LogicalTensors, Resumable, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, move_to_buckets
 from bertbench.training.trainer import initial_model
 
+# a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
+_BURST_S, _RATE_S = 0.2, 2.0
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
 
 
@@ -72,7 +78,14 @@ class DDPTrainer:
         self._parallel, self._reducer, self._norm, self.optimizer, self._arithmetic = data_parallel(
             system, world, self._model, slices, self._scaler
         )
+        self._average: WeightAverage | None = None
+        if system.optimizer.ema_decay:
+            fused = self._model.fused_parameters()
+            held = LogicalTensors if slices is None else partial(LogicalSlices, slices.buckets)
+            self._average = WeightAverage(held(self._parameters, fused), system.optimizer.ema_decay)
         self._schedule = system.learning_rate
+        self.rate = 1.0
+        """Where ranks are dealt to by measured speed: parts of warm-up that this rank alone computed in a second."""
         if self._scaler is not None:  # the host doesn't know how many steps were taken
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
             self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
@@ -84,9 +97,30 @@ class DDPTrainer:
     @property
     def model(self) -> Bert:
         """The whole model, whose weights are all here."""
+        self._settle()
+        return self._model
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
+        if self._average is None:
+            yield
+            return
+        weights, averages = self._average.read_out()
+        self._settle()
+        with replaced(weights, averages):
+            self._gather()
+            yield
+            self._settle()
+        self._gather()
+
+    def _settle(self) -> None:
         if isinstance(self.optimizer, SlicedOptimizer):
             self.optimizer.settle()
-        return self._model
+
+    def _gather(self) -> None:
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.gather()
 
     def communication(self) -> Communication:
         """Return how gradients travel and are used: what a run prints and keeps."""
@@ -109,11 +143,15 @@ class DDPTrainer:
                 with named(FORWARD):
                     part_loss = self._loss(part)
                 with named(BACKWARD):
+                    if last:
+                        reduced_behind(part_loss)
                     (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
         clipped = self._reducer.finish()
         with named(OPTIMIZER):
             report = self._update(number, loss, clipped)
+            if self._average is not None:
+                self._average.update(number + 1)
         # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
         self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
         return report
@@ -163,15 +201,37 @@ class DDPTrainer:
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
             loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
             self.step(0, [loaded] * system.data.gradient_accumulation_steps)
+        if system.launch.rank_speeds == "auto":
+            self.rate = self._measured_rate(loaded)
         self.model.eval()  # what evaluations call is compiled apart
         with torch.no_grad():
             self._score(self._model, loaded.batch)
         self.model.train()
         self.model.load_state_dict(weights)
         self.optimizer.reset()
+        if self._average is not None:
+            self._average.reset()
         self._reducer.reset()
         if self._scaler is not None:
             self._scaler.reset()
+
+    def _measured_rate(self, loaded: LoadedPart) -> float:
+        """Return the forward and backward passes that this rank does in a second, while all others do theirs."""
+        self._world.barrier()
+        self._passes_per_s(loaded, _BURST_S)
+        rate = self._passes_per_s(loaded, _RATE_S)
+        self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
+        return rate
+
+    def _passes_per_s(self, loaded: LoadedPart, seconds: float) -> float:
+        began, passes = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            with self._parallel.no_sync():
+                self._loss(loaded).backward()
+            if self._world.device.type == "cuda":
+                torch.cuda.synchronize(self._world.device)
+            passes += 1
+        return passes / (time.perf_counter() - began)
 
     def _tiny_backward(self) -> None:
         """Run a backward pass on a few tokens, for the order of its gradients."""
@@ -191,6 +251,7 @@ class DDPTrainer:
         parts = {
             "model": logical_weights(self.model),
             "optimizer": self.optimizer.moments(names),
+            "average": {} if self._average is None else self._average.state(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
@@ -206,6 +267,5 @@ class DDPTrainer:
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""
-        if isinstance(self.optimizer, SlicedOptimizer):
-            self.optimizer.settle()
+        self._settle()
         del self._parallel
