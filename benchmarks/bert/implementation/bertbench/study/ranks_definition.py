@@ -7,7 +7,8 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
-from bertbench.config.sections import Count, Evaluation, Model, Optimizer, Schedule, Section
+from bertbench.config.optimizer import Optimizer
+from bertbench.config.sections import Count, Evaluation, Model, Schedule, Section
 from bertbench.optim.options import ClipMode, OptimizerOptions
 from bertbench.study.definition import Range
 from bertbench.study.language import Language
@@ -107,6 +108,8 @@ class RanksDefinition(Section):
             )
         if self.model.max_positions % 2 or self.words.masked >= self.model.max_positions:
             raise ValueError("model.max_positions must be even and above words.masked; change one of them")
+        if self.optimizer.sharded or self.optimizer.ema_decay:
+            raise ValueError("optimizer.sharded and optimizer.ema_decay are not for virtual ranks; leave them out")
         return self
 
     def language(self) -> Language:
