@@ -115,3 +115,14 @@ def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.Capture
     assert set(told["step_ms"]) == {"none", "planned"}
     assert told["ratio"] > 0
     assert told["simulated_ratio"] >= 1
+
+
+def test_strata_that_tell_lengths_apart_balance_better(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for edges in ("5", "2,5"):
+        words = ["balance", "--lengths", histogram, "--gpus", "16", "--batch", "4", "--steps", "4", "--json"]
+        assert main([*words, "--methods", "stratified", "--strata-edges", edges]) == 0
+        found.append(json.loads(capsys.readouterr().out)[0]["efficiency"])
+    assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
+    assert main(["balance", "--lengths", histogram, "--strata-edges", "5,2"]) == 2
+    assert "expected lengths in rising order" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +70,18 @@ def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = No
     return pack(lengths, predictions(lengths))
 
 
-def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int) -> Outcome:
+def simulate(
+    entries_N: Index,
+    name: str,
+    gpus: int,
+    batch: int,
+    gpus_per_node: int,
+    steps: int,
+    seed: int,
+    edges: tuple[int, ...] | None = None,
+) -> Outcome:
     """Plan `steps` steps. Raises ConfigError if the dataset is smaller than a global batch."""
-    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed)
+    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed, edges)
     rows, planning_s = [], 0.0
     for step in range(steps):
         began = time.perf_counter()
@@ -95,10 +104,22 @@ def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: 
     )
 
 
-def planner(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:
-    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node."""
+def planner(
+    entries_N: Index,
+    name: str,
+    gpus: int,
+    batch: int,
+    gpus_per_node: int,
+    seed: int,
+    edges: tuple[int, ...] | None = None,
+) -> Planner:
+    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node.
+
+    `edges`: ends of the strata; the published four where None.
+    """
     in_node = min(gpus, gpus_per_node)
-    return Planner(entries_N, VARIANTS[name], gpus * batch, seed, gpus // in_node, in_node)
+    balance = VARIANTS[name] if edges is None else replace(VARIANTS[name], strata_edges=edges)
+    return Planner(entries_N, balance, gpus * batch, seed, gpus // in_node, in_node)
 
 
 def simulate_all(
@@ -110,11 +131,12 @@ def simulate_all(
     steps: int,
     seed: int,
     show: Callable[[int, int, Outcome], None],
+    edges: tuple[int, ...] | None = None,
 ) -> list[Outcome]:
     """Simulate every variant on every world; `show` gets the outcomes so far, their total, and the last outcome."""
     worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
     outcomes = []
     for name, gpu, batch in worlds:
-        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed))
+        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed, edges))
         show(len(outcomes), len(worlds), outcomes[-1])
     return outcomes
