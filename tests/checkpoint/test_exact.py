@@ -107,6 +107,27 @@ def test_going_on_is_exact_with_sharded_state_loss_scaling_and_accumulation(
         assert_exact(pairs)
 
 
+def test_going_on_is_exact_where_ranks_train_alone(tiny: Callable[..., System], tmp_path: Path) -> None:
+    systems = [
+        # step 4 lies between outer steps: the ranks' weights differ
+        *(tiny(DROPOUT, EVERY, f"sync.method={method}", "sync.every_steps=3") for method in ("local_sgd", "diloco")),
+        tiny(DROPOUT, EVERY, "sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_gradients_under_way(tiny: Callable[..., System], tmp_path: Path) -> None:
+    delayed = (DROPOUT, EVERY, "sync.method=delayed", "clip.mode=bucket")
+    systems = [
+        tiny(*delayed, "sync.delay_steps=1"),
+        tiny(*delayed, "sync.delay_steps=3", "communication.bucket_mb=0.01", "communication.compression=bf16"),
+        tiny(*delayed, "sync.delay_steps=6"),  # at step 4 no update was taken yet
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
 def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]

@@ -75,6 +75,7 @@ OWN = {
     "opt_gradient_clip_norm": 1.0, "opt_lamb_learning_rate_decay_poly_power": 1, "max_predictions_per_seq": 76,
     "bertbench_clip_mode": "before", "bertbench_compression": "fp16", "bertbench_loss_normalize": "rank",
     "bertbench_hidden_dropout": 0.1, "bertbench_attention_dropout": 0.1, "bertbench_balance": "planned",
+    "bertbench_sync_method": "every_step",
     "bertbench_checkpoint": True, "bertbench_target": 0.72, "bertbench_evaluation_interval": 150_000,
     "bertbench_model": {
         "layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "vocab_size": 30528,

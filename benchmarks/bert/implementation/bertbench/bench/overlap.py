@@ -83,6 +83,10 @@ class _Sum:
     def reset(self) -> None:
         """Nothing stays from step to step."""
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
+
 
 class Arm:
     """A model that clips in one mode."""

@@ -57,6 +57,11 @@ class Resumption:
         """Raises ConfigError if the run would go on as another one."""
         if seed not in (None, self.meta.seed):
             raise ConfigError(f"--seed {seed}: the run that goes on has seed {self.meta.seed}; leave --seed out")
+        if system.state_by_rank and self.meta.ranks != system.world_size:
+            raise ConfigError(
+                f"{self.path}: the run was begun on {self.meta.ranks} ranks, found {system.world_size}; "
+                f"{system.state_by_rank} keeps state on each rank: go on with {self.meta.ranks} ranks"
+            )
         changes = self.changes(system)
         if changes and not allow_config_change:
             outcome = "\n".join(f"  {change}" for change in changes)

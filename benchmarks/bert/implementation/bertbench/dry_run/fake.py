@@ -103,6 +103,9 @@ class _TensorsOfBuckets:
     def reset(self) -> None:
         self.sizes.clear()
 
+    def state(self) -> dict[str, torch.Tensor]:
+        return self._sum.state()
+
 
 def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int]]:
     """Elements of each gradient in the buckets that the second backward pass fills, as in training after warm-up."""

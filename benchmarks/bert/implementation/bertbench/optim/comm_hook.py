@@ -54,6 +54,10 @@ class Reducer:
         """Forget what former steps left behind, but not the buckets; after a warm-up."""
         self._sum.reset()
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the reductions to come depend on, as it is in memory."""
+        return self._sum.state()
+
     def finish(self) -> torch.Tensor | None:
         """End a step's reduction, after its last backward pass.
 

@@ -21,6 +21,16 @@ TensorFuture = torch.futures.Future[torch.Tensor]
 SumTensor = Callable[[torch.Tensor], TensorFuture]
 
 
+class Travelling(Protocol):
+    """What the sum of whole elements needs of a bucket."""
+
+    def index(self) -> int:
+        """Return its number."""
+
+    def buffer(self) -> torch.Tensor:
+        """Return its content, flat."""
+
+
 class BucketSum(Protocol):
     """Sums buckets over the ranks."""
 
@@ -29,6 +39,9 @@ class BucketSum(Protocol):
 
     def reset(self) -> None:
         """Forget what former steps left behind; after a warm-up."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the steps to come depend on, as it is in memory."""
 
 
 def done(buffer: torch.Tensor) -> TensorFuture:
@@ -45,6 +58,11 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
+    return plain_sum(options, local_size)
+
+
+def plain_sum(options: ReduceOptions, local_size: int) -> "PlainSum":
+    """The sum of every element that the options describe; every rank must call it, as `bucket_sum`."""
     return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
 
 
@@ -52,6 +70,22 @@ def flat_sum(buffer: torch.Tensor) -> TensorFuture:
     """One all-reduce over all ranks."""
     work = distributed.all_reduce(buffer, async_op=True)
     return work.get_future().then(lambda _: buffer)
+
+
+class OwnGradient:
+    """This rank's own gradient times the number of ranks, an estimate of the sum that nothing travels for."""
+
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        """See `BucketSum`."""
+        buffer = bucket.buffer().mul_(distributed.get_world_size())
+        return done(buffer if factor is None else buffer.mul_(factor))
+
+    def reset(self) -> None:
+        """Nothing stays from step to step."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
 
 def halve(buffer: torch.Tensor, factor: torch.Tensor | None, divisor: int, compressed: torch.Tensor) -> None:
@@ -75,7 +109,7 @@ class PlainSum:
         # kept from step to step: what is allocated for a collective stays taken until torch's watchdog looks at it
         self._halves: dict[int, torch.Tensor] = {}
 
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+    def __call__(self, bucket: Travelling, factor: torch.Tensor | None) -> TensorFuture:
         """See `BucketSum`."""
         buffer = bucket.buffer()
         if self._format is None:
@@ -94,6 +128,10 @@ class PlainSum:
 
     def reset(self) -> None:
         """Forget nothing: what a step leaves in the buffers is written over by the next."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
 
 class HierarchicalSum:
@@ -163,3 +201,7 @@ class PowerSgdSum:
             return mean.then(lambda future: future.value().mul_(ranks))
         # the hook's later all-reduces start in gloo's threads, where buckets could overtake each other: one at a time
         return done(mean.wait().mul_(ranks))
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing: the configuration refuses snapshots."""
+        return {}

@@ -7,6 +7,7 @@ OptimizerName = Literal["adam", "lamb"]
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
+SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,13 @@ class ReduceOptions:
     """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
+
+
+@dataclass(frozen=True)
+class OuterOptions:
+    """The step that makes the weights of ranks equal again, which train alone in between (local_updates.py)."""
+
+    every_steps: int
+    learning_rate: float
+    momentum: float
+    """Nesterov's."""

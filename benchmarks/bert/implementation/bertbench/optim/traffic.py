@@ -21,6 +21,11 @@ def bytes_per_step(shapes: Iterable[Sequence[int]], options: ReduceOptions) -> i
     return width * sum(math.prod(shape) for shape in shapes)
 
 
+def outer_bytes_per_step(shapes: Iterable[Sequence[int]], every_steps: int) -> int:
+    """Return the bytes that one rank contributes per step to sums of weights of these shapes every so many steps."""
+    return -(-_GRADIENT_BYTES * sum(math.prod(shape) for shape in shapes) // every_steps)
+
+
 def link_bytes_per_step(handed_over: int, parameters: int, ranks: int, sharded: bool) -> int:
     """Return the bytes that one rank sends in a step if it hands `handed_over` to sums; filling of buckets left out.
 
@@ -51,12 +56,14 @@ class Communication:
     """What one rank hands over."""
     model_arithmetic: str
     optimizer_arithmetic: str
+    sync: str = "every_step"
+    """`sync.method`; of ranks that train alone, `bytes_per_step` is their share of the outer step's."""
 
     def text(self) -> str:
         """All of it in a line."""
         sizes = [_GRADIENT_BYTES * elements / 2**20 for elements in self.bucket_elements]
         return (
             f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
-            f"compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
+            f"sync {self.sync}, compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
             f"model: {self.model_arithmetic}; optimizer: {self.optimizer_arithmetic}"
         )

@@ -49,6 +49,7 @@ def train(
     stop_at_once()
     resumption, startup = options.resumption, options.startup or Startup()
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
+    every = system.sync.report_steps
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
@@ -62,7 +63,7 @@ def train(
                 snapshots.load(trainer, resumption.path, resumption.meta)
             progress.message(f"{arithmetic.text()}\n{trainer.communication().text()}")
 
-        with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world) as preemption:
+        with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world, every) as preemption:
             batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)
             for first, stop in system.blocks():
                 if stop < taken:
