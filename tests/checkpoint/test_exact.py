@@ -128,6 +128,13 @@ def test_going_on_is_exact_with_gradients_under_way(tiny: Callable[..., System],
         assert_exact(pairs)
 
 
+def test_going_on_is_exact_with_the_errors_of_compression(tiny: Callable[..., System], tmp_path: Path) -> None:
+    small = (DROPOUT, EVERY, "communication.bucket_mb=0.01")
+    systems = [tiny(*small, f"communication.compression={name}") for name in ("int8", "topk")]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
 def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]

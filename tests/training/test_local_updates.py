@@ -11,7 +11,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.optim.communication import done
+from bertbench.optim.bucket_sum import done
 from bertbench.optim.local_updates import LocalUpdates
 from bertbench.optim.options import OuterOptions
 from bertbench.training.build import make_sampler

@@ -24,10 +24,11 @@ from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
+from bertbench.optim.bucket_sum import TensorFuture, done
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import TensorFuture, done, flat_sum
+from bertbench.optim.communication import flat_sum
 from bertbench.optim.options import AdamOptions, ClipMode
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
@@ -79,6 +80,9 @@ class _Sum:
     def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
         buffer = bucket.buffer() if factor is None else bucket.buffer().mul_(factor)
         return flat_sum(buffer) if self.on else done(buffer)
+
+    def finish(self) -> None:
+        """Nothing."""
 
     def reset(self) -> None:
         """Nothing stays from step to step."""

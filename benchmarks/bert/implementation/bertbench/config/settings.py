@@ -168,6 +168,9 @@ class Settings(Section):
     @property
     def state_by_rank(self) -> str | None:
         """The setting that gives each rank state of its own, so that as many ranks must go on; None if none does."""
+        compression = self.communication.compression
+        if compression in ("int8", "topk"):
+            return f"communication.compression {compression}"
         return None if self.sync.outer is None else f"sync.method {self.sync.method}"
 
     @property

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-from bertbench.optim.communication import PlainSum, TensorFuture, done
+from bertbench.optim.bucket_sum import TensorFuture, done
+from bertbench.optim.communication import PlainSum
 
 
 @dataclass
@@ -60,6 +61,9 @@ class DelayedSum:
         ring.step += 1
         buffer.copy_(ring.wait(ring.step % self._places))
         return done(buffer)
+
+    def finish(self) -> None:
+        """Nothing: later steps do."""
 
     def reset(self) -> None:
         """Wait for what is under way and forget it; after a warm-up, and before the process group ends."""

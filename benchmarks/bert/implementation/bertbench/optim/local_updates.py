@@ -11,15 +11,14 @@ et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (loc
 the rank that has them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
+from bertbench.optim.communication import SumTensor
 from bertbench.optim.options import OuterOptions
 from bertbench.optim.state import logical
-
-SumTensor = Callable[[torch.Tensor], torch.futures.Future[torch.Tensor]]
 
 
 class LocalUpdates:

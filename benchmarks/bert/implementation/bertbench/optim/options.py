@@ -6,7 +6,7 @@ from typing import Literal
 OptimizerName = Literal["adam", "lamb"]
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
-Compression = Literal["none", "fp16", "bf16", "powersgd"]
+Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
 SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 
@@ -31,6 +31,8 @@ class ReduceOptions:
     """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
+    topk_share: float = 0.01
+    """Share of a bucket's elements that top-k sends."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from torch import nn
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
+from bertbench.optim.bucket_sum import BucketSum
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
 from bertbench.optim.collectives import Exchange, exchange
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import BucketSum, HierarchicalSum, OwnGradient, bucket_sum, flat_sum, plain_sum
+from bertbench.optim.communication import HierarchicalSum, OwnGradient, bucket_sum, flat_sum, plain_sum
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.distributed import SlicedDataParallel
 from bertbench.optim.local_updates import LocalUpdates

@@ -28,7 +28,7 @@ from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.state import Resumable, logical_weights
-from bertbench.optim.traffic import Communication, bytes_per_step, outer_bytes_per_step
+from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
 from bertbench.training.trainer import initial_model
@@ -99,9 +99,7 @@ class DDPTrainer:
             clip=self._system.clip.mode,
             compression=options.compression,
             bucket_elements=self._reducer.buckets,
-            bytes_per_step=bytes_per_step(shapes, options)
-            if outer is None
-            else outer_bytes_per_step(shapes, outer.every_steps),
+            bytes_per_step=bytes_per_step(shapes, options, self._reducer.buckets, self._world.size, outer),
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._arithmetic,
             sync=self._system.sync.method,
