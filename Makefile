@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-track test-all bench setup lint format types clean
+.PHONY: demo test test-faults test-track test-all bench docs setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -31,6 +31,9 @@ test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can 
 
 bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a small size
 	$(BIN)/bertbench bench step
+
+docs: $(VENV)/.dev-ready ## the site of all pages in site/, links checked
+	$(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/.dev-ready ## everything for development
 
@@ -61,5 +64,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev,peers,study,fp8,kernels,watch]"
+	$(INSTALL) --editable ".[dev,docs,peers,study,fp8,kernels,watch]"
 	touch $@ $(VENV)/.run-ready

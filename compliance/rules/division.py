@@ -60,6 +60,7 @@ _FIXED = {
     f"{_OWN}compression": _Fixed("compression", "no compression but a format", _one_of("none", "fp16", "bf16")),
     f"{_OWN}sync_method": _Fixed("synchronisation", "gradients summed in every step", _one_of("every_step")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
+    f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
     f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),
     f"{_OWN}attention_dropout": _Fixed("dropout of attention", "dropout 0.1", _equal(0.1)),
     f"{_OWN}model": _Fixed("model", "BERT-large", _model),

@@ -26,7 +26,7 @@ DROPOUT = "model.hidden_dropout=0.1"  # so that random states matter
 EVERY = f"checkpoint.every_steps={TAKEN}"
 
 Ended = tuple[list[float], list[float]]
-"""Losses by step, and all weights."""
+"""Losses by step, and all weights: training's, and those that evaluations read."""
 
 
 def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended, Ended]]:
@@ -65,6 +65,8 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
                 snapshots.save_if_due(trainer, step + 1, [], metrics)
     snapshots.close()
     weights = parameters_to_vector(trainer.model.parameters()).tolist()
+    with trainer.averaged():
+        weights += parameters_to_vector(trainer.model.parameters()).tolist()
     trainer.close()
     return losses, weights
 
@@ -112,6 +114,17 @@ def test_going_on_is_exact_where_ranks_train_alone(tiny: Callable[..., System], 
         # step 4 lies between outer steps: the ranks' weights differ
         *(tiny(DROPOUT, EVERY, f"sync.method={method}", "sync.every_steps=3") for method in ("local_sgd", "diloco")),
         tiny(DROPOUT, EVERY, "sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_muon_and_an_average(tiny: Callable[..., System], tmp_path: Path) -> None:
+    averaged = (DROPOUT, EVERY, "optimizer.ema_decay=0.9")
+    systems = [
+        tiny(*averaged, "optimizer.name=muon", "clip.mode=bucket"),
+        tiny(*averaged, "optimizer.name=muon", "communication.compression=fp16", "precision.initial_loss_scale=1e30"),
+        tiny(*averaged, "optimizer.sharded=true"),
     ]
     for pairs in run_ranks(2, both, systems, tmp_path):
         assert_exact(pairs)

@@ -74,6 +74,7 @@ def tensors(ruleset: str) -> tuple[str, ...]:
 OWN = {
     "opt_gradient_clip_norm": 1.0, "opt_lamb_learning_rate_decay_poly_power": 1, "max_predictions_per_seq": 76,
     "bertbench_clip_mode": "before", "bertbench_compression": "fp16", "bertbench_loss_normalize": "rank",
+    "bertbench_ema_decay": 0.0,
     "bertbench_hidden_dropout": 0.1, "bertbench_attention_dropout": 0.1, "bertbench_balance": "planned",
     "bertbench_sync_method": "every_step",
     "bertbench_checkpoint": True, "bertbench_target": 0.72, "bertbench_evaluation_interval": 150_000,

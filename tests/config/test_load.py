@@ -227,6 +227,15 @@ def test_evaluations_come_every_interval_rounded_up_to_a_step_and_at_the_limit(t
     assert list(load_system(str(path), ["evaluation.interval_samples=1"]).blocks()) == [(s, s + 1) for s in range(6)]
 
 
+def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY_SYSTEM))  # (0, 3), (3, 5), (5, 6) from the start
+    system = load_system(str(path))
+    assert list(system.blocks(4)) == [(3, 5), (5, 6)]
+    assert list(system.blocks(5)) == [(3, 5), (5, 6)], "after its last step: killed before or in the evaluation"
+    assert list(system.blocks(6)) == [(5, 6)]
+
+
 @pytest.mark.parametrize("name", system_names())
 def test_every_system_that_comes_with_the_project_loads(name: str) -> None:
     assert load_system(name).name == name

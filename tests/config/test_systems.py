@@ -184,6 +184,7 @@ def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> No
         "bertbench_compression": "none",
         "bertbench_sync_method": "every_step",
         "bertbench_loss_normalize": "rank",
+        "bertbench_ema_decay": 0.0,
         "bertbench_hidden_dropout": 0.1,
         "bertbench_attention_dropout": 0.1,
         "bertbench_checkpoint": True,

@@ -134,6 +134,7 @@ def test_the_outer_step_is_torchs_sgd_with_nesterovs_momentum() -> None:
     [
         (("optimizer.sharded=true",), "optimizer.sharded"),
         (("precision.compute=fp16",), "precision.compute fp16"),
+        (("optimizer.ema_decay=0.9",), "optimizer.ema_decay averages one rank's steps"),
         (("communication.compression=bf16",), "communication.compression bf16 does nothing"),
         (("parallel.fully_shard=true",), "one rank a model"),
     ],

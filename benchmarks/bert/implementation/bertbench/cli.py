@@ -43,6 +43,7 @@ COMMANDS = (
     Command("systems", "list the systems that come with the project", "systems"),
     Command("show", "print a system as a run sees it, resolved", "show"),
     Command("init", "write a system file for your cluster", "init"),
+    Command("fit", "the same training on fewer or smaller devices", "fit", apart=True),
     Command("detect", "describe the machine at hand", "detect"),
     Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
     Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),

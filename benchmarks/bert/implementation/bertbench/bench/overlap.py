@@ -29,7 +29,7 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import flat_sum
-from bertbench.optim.options import AdamOptions, ClipMode
+from bertbench.optim.options import ClipMode, OptimizerOptions
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients travel last and behind nothing.
@@ -112,7 +112,7 @@ class Arm:
         self._computing = partial(computing, precision, device)
         self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
         self._parallel = self.reducer.attach(self.model, bucket_mb)
-        self._optimizer, _ = build_optimizer(self.model, AdamOptions(), False, "torch")
+        self._optimizer, _ = build_optimizer(self.model, OptimizerOptions(), "torch")
 
     def step(self, batch: Batch) -> tuple[float, float]:
         """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.

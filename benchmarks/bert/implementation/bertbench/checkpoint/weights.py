@@ -5,7 +5,7 @@ A run stands for its final weights, and for its newest snapshot where it has non
 
 import hashlib
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -61,8 +61,12 @@ def newest_run(runs: Path, preferred: str) -> Path:
     raise CheckpointError(f"{runs}: found {there}; train one with `bertbench launch {preferred}`, or name --checkpoint")
 
 
+@dataclass(frozen=True)
 class SnapshotWeights(Weights):
-    """The weights of a snapshot that was verified; `path` is its folder."""
+    """The weights of a snapshot that was verified, as evaluations read them; `path` is its folder."""
+
+    averaged: bool = False
+    """Whether evaluations read an average of the weights."""
 
     @classmethod
     def of(cls, folder: Path, meta: Meta) -> "SnapshotWeights":
@@ -74,14 +78,16 @@ class SnapshotWeights(Weights):
         vocabulary = _vocabulary(folder)
         entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
         source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
-        return cls(folder, shape, entries, source, expected_tensors(shape))
+        averaged = bool(meta.config.get("optimizer", {}).get("ema_decay", 0))
+        return cls(folder, shape, entries, source, expected_tensors(shape), averaged)
 
     def read(self) -> dict[str, torch.Tensor]:
         """All tensors, on the CPU, whatever layout they were saved in."""
         with torch.device("meta"):
             model = Bert(self.shape)
         model = model.to_empty(device="cpu")
-        state = {f"model.{name}": tensor for name, tensor in logical_weights(model).items()}
+        weights = "average" if self.averaged else "model"
+        state = {f"{weights}.{name}": tensor for name, tensor in logical_weights(model).items()}
         try:
             with warnings.catch_warnings():  # torch warns that no_dist is on, which is what it was asked for
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -15,12 +15,17 @@ SYSTEM_HELP = "name of a system, or path of a system file"
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
     """--set, for every command that reads a system file; SYSTEM too where it is `positional`."""
     if positional:
-        system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
-        system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
+        add_system(parser)
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
+
+
+def add_system(parser: argparse.ArgumentParser) -> None:
+    """SYSTEM, which a shell completes."""
+    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 
 def _systems(**_: object) -> list[str]:
@@ -48,6 +53,13 @@ def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
         number = getattr(arguments, name)
         if number is not None and number < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {number}: expected at least 1")
+
+
+def check_new_file(out: Path | None) -> None:
+    """Raise ConfigError unless --out, where it is given, names a system file that isn't there yet."""
+    if out is not None and (out.suffix != ".json" or out.exists()):
+        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, as system files do"
+        raise ConfigError(f"--out {out}: {found}; give another name")
 
 
 def emit(as_json: bool, content: object, text: str = "") -> None:

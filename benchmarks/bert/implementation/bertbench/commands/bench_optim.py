@@ -8,6 +8,7 @@ import torch
 from bertbench.bench import hook
 from bertbench.bench.optim import measure
 from bertbench.commands import check_at_least_one, emit
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hook", type=int, metavar="STEPS",
         help="instead, take STEPS steps of --system (default cpu_demo) with and without clipping in its hook",
     )  # fmt: skip
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows["LAMB, torch's multi-tensor operations"] = times.lamb_foreach_ms
     for name, value in rows.items():
         lines.append(f"{name:<80} {value:>10,.1f} ms  {value / times.adamw_fused_ms:>5.2f} x")
-    emit(arguments.json, {**asdict(times), "machine": where}, "\n".join(lines))
+    emit_measured(arguments, {**asdict(times), "machine": where}, "\n".join(lines))
     return 0
 
 

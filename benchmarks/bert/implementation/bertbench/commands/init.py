@@ -5,8 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, emit, write_file
-from bertbench.common.errors import ConfigError
+from bertbench.commands import check_at_least_one, check_new_file, emit, write_file
 from bertbench.config import load_system
 from bertbench.dry_run.new_system import Cluster, gpu_models, new_system
 from bertbench.dry_run.points import point_of
@@ -36,9 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write or print the file; what to know of it goes to standard error."""
     check_at_least_one(arguments, "nodes", "gpus", "batch")
     out: Path | None = arguments.out
-    if out is not None and (out.suffix != ".json" or out.exists()):
-        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, as system files do"
-        raise ConfigError(f"--out {out}: {found}; give another name")
+    check_new_file(out)
     given = load_system(arguments.origin) if arguments.origin else None
     model = arguments.gpu_model or "gpu"
     name = out.stem if out else f"{model.lower().replace('-', '_').replace(' ', '_')}_n{arguments.nodes}"

@@ -99,6 +99,7 @@ CLOSED_RULES = (
     _fixed("closed-data-order", "data.balance", *_RANDOM_ORDERS),
     _fixed("closed-loss", "loss.normalize", "rank"),
     _fixed("closed-optimizer", "optimizer.name", "lamb"),
+    _fixed("closed-average", "optimizer.ema_decay", 0.0, instead="0"),
     _fixed("closed-decay", "schedule.end_learning_rate", 0.0, instead="0"),
     _decay,
     _fixed("closed-clip", "clip.mode", "after", "before"),

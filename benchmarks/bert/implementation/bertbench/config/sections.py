@@ -10,11 +10,8 @@ from bertbench.data.text.samples import SampleOptions
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
-    AdamOptions,
     ClipMode,
     Compression,
-    Implementation,
-    OptimizerName,
     ReduceOptions,
 )
 
@@ -186,28 +183,6 @@ class Loss(Section):
     normalize: Literal["global", "rank"] = "global"
     """`global`: mean over the global batch, the same for any number of ranks; `rank`: mean of the ranks' means,
     as the MLPerf reference computes it."""
-
-
-class Optimizer(Section):
-    """The optimiser; the closed division allows LAMB only."""
-
-    name: OptimizerName
-    learning_rate: Annotated[float, Field(gt=0)]
-    """Rate at the end of warm-up."""
-    beta1: Fraction = 0.9
-    beta2: Fraction = 0.999
-    epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    impl: Implementation = "torch"
-    """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which their PyTorch container brings."""
-    sharded: bool = False
-    """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding."""
-
-    def options(self) -> AdamOptions:
-        """The part that stays fixed during a run, as the optimiser takes it."""
-        return AdamOptions(self.beta1, self.beta2, self.epsilon, self.weight_decay)
 
 
 class Schedule(Section):

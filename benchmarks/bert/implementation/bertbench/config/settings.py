@@ -10,6 +10,7 @@ from bertbench.balance.plan import Balance
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
 from bertbench.config.layout import Layout
+from bertbench.config.optimizer import Optimizer
 from bertbench.config.parallel import Parallel
 from bertbench.config.sections import (
     Checkpoint,
@@ -21,7 +22,6 @@ from bertbench.config.sections import (
     Launch,
     Loss,
     Model,
-    Optimizer,
     Power,
     Precision,
     Schedule,
@@ -156,13 +156,17 @@ class Settings(Section):
         mode = self.compute.compile or default_mode(device)
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit."""
+    def blocks(self, taken: int = 0) -> Iterator[tuple[int, int]]:
+        """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit.
+
+        A run that goes on after `taken` steps has the blocks from the one that ends there: its evaluation may be due.
+        """
         batch, interval, first = self.global_batch_size, self.evaluation_interval, 0
         while first < self.max_steps:
             due = (first * batch // interval + 1) * interval
             stop = min(-(-due // batch), self.max_steps)
-            yield first, stop
+            if stop >= taken:
+                yield first, stop
             first = stop
 
     @property

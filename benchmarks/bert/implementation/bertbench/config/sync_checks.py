@@ -32,6 +32,15 @@ def _ranks_skip_no_step(settings: Settings) -> Iterator[str]:
         yield f"sync.method {settings.sync.method} can't skip the steps that overflow in {name} fp16; use bf16"
 
 
+@rule("sync.method", "optimizer.ema_decay")
+def _one_average_at_a_time(settings: Settings) -> Iterator[str]:
+    if settings.sync.outer is not None and settings.optimizer.ema_decay:
+        yield (
+            f"optimizer.ema_decay averages one rank's steps, and sync.method {settings.sync.method} evaluates the mean "
+            "of all ranks; set one of them to its default"
+        )
+
+
 @rule("sync.method", "communication.compression")
 def _nothing_to_compress(settings: Settings) -> Iterator[str]:
     method, compression = settings.sync.method, settings.communication.compression
@@ -52,4 +61,6 @@ def _late_sums_carry_no_error(settings: Settings) -> Iterator[str]:
         )
 
 
-SYNC_RULES = (_copies_are_whole, _ranks_skip_no_step, _nothing_to_compress, _late_sums_carry_no_error)
+SYNC_RULES = (
+    _copies_are_whole, _ranks_skip_no_step, _one_average_at_a_time, _nothing_to_compress, _late_sums_carry_no_error,
+)  # fmt: skip

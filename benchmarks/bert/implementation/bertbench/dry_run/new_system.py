@@ -71,6 +71,11 @@ def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewS
     return _finished(NewSystem(content, system, notes))
 
 
+def forecast_walltime(system: System) -> int:
+    """Return the minutes to ask a scheduler for. Raises ConfigError where no forecast is calibrated."""
+    return 5 * math.ceil((_SPARE * forecast(system).range.high_min + _INIT_MINUTES) / 5)
+
+
 def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
     """Return the card's base file, the hardware section, and notes about it."""
     found, notes = describe(), []
@@ -148,9 +153,7 @@ def _finished(made: NewSystem) -> NewSystem:
     if content["data"].get("gradient_accumulation_steps") == 1:
         del content["data"]["gradient_accumulation_steps"]
     try:
-        expected = forecast(made.system)
-        minutes = _SPARE * expected.range.high_min + _INIT_MINUTES
-        content["launch"]["walltime_minutes"] = 5 * math.ceil(minutes / 5)
+        content["launch"]["walltime_minutes"] = forecast_walltime(made.system)
     except ConfigError:
         made.notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
                           f"`bertbench predict FILE --gpu` ({', '.join(HARDWARE)})")  # fmt: skip

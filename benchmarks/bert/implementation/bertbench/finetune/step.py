@@ -14,6 +14,7 @@ from bertbench.model.precision import computing
 from bertbench.model.span import SpanBert, log_softmax
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.schedule import Schedule
 from bertbench.results.metrics import StepReport
 
@@ -43,8 +44,8 @@ class SpanTrainer:
         self._parallel = DistributedDataParallel(
             model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb
         )
-        options = system.finetune.optimizer_options()
-        self._optimizer, self.arithmetic = build_optimizer(model, options, False, "torch")
+        options = OptimizerOptions(adam=system.finetune.optimizer_options())
+        self._optimizer, self.arithmetic = build_optimizer(model, options, "torch")
 
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""

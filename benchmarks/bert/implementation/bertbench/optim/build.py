@@ -20,7 +20,9 @@ from bertbench.optim.collectives import Exchange
 from bertbench.optim.distributed import SlicedOptimizer, WholeNorms
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.options import AdamOptions, Implementation
+from bertbench.optim.matrices import Combined, MatrixOptimizer, WholeMatrices, encoder_matrices
+from bertbench.optim.muon import MuonRule
+from bertbench.optim.options import Implementation, OptimizerOptions
 from bertbench.optim.state import Optimizer, Step
 
 _TRITON = "Triton kernels over chunks of all tensors"
@@ -30,27 +32,28 @@ _FUSED_FROM = 20_000_000
 _BLOCKS_FROM = 2_000_000
 
 
-def build_optimizer(
-    model: Bert | SpanBert, options: AdamOptions, trust_ratio: bool, impl: Implementation
-) -> tuple[Optimizer, str]:
+def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Implementation) -> tuple[Optimizer, str]:
     """The optimizer of a model, whose weights must be where they stay, and a text that says how it computes.
 
     All ranks must call this at the same time, and all of them compute alike. Raises ConfigError if `impl` is not there.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused = model.fused_parameters()
+    fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
+    if options.name == "muon":
+        assert isinstance(model, Bert), "fine-tuning takes Adam"
+        return _by_matrices(model, options)
     if impl == "apex":
-        return ApexAdam(parameters, options, trust_ratio, fused), "NVIDIA apex's fused kernels"
+        return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
     if impl == "triton":
         kernels = _triton()
         step = kernels.TritonStep()
-        return MultiTensorAdam(parameters, options, trust_ratio, fused, step, step), _TRITON
+        return MultiTensorAdam(parameters, adam, trust_ratio, fused, step, step), _TRITON
     step, text = _matrix_step(parameters, trust_ratio)
-    return MultiTensorAdam(parameters, options, trust_ratio, fused, step), text
+    return MultiTensorAdam(parameters, adam, trust_ratio, fused, step), text
 
 
 def build_sliced_optimizer(
-    model: Bert, buckets: Buckets, exchange: Exchange, options: AdamOptions, trust_ratio: bool, impl: Implementation
+    model: Bert, buckets: Buckets, exchange: Exchange, options: OptimizerOptions, impl: Implementation
 ) -> tuple[SlicedOptimizer, str]:
     """The optimizer of this rank's slices of a model in buckets, and a text that says how it computes.
 
@@ -61,14 +64,28 @@ def build_sliced_optimizer(
     if impl == "triton":
         kernels = _triton()
         step_with, vector_step, text = kernels.TritonStep, kernels.TritonStep(), _TRITON
-    elif trust_ratio:
+    elif options.trust_ratio:
         step_with, text = _foreach_with, "torch's multi-tensor operations"
     else:
         step_with, text = lambda _: native_adam_step, "torch's fused Adam"
     optimizer = SlicedOptimizer(
-        model, buckets, exchange, options, trust_ratio, model.fused_parameters(), step_with, vector_step
+        model, buckets, exchange, options.adam, options.trust_ratio, model.fused_parameters(), step_with, vector_step
     )
     return optimizer, f"{text} on this rank's slice of every bucket, weights gathered behind the next forward pass"
+
+
+def _by_matrices(model: Bert, options: OptimizerOptions) -> tuple[Optimizer, str]:
+    matrices = encoder_matrices(model)
+    taken = set(matrices)
+    others = [parameter for parameter in model.parameters() if parameter not in taken]
+    fused = model.fused_parameters()
+    whole = WholeMatrices(matrices, fused)
+    device = matrices[0].device
+    # bf16 is Muon's own choice and the tensor cores' pace; a CPU without bf16 products is faster in fp32
+    rule = MuonRule(whole.shapes, device, options.muon, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step)
+    text = f"{rule.text}, torch's fused Adam on the rest"
+    return Combined(MatrixOptimizer(whole, rule, options.adam.weight_decay), adam), text
 
 
 def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:

@@ -195,6 +195,10 @@ class SlicedOptimizer:
         self.local.step(learning_rate, coefficient, taken)
         if self._only_joins:
             self._ratios(self._buckets.weights.new_zeros(2, 0))
+        self.gather()
+
+    def gather(self) -> None:
+        """Begin to gather all weights from the ranks that hold them."""
         for number in reversed(range(len(self._buckets.buckets))):  # about the order in which a forward pass reads
             self._waits[number] = self._exchange.gather(self._buckets.buckets[number].weights)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OptimizerName = Literal["adam", "lamb"]
+OptimizerName = Literal["adam", "lamb", "muon"]
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
@@ -18,6 +18,30 @@ class AdamOptions:
     beta2: float = 0.999
     epsilon: float = 1e-6
     weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class MuonOptions:
+    """What Muon takes beside AdamOptions."""
+
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_steps: int = 5
+    """Newton-Schulz iterations of one update."""
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """Which optimizer, and what its parts take."""
+
+    name: OptimizerName = "adam"
+    adam: AdamOptions = AdamOptions()
+    muon: MuonOptions = MuonOptions()
+
+    @property
+    def trust_ratio(self) -> bool:
+        """Whether an update is scaled to the norm of its weights."""
+        return self.name == "lamb"
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_attention_dropout": system.model.attention_dropout,
         "bertbench_checkpoint": system.model.checkpoint is not None,
         "bertbench_loss_normalize": system.loss.normalize,
+        "bertbench_ema_decay": system.optimizer.ema_decay,
         "bertbench_clip_mode": system.clip.mode,
         "bertbench_compression": system.communication.compression,
         "bertbench_sync_method": system.sync.method,

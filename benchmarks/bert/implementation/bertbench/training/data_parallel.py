@@ -70,13 +70,12 @@ def data_parallel(
 ) -> DataParallel:
     """Join the ranks' copies of a model, whose weights are where they stay; every rank must call this."""
     scale = None if scaler is None else scaler.scale
-    options, trust_ratio = system.optimizer.options(), system.optimizer.name == "lamb"
-    communication = system.communication
+    options, communication = system.optimizer.options(), system.communication
     if slices is not None:
         module = SlicedDataParallel(
             model, *slices, system.clip.mode, system.clip.max_norm, communication.compression, scale
         )
-        optimizer, text = build_sliced_optimizer(model, *slices, options, trust_ratio, system.optimizer.impl)
+        optimizer, text = build_sliced_optimizer(model, *slices, options, system.optimizer.impl)
         return DataParallel(module, module, module.norm, optimizer, text)
     reducer = Reducer(
         system.clip.mode,
@@ -86,7 +85,7 @@ def data_parallel(
         scale,
     )
     parallel = reducer.attach(model, communication.bucket_mb)
-    whole, text = build_optimizer(model, options, trust_ratio, system.optimizer.impl)
+    whole, text = build_optimizer(model, options, system.optimizer.impl)
     return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)
 
 

@@ -3,8 +3,9 @@
 Shapes: as in model/bert.py.
 """
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 
@@ -24,10 +25,12 @@ from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
-from bertbench.optim.state import Resumable, logical_weights
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import LogicalTensors, Resumable, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
@@ -73,6 +76,11 @@ class DDPTrainer:
             system, world, self._model, slices, self._scaler
         )
         self._local = local_updates(system, world, self._model)
+        self._average: WeightAverage | None = None
+        if system.optimizer.ema_decay:
+            fused = self._model.fused_parameters()
+            held = LogicalTensors if slices is None else partial(LogicalSlices, slices.buckets)
+            self._average = WeightAverage(held(self._parameters, fused), system.optimizer.ema_decay)
         self._schedule = system.learning_rate
         if self._scaler is not None:  # the host doesn't know how many steps were taken
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
@@ -85,11 +93,32 @@ class DDPTrainer:
     @property
     def model(self) -> Bert:
         """The whole model, whose weights are all here: of ranks that train alone their mean, for which all must ask."""
-        if isinstance(self.optimizer, SlicedOptimizer):
-            self.optimizer.settle()
+        self._settle()
         if self._local is not None:
             self._local.show_mean()
         return self._model
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
+        if self._average is None:
+            yield
+            return
+        weights, averages = self._average.read_out()
+        self._settle()
+        with replaced(weights, averages):
+            self._gather()
+            yield
+            self._settle()
+        self._gather()
+
+    def _settle(self) -> None:
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.settle()
+
+    def _gather(self) -> None:
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.gather()
 
     def communication(self) -> Communication:
         """Return how gradients travel and are used: what a run prints and keeps."""
@@ -121,6 +150,8 @@ class DDPTrainer:
         clipped = self._reducer.finish()
         with named(OPTIMIZER):
             report = self._update(number, loss, clipped)
+            if self._average is not None:
+                self._average.update(number + 1)
         # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
         self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
         if self._local is None:
@@ -181,6 +212,8 @@ class DDPTrainer:
         self.model.train()
         self.model.load_state_dict(weights)
         self.optimizer.reset()
+        if self._average is not None:
+            self._average.reset()
         self._reducer.reset()
         if self._local is not None:
             self._local.reset()
@@ -215,6 +248,7 @@ class DDPTrainer:
         parts = {
             "model": logical_weights(model),
             "optimizer": self.optimizer.moments(names),
+            "average": {} if self._average is None else self._average.state(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }
         state = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
@@ -235,7 +269,6 @@ class DDPTrainer:
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""
-        if isinstance(self.optimizer, SlicedOptimizer):
-            self.optimizer.settle()
+        self._settle()
         self._reducer.reset()  # sums that are under way end before the group does
         del self._parallel

@@ -11,19 +11,24 @@ from bertbench.training.trainer import Trainer
 from bertbench.weights.file import write_weights
 
 
-def write_final_weights(system: System, world: World, trainer: Trainer, files: ResultFiles | None, source: str) -> str:
-    """Gather the model on rank 0 and write it there; every rank must call this.
+def write_final_weights(
+    system: System, world: World, trainer: Trainer, files: ResultFiles | None, seed: int, samples: int
+) -> str:
+    """Gather the model on rank 0, after `samples` samples, and write it there; every rank must call this.
 
     Return a line for people on rank 0, "" on the others. Weights that can't be written end no run: its result stands.
     """
     world.watchdog.at("writing the final weights")
-    model, line = trainer.whole(), ""
-    if files and model is not None:
-        try:
-            write_weights(files.weights, model.state_dict(), system.model.shape(), _vocabulary_entries(system), source)
-            line = f"wrote {shown_path(files.weights)}"
-        except CheckpointError as error:
-            line = f"warning: {error}; the run's result stands without its weights"
+    source, line = f"{system.name}, seed {seed}, after {samples:,} samples", ""
+    with trainer.averaged():  # what reached the target
+        model = trainer.whole()
+        if files and model is not None:
+            try:
+                entries = _vocabulary_entries(system)
+                write_weights(files.weights, model.state_dict(), system.model.shape(), entries, source)
+                line = f"wrote {shown_path(files.weights)}"
+            except CheckpointError as error:
+                line = f"warning: {error}; the run's result stands without its weights"
     world.barrier()  # a rank that leaves stops its sign of life, which rank 0 would miss
     return line
 

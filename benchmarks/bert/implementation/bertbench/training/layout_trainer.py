@@ -5,7 +5,8 @@ ratios those of whole tensors (docs/parallelism.md).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -21,8 +22,9 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import describe_compute
 from bertbench.model.bert import Bert
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
-from bertbench.optim.state import Scalar, local, logical_weights, whole_tensor
+from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
@@ -72,9 +74,9 @@ class LayoutTrainer:
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
         self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard)
-        self.optimizer = shard_optimizer(
-            self.parameters, system.optimizer.options(), system.optimizer.name == "lamb", self.groups.shards
-        )
+        self.optimizer = shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards)
+        decay = system.optimizer.ema_decay
+        self._average = WeightAverage(LogicalTensors(self.parameters, {}), decay) if decay else None
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
@@ -89,6 +91,15 @@ class LayoutTrainer:
         self._warm_up(seed)
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put what evaluations read in the place of the weights inside, where that is an average."""
+        if self._average is None:
+            yield
+            return
+        with replaced(*self._average.read_out()):
+            yield
 
     def communication(self) -> Communication:
         """How gradients travel and are used: what a run says of it and keeps."""
@@ -114,6 +125,8 @@ class LayoutTrainer:
             factor, clipped = after_coefficient(norm, clip.max_norm), (norm > clip.max_norm).float()
         rate: Scalar = self._schedule.rate(number)
         self.optimizer.step(rate, factor)
+        if self._average is not None:
+            self._average.update(number + 1)
         for parameter in self.parameters:
             parameter.grad = None
         # of the ranks that compute the same, one reports
@@ -154,6 +167,8 @@ class LayoutTrainer:
             for parameter, weight in zip(self.parameters, weights, strict=True):
                 local(parameter.detach()).copy_(weight)
         self.optimizer.reset()
+        if self._average is not None:
+            self._average.reset()
 
     def state(self) -> dict[str, torch.Tensor]:
         """What the steps to come depend on: this rank's part of weights and moments, as it is in memory.
@@ -161,8 +176,12 @@ class LayoutTrainer:
         The names are those of any other layout, and sharded tensors are DTensors, so that a state moves.
         """
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named.items()}
-        weights = {f"model.{name}": parameter.detach() for name, parameter in self._named.items()}
-        return weights | {f"optimizer.{name}": moment for name, moment in self.optimizer.moments(names).items()}
+        parts = {
+            "model": {name: parameter.detach() for name, parameter in self._named.items()},
+            "optimizer": self.optimizer.moments(names),
+            "average": {} if self._average is None else self._average.state(names),
+        }
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def resume(self, steps: int) -> None:
         """Go on as after so many steps, whose `state` was put back."""

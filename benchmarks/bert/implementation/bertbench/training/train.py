@@ -1,6 +1,6 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
-import time
+from time import perf_counter
 from typing import NamedTuple
 
 from bertbench.checkpoint.resumption import Resumption
@@ -42,14 +42,12 @@ def train(
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
-    `files` is where rank 0 writes, None on the other ranks. Raises RunError, ConfigError, DataError or
-    CheckpointError; if the clock has started, the log then ends with `aborted`. SIGTERM and SIGUSR1 raise StoppedError:
-    while training after a step, the same on all ranks, and a snapshot.
+    `files` is where rank 0 writes, None elsewhere. Raises RunError, ConfigError, DataError or CheckpointError; the log
+    ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
     """
     stop_at_once()
-    resumption, startup = options.resumption, options.startup or Startup()
+    resumption, startup, every = options.resumption, options.startup or Startup(), system.sync.report_steps
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
-    every = system.sync.report_steps
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
@@ -65,17 +63,14 @@ def train(
 
         with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world, every) as preemption:
             batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)
-            for first, stop in system.blocks():
-                if stop < taken:
-                    continue
+            for first, stop in system.blocks(taken):
                 with run.training(first * batch, (stop - first) * batch, begun=first < taken):
                     for step in range(max(first, taken), stop):
-                        began = time.perf_counter()
+                        began = perf_counter()
                         loaded = next(batches)
                         report = trainer.step(step, loaded.parts)
-                        step_ms = 1e3 * (time.perf_counter() - began)
+                        metrics.record(step + 1, (step + 1) * batch, report, 1e3 * (perf_counter() - began), loaded)
                         startup.mark("first step")
-                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
                         profiler.step()
@@ -83,7 +78,7 @@ def train(
                             snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
                             raise preemption.error(step + 1)
                     metrics.flush()
-                with run.evaluation():
+                with run.evaluation(), trainer.averaged():
                     accuracy = evaluator.accuracy(trainer.model, arithmetic.precision)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
@@ -94,7 +89,6 @@ def train(
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         snapshots.close()
         if system.checkpoint.final_weights and options.not_a_result is None:
-            source = f"{system.name}, seed {seed}, after {run.samples:,} samples"
-            progress.message(write_final_weights(system, world, trainer, files, source))
+            progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()
     return run

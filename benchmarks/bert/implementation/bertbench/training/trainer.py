@@ -3,6 +3,7 @@
 `ddp_trainer.py` holds the whole model on every rank, `layout_trainer.py` a part of it. `step` is all of the timed work.
 """
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
@@ -30,6 +31,9 @@ class Trainer(Protocol):
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0, with this rank's samples."""
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return what the steps to come depend on, as it is in memory: weights, moments, the loss scale."""

@@ -1,0 +1,156 @@
+"""The same training on other devices: global batch and hyper-parameters stay, accumulation makes each part fit.
+
+Memory is `plan`'s: an estimate without the backward pass finds the number of parts, a dry run of rank 0 confirms it.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.config.load import system_from
+from bertbench.dry_run.dry_run import dry_run
+from bertbench.dry_run.layouts import capacity_gb, warm_up_gb
+from bertbench.dry_run.new_system import forecast_walltime
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A system file's content, the system that it makes, and what its user should know."""
+
+    content: dict[str, Any]
+    system: System
+    memory_gb: float
+    """What `plan` finds for a GPU: bytes / 10^9."""
+    notes: list[str]
+
+
+def fit(system: System, gpus: int, limit_gb: float | None, path: Path) -> Fitted:
+    """Return `system` on `gpus` devices as a file at `path` that extends it; the file need not be there.
+
+    `limit_gb` is a device's memory; None takes it from the system file, and where that has none, a part has at most as
+    many samples as before. Takes the fewest parts that fit. Raises ConfigError if the batch can't be dealt to so many
+    devices, or if not even one sample at a time fits.
+    """
+    nodes, ranks = _machine(system, gpus)
+    _check_divides(system, gpus)
+    capacity = capacity_gb(system) if limit_gb is None else limit_gb
+    content = _content(system, path, nodes, ranks, limit_gb)
+    whole = system_from(path, content)
+    least = 1 if capacity is not None else -(-whole.local_batch // (system.local_batch // system.parts))
+    found = math.inf
+    for parts in (part for part in range(least, whole.local_batch + 1) if whole.local_batch % part == 0):
+        content["data"]["gradient_accumulation_steps"] = parts
+        found = warm_up_gb(made := system_from(path, content))
+        if capacity is None or found <= capacity:
+            found = dry_run(made, 0).memory_gb_per_gpu
+            if capacity is None or found <= capacity:
+                break
+    else:
+        raise ConfigError(
+            f"{f'--gpus {gpus}' if limit_gb is None else f'--memory {limit_gb:g}'}: {system.name} needs {found:.3g} GB "
+            f"on each device even with one sample at a time, it has {capacity:g}; use larger devices, or split the "
+            f"model: `bertbench plan {system.argument} --layouts` lists ways"
+        )
+    content["launch"]["walltime_minutes"] = _walltime_minutes(system, made)
+    return Fitted(content, system_from(path, content), found, _notes(system, made))
+
+
+def _machine(system: System, gpus: int) -> tuple[int, int]:
+    """Return the nodes, and the devices on each."""
+    node = system.launch.ranks_per_node
+    if gpus > node and gpus % node:
+        raise ConfigError(
+            f"--gpus {gpus}: {system.name} has nodes of {node}; choose at most {node}, or a multiple: "
+            f"{gpus // node * node} or {gpus // node * node + node}"
+        )
+    return (1, gpus) if gpus <= node else (gpus // node, node)
+
+
+def _check_divides(system: System, gpus: int) -> None:
+    parallel, batch = system.parallel, system.global_batch_size
+    if parallel.pipeline > 1:
+        raise ConfigError(
+            f"{system.name}: its model is split by a pipeline, which accumulates over parallel.microbatches; "
+            f"`bertbench plan {system.argument} --layouts` lists layouts for its devices"
+        )
+    if gpus % parallel.tensor:
+        raise ConfigError(
+            f"--gpus {gpus}: {system.name} splits its model over parallel.tensor {parallel.tensor} ranks; choose a "
+            f"multiple of {parallel.tensor}"
+        )
+    data = gpus // parallel.tensor
+    if batch % data:
+        below = next(number for number in range(data, 0, -1) if batch % number == 0) * parallel.tensor
+        above = next(number for number in range(data, max(batch, data) + 1) if batch % number == 0 or number > batch)
+        choices = f"{below}" if data > batch else f"{below} or {above * parallel.tensor}"
+        raise ConfigError(
+            f"--gpus {gpus}: global batch {batch} of {system.name} is not a multiple of {data}"
+            f"{'' if parallel.tensor == 1 else ' data-parallel'} ranks; choose {choices}"
+        )
+
+
+def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float | None) -> dict[str, Any]:
+    on = f"{nodes * ranks} {'GPU' if system.launch.device == 'cuda' else 'rank'}{'s' if nodes * ranks > 1 else ''}"
+    hardware: dict[str, Any] = {"system_name": path.stem, "number_of_nodes": nodes}
+    if system.launch.device == "cuda":
+        hardware["accelerators_per_node"] = ranks
+        if limit_gb is not None:
+            hardware["accelerator_memory_capacity"] = f"{limit_gb:g} GB"
+    return {
+        "extends": _extended(system, path),
+        "description": f"{system.name} on {on}: the same global batch and hyper-parameters",
+        "hardware": hardware,
+        "launch": {"ranks_per_node": ranks},
+        "data": {"global_batch_size": system.global_batch_size, "local_batch": None},
+    }
+
+
+def _extended(system: System, path: Path) -> str:
+    """Return the system's name, or the way to its file from the folder of `path`, without .json."""
+    if system.argument == system.name:
+        return system.name
+    return os.path.relpath(Path(system.argument).with_suffix(""), path.parent)
+
+
+def _walltime_minutes(before: System, after: System) -> int:
+    """Return what the forecast wants where there is one, else as many device-minutes as before."""
+    try:
+        return forecast_walltime(after)
+    except ConfigError:
+        return max(1, math.ceil(before.launch.walltime_minutes * before.world_size / after.world_size))
+
+
+def _notes(before: System, after: System) -> list[str]:
+    """Return whether the division still holds, and what in the losses depends on the number of ranks."""
+    ranks, was = after.world_size, before.world_size
+    if after.hardware.division == "closed":
+        legal = "legal: batch and hyper-parameters are the same, and accumulation is free"
+    else:
+        legal = f"as {before.name}"
+    notes = [
+        f"division: {after.hardware.division}, {legal}",
+        "hardware: describes the former machine but for the number of devices; `bertbench detect` reads yours",
+    ]
+    if ranks == was and after.parts == before.parts:
+        return notes
+    if after.loss.normalize == "rank":
+        notes.append(
+            f"losses: loss.normalize rank takes the mean of {ranks * after.parts} parts' means, of "
+            f"{was * before.parts} before: close, not equal"
+        )
+    if after.clip.mode in ("before", "bucket") and ranks != was:
+        notes.append(
+            f"losses: clip.mode {after.clip.mode} clips the gradient of each rank, of {ranks} instead of {was}; "
+            "clip.mode after doesn't depend on their number"
+        )
+    if max(after.model.hidden_dropout, after.model.attention_dropout) > 0:
+        notes.append("losses: each rank draws its own dropout masks: equal in distribution")
+    if (method := after.data.balance) in ("planned_local", "packed") and ranks != was:
+        notes.append(f"losses: data.balance {method} orders samples by ranks or nodes; planned doesn't")
+    if len(notes) == 2:  # those of division and hardware
+        notes.append("losses: equal to rounding")
+    return notes

@@ -1,0 +1,53 @@
+"""An exponential moving average of the weights, which evaluations read in place of the weights.
+
+    average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps: no step weighs too much at the start
+
+The division keeps the average a mean of weights that training had, as Adam's bias correction does.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from bertbench.optim.state import Tensors
+
+
+class WeightAverage:
+    """The average of what a rank holds of the weights: all of them, its slices, or its shards."""
+
+    def __init__(self, tensors: Tensors, decay: float) -> None:
+        self._tensors, self._decay = tensors, decay
+        self._averages = [weight.clone() for weight in tensors.weights]
+
+    @torch.no_grad()
+    def update(self, steps: int) -> None:
+        """Take in the weights after `steps` steps, counted from 1; a skipped step counts its old weights again."""
+        share = (1 - self._decay) / (1 - self._decay**steps)
+        torch._foreach_lerp_(self._averages, self._tensors.weights, share)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget all steps; after a warm-up."""
+        torch._foreach_copy_(self._averages, self._tensors.weights)
+
+    def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the weights and what evaluations read in their place, as both are in memory."""
+        return self._tensors.weights, self._averages
+
+    def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """Return the averages by names made from those of the parameters, for a snapshot."""
+        return self._tensors.named(names, self._averages)
+
+
+@contextmanager
+def replaced(weights: list[Tensor], others: list[Tensor]) -> Iterator[None]:
+    """Put other tensors in the place of weights inside, and the same bits back afterwards."""
+    with torch.no_grad():
+        kept = [weight.clone() for weight in weights]
+        torch._foreach_copy_(weights, others)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(weights, kept)

@@ -1,0 +1,180 @@
+"""Optimizers that update a matrix as a whole: which matrices, what a rule is, and a step of all of them.
+
+Shapes: B matrices of one shape, M rows, N columns.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bertbench.model.bert import Bert
+from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical
+
+Kept = dict[str, list[Tensor]]
+"""State by kind, a tensor for each matrix."""
+
+
+class MatrixRule(Protocol):
+    """Makes updates of gradients and keeps what it needs between steps."""
+
+    text: str
+    """How it computes, in a line."""
+
+    def updates(self, gradients: Sequence[Tensor], taken: Tensor | None, steps: Scalar) -> list[Tensor]:
+        """Return what is subtracted at learning rate 1 from each matrix, given finite gradients [M, N].
+
+        `taken` is 1, or 0 in a step that leaves all state as it is; `steps` counts the steps taken, this one with them.
+        """
+
+    def kept(self) -> Kept:
+        """Return the state between steps, as it is in memory, all zeros before the first."""
+
+
+def encoder_matrices(model: Bert) -> list[nn.Parameter]:
+    """Return the matrices of the encoder's layers; embeddings, heads and vectors are for Adam (Jordan et al. 2024)."""
+    matrix = 2
+    return [parameter for parameter in model.layers.parameters() if parameter.dim() == matrix]
+
+
+class ByShape:
+    """Matrices in batches of one shape each."""
+
+    def __init__(self, shapes: Sequence[torch.Size]) -> None:
+        self._places: dict[torch.Size, list[int]] = {}
+        for place, shape in enumerate(shapes):
+            self._places.setdefault(shape, []).append(place)
+
+    def zeros(self, device: torch.device) -> list[Tensor]:
+        """Return a zero [B, M, N] for each batch."""
+        return [torch.zeros(len(places), *shape, device=device) for shape, places in self._places.items()]
+
+    def stacked(self, matrices: Sequence[Tensor]) -> list[Tensor]:
+        """Return a copy of the matrices as a [B, M, N] for each batch."""
+        return [torch.stack([matrices[place] for place in places]) for places in self._places.values()]
+
+    def apart(self, batches: Sequence[Tensor]) -> list[Tensor]:
+        """Return the matrices of batches in their order, on the same memory."""
+        placed = {
+            place: matrix
+            for places, batch in zip(self._places.values(), batches, strict=True)
+            for place, matrix in zip(places, batch.unbind(), strict=True)
+        }
+        return [placed[place] for place in range(len(placed))]
+
+
+class WholeMatrices:
+    """Logical matrices that are whole on every rank."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
+        self._tensors = LogicalTensors(parameters, fused)
+        self.weights = self._tensors.weights
+        """Flat, on the memory of the parameters."""
+        self.shapes = [
+            part.shape
+            for parameter in parameters
+            for part in logical("", parameter.detach(), fused.get(parameter, 1)).values()
+        ]
+        """Of the matrices whose updates this rank computes."""
+
+    def gradients(self) -> list[Tensor]:
+        """Return the flat gradients of `weights`."""
+        return self._tensors.gradients()
+
+    def collect(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Return gradients as matrices of `shapes`."""
+        return [gradient.view(shape) for gradient, shape in zip(gradients, self.shapes, strict=True)]
+
+    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
+        """Return the flat updates of `weights`."""
+        return [update.reshape(-1) for update in updates]
+
+    def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return tensors that go with `shapes`, by names made from those of the parameters."""
+        return self._tensors.named(names, matrices)
+
+
+class Matrices(Protocol):
+    """Logical matrices, whole on this rank or dealt to the ranks; the methods are those of `WholeMatrices`."""
+
+    weights: list[Tensor]
+    shapes: list[torch.Size]
+
+    def gradients(self) -> list[Tensor]: ...  # noqa: D102
+    def collect(self, gradients: Sequence[Tensor]) -> list[Tensor]: ...  # noqa: D102
+    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]: ...  # noqa: D102
+    def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]: ...  # noqa: D102
+
+
+class MatrixOptimizer:
+    """Subtracts rate * (update + weight_decay * w) from every matrix; the rule makes the update."""
+
+    def __init__(self, matrices: Matrices, rule: MatrixRule, weight_decay: float) -> None:
+        self._matrices, self._rule, self._decay = matrices, rule, weight_decay
+        self._steps: Scalar = 0
+
+    @torch.no_grad()
+    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
+        """See `state.Optimizer`."""
+        self._steps = self._steps + (1 if taken is None else taken.double())
+        weights, gradients = self._matrices.weights, self._matrices.gradients()
+        if taken is not None:
+            learning_rate = (learning_rate * taken).float()
+            for gradient in gradients:
+                gradient.nan_to_num_(0.0, 0.0, 0.0)
+        if coefficient is not None:
+            torch._foreach_mul_(gradients, coefficient)
+        updates = self._matrices.spread(self._rule.updates(self._matrices.collect(gradients), taken, self._steps))
+        if self._decay:
+            torch._foreach_mul_(weights, 1 - learning_rate * self._decay)
+        if isinstance(learning_rate, Tensor):
+            torch._foreach_mul_(updates, learning_rate)
+            torch._foreach_sub_(weights, updates)
+        else:
+            torch._foreach_add_(weights, updates, alpha=-learning_rate)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """See `state.Optimizer`."""
+        self._steps = 0
+        for tensors in self._rule.kept().values():
+            torch._foreach_zero_(tensors)
+
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """See `state.Resumable`."""
+        return {
+            f"{name}.{kind}": tensor
+            for kind, tensors in self._rule.kept().items()
+            for name, tensor in self._matrices.named(names, tensors).items()
+        }
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        self._steps = steps
+
+
+class Combined:
+    """Several optimizers of different parameters of one model as one."""
+
+    def __init__(self, *optimizers: Resumable) -> None:
+        self._optimizers = optimizers
+
+    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
+        """See `state.Optimizer`."""
+        for optimizer in self._optimizers:
+            optimizer.step(learning_rate, coefficient, taken)
+
+    def reset(self) -> None:
+        """See `state.Optimizer`."""
+        for optimizer in self._optimizers:
+            optimizer.reset()
+
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """See `state.Resumable`."""
+        return {name: moment for one in self._optimizers for name, moment in one.moments(names).items()}
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        for optimizer in self._optimizers:
+            optimizer.resume(steps)

@@ -1,0 +1,55 @@
+"""Hook of mkdocs: add the pages that are not in docs/, and mend the links that leave it.
+
+README.md, results/README.md and CHANGELOG.md become pages, and `bertbench report` draws one of results/. Links between
+pages stay links. A link to another file of the repository leads to GitHub where the site is built there
+(GITHUB_REPOSITORY), and is plain text elsewhere.
+"""
+
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_REPOSITORY = Path(__file__).parents[2]
+_PAGES = {"README.md": "index.md", "results/README.md": "results.md", "CHANGELOG.md": "changelog.md"}
+_LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from outside docs/ and the report of results/."""
+    for source, page in _PAGES.items():
+        files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
+    files.append(File.generated(config, "report.html", content=_report()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead each link to the page or picture of this site that it means, or out of the site."""
+    source = next((path for path, name in _PAGES.items() if name == page.file.src_uri), f"docs/{page.file.src_uri}")
+
+    def led(link: re.Match[str]) -> str:
+        picture, text, target, anchor = link.groups(default="")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        name = _PAGES.get(path, path.removeprefix("docs/"))
+        if path in _PAGES or path.startswith("docs/"):
+            return f"{picture}[{text}]({name}{anchor})"
+        repository = os.environ.get("GITHUB_REPOSITORY")
+        return f"[{text}](https://github.com/{repository}/blob/main/{path})" if repository else text
+
+    return _LINK.sub(led, markdown)
+
+
+def _report() -> bytes:
+    """Return the page that `bertbench report` draws of results/."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "report.html")
+        command = [sys.executable, "-m", "bertbench", "report", "results", "--html", str(page)]
+        subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
+        return page.read_bytes()

@@ -1,0 +1,26 @@
+"""Optimizers and what they can't be combined with: refused with the remedy."""
+
+import pytest
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import load_system
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("optimizer.impl=triton",), "has kernels for adam and lamb only, not for optimizer.name muon"),
+        (("parallel.fully_shard=true",), "updates whole matrices, which parallel splits"),
+        (("optimizer.sharded=true",), "updates whole matrices, which optimizer.sharded slices"),
+    ],
+)
+def test_muon_is_refused_where_matrices_are_not_whole(settings: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load_system("cpu_demo", ["optimizer.name=muon", *settings])
+
+
+def test_options_of_muon_reach_the_optimizer() -> None:
+    settings = ("name=muon", "muon.momentum=0.9", "muon.nesterov=false", "muon.ns_steps=3", "weight_decay=0.1")
+    options = load_system("cpu_demo", [f"optimizer.{setting}" for setting in settings]).optimizer.options()
+    assert (options.muon.momentum, options.muon.nesterov, options.muon.ns_steps) == (0.9, False, 3)
+    assert options.adam.weight_decay == 0.1

@@ -1,0 +1,97 @@
+"""`bertbench fit`: the same training on other devices, its memory, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.config import System, load_system
+from bertbench.dry_run.layouts import warm_up_gb
+from tests.ranks import run_ranks
+from tests.training.test_trainer import LOSS_TOLERANCE, losses
+
+
+def fitted(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["fit", *words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_losses_are_equal_on_one_two_and_four_ranks(
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12 samples: 4 ranks take 3 each at once; with memory for 3, 2 ranks take 2 parts and one rank 4."""
+    (tmp_path / "below").mkdir()
+    enough = fitted(capsys, tiny_file, "--gpus", "4")["memory_gb"]
+    answers, measured = {}, {}
+    for ranks in (1, 2, 4):
+        file = str(tmp_path / "below" / f"on{ranks}.json")
+        answers[ranks] = fitted(capsys, tiny_file, "--gpus", f"{ranks}", "--memory", f"{enough + 1e-6}", "--out", file)
+        (measured[ranks], *_) = run_ranks(ranks, losses, (load_system(file), 11))
+    assert {ranks: (one["local_batch"], one["gradient_accumulation_steps"]) for ranks, one in answers.items()} == {
+        1: (12, 4), 2: (6, 2), 4: (3, 1),
+    }  # fmt: skip
+    keys = {"gpus", "local_batch", "gradient_accumulation_steps", "global_batch_size", "memory_gb"}
+    assert all(set(one) == keys and one["global_batch_size"] == 12 for one in answers.values())
+    assert measured[2][0] == pytest.approx(measured[1][0], abs=LOSS_TOLERANCE)
+    assert measured[4][0] == pytest.approx(measured[1][0], abs=LOSS_TOLERANCE)
+
+
+def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "dgxa100_n1", "--gpus", "2", "--memory", "40", "--out", "two.json"]) == 0
+    notes = capsys.readouterr().err
+    assert "division: closed, legal" in notes
+    assert "clip.mode before clips the gradient of each rank, of 2 instead of 8" in notes
+    one, other = load_system("dgxa100_n1"), load_system("two.json")
+    assert json.loads(Path("two.json").read_text())["extends"] == "dgxa100_n1"
+    same = ("model", "optimizer", "schedule", "clip", "evaluation", "loss", "precision")
+    assert all(getattr(one, section) == getattr(other, section) for section in same)
+    assert (other.global_batch_size, other.world_size, other.hardware.division) == (448, 2, "closed")
+
+    parts = other.data.gradient_accumulation_steps
+    fewer = max(part for part in range(1, parts) if 224 % part == 0)
+    assert warm_up_gb(load_system("two.json", [f"data.gradient_accumulation_steps={fewer}"])) > 40 >= warm_up_gb(other)
+
+
+def test_without_a_known_memory_a_part_keeps_its_samples(
+    tiny_file: str, tiny: Callable[..., System], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiny("data.gradient_accumulation_steps=2").local_batch == 6  # 3 in a part
+    content = json.loads(Path(tiny_file).read_text())
+    content["data"]["gradient_accumulation_steps"] = 2
+    Path(tiny_file).write_text(json.dumps(content))
+    answer = fitted(capsys, tiny_file, "--gpus", "1", "--out", str(tmp_path / "one.json"))
+    assert answer["gradient_accumulation_steps"] == 4
+    assert main(["plan", str(tmp_path / "one.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_gb_per_gpu"] == round(answer["memory_gb"], 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["dgxa100_n1", "--gpus", "3"], "448 of dgxa100_n1 is not a multiple of 3 ranks; choose 2 or 4"),
+     (["dgxa100_n16", "--gpus", "12"], "has nodes of 8; choose at most 8, or a multiple: 8 or 16"),
+     (["dgxa100_n1", "--gpus", "0"], "--gpus 0: expected at least 1"),
+     (["dgxa100_n1", "--gpus", "2", "--memory", "nan"], "--memory nan: expected the GB of a device, above 0"),
+     (["dgxa100_n1", "--gpus", "8", "--memory", "4"], "on each device even with one sample at a time, it has 4"),
+     (["bert10b_n128", "--gpus", "64"], "split by a pipeline, which accumulates over parallel.microbatches"),
+     (["dgxa100_n1", "--gpus", "1", "--out", "there.json"], "--out there.json: exists already"),
+     (["dgxa100_n7", "--gpus", "1"], "found no system 'dgxa100_n7'")],
+)  # fmt: skip
+def test_what_cannot_fit_is_refused_in_one_line(
+    words: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.json").write_text("{}")
+    assert main(["fit", *words]) != 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert expected in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["there.json"]

@@ -1,0 +1,77 @@
+"""The average of the weights, worked out by hand, and its place in a trainer."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.state import LogicalTensors
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.inputs import open_data
+from bertbench.training.trainer import Trainer
+from tests.ranks import run_ranks
+
+
+def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
+    weight = nn.Parameter(torch.tensor([9.0]))
+    average = WeightAverage(LogicalTensors([weight], {}), 0.5)
+    for step, value in enumerate((1.0, 2.0, 4.0), start=1):
+        weight.data.fill_(value)
+        average.update(step)
+    (found,) = average.read_out()[1]
+    # weights 1/4, 1/2, 1 of their sum 7/4: (0.25 + 1 + 4) / 1.75; the 9 from before the first step doesn't count
+    assert found.item() == pytest.approx(3.0)
+
+
+def test_weights_are_back_to_the_last_bit_after_an_error_too() -> None:
+    weight = torch.tensor([0.1, 0.2])
+    with pytest.raises(ValueError, match="inside"), replaced([weight], [torch.tensor([5.0, 6.0])]):
+        assert weight.tolist() == [5.0, 6.0]
+        raise ValueError("inside")
+    assert torch.equal(weight, torch.tensor([0.1, 0.2]))
+
+
+Seen = tuple[list[float], list[float], list[float]]
+"""Losses by step; the weights that evaluations read; the weights after them."""
+
+
+def trained(world: World, *systems: System) -> list[Seen]:
+    """Train each system for 4 steps, with an evaluation's view after the second."""
+    seen = []
+    for system in systems:
+        sampler = make_sampler(system, open_data(system)[0], 3)
+        trainer = make_trainer(system, world, 3, sampler)
+        losses, read = [], []
+        for step, loaded in enumerate(
+            Loader(sampler, system.layout.coordinate(world.rank).data, world.device).steps(range(4))
+        ):
+            losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
+            if step == 1:
+                with trainer.averaged():
+                    read = whole(trainer)
+        seen.append((losses, read, whole(trainer)))
+        trainer.close()
+    return seen
+
+
+def whole(trainer: Trainer) -> list[float]:
+    model = trainer.whole()
+    return [] if model is None else parameters_to_vector(model.parameters()).tolist()
+
+
+def test_an_average_changes_what_evaluations_read_and_no_bit_of_training(tiny: Callable[..., System]) -> None:
+    layouts = ("optimizer.sharded=false", "optimizer.sharded=true", "parallel.fully_shard=true")
+    systems = [tiny(layout, f"optimizer.ema_decay={decay}") for layout in layouts for decay in (0.0, 0.5)]
+    plain, averaged, *others = run_ranks(2, trained, *systems)[0]
+    assert (averaged[0], averaged[2]) == (plain[0], plain[2])
+    assert averaged[1] != plain[1]
+    for bare, same in (others[:2], others[2:]):
+        assert (same[0], same[2]) == (bare[0], bare[2])
+        # the same average wherever the weights are; Adam's sums differ in their order
+        assert same[1] == pytest.approx(averaged[1], abs=1e-5)

@@ -1,0 +1,125 @@
+"""Muon's step beside torch.optim.Muon, and what it does with packed, zero and skipped gradients."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
+from bertbench.optim.muon import MuonRule
+from bertbench.optim.newton_schulz import orthogonalize
+from bertbench.optim.options import MuonOptions
+
+SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
+
+
+def optimizer_of(
+    parameters: list[nn.Parameter],
+    fused: dict[torch.Tensor, int] | None = None,
+    options: MuonOptions = MuonOptions(),  # noqa: B008 - immutable
+    decay: float = 0.0,
+    number_format: torch.dtype = torch.float32,
+) -> MatrixOptimizer:
+    whole = WholeMatrices(parameters, fused or {})
+    return MatrixOptimizer(whole, MuonRule(whole.shapes, torch.device("cpu"), options, number_format), decay)
+
+
+def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(5)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_steps_equal_torchs_muon(nesterov: bool) -> None:
+    ours = matrices(*SHAPES)
+    theirs = copy.deepcopy(ours)
+    optimizer = optimizer_of(ours, None, MuonOptions(0.9, nesterov, 4), 0.1, torch.bfloat16)
+    reference = torch.optim.Muon(
+        theirs, lr=0.02, weight_decay=0.1, momentum=0.9, nesterov=nesterov, ns_steps=4, adjust_lr_fn="match_rms_adamw"
+    )
+    for step in range(3):
+        for parameters in (ours, theirs):
+            draw_gradients(parameters, step)
+        optimizer.step(0.02)
+        reference.step()
+    for parameter, expected in zip(ours, theirs, strict=True):
+        # both compute in bf16, whose products round in another order: 2^-8 of an update of 0.2 * 0.02 * sqrt(13)
+        torch.testing.assert_close(parameter, expected, atol=2e-4, rtol=0)
+
+
+def test_a_direction_keeps_its_singular_vectors_and_loses_its_scale() -> None:
+    (matrix,) = matrices((13, 7))
+    left, _, right = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
+    (found,) = orthogonalize(matrix.detach()[None], 5, torch.float32)
+    singular = torch.diag(left.mT @ found.double() @ right.mT)
+    assert singular.min() > 0.6 and singular.max() < 1.3  # the quintic's band, not 1
+    torch.testing.assert_close(found.double(), left @ torch.diag(singular) @ right, atol=1e-5, rtol=0)
+
+
+def test_an_update_has_adams_size() -> None:
+    ours = matrices((32, 48))
+    before = ours[0].detach().clone()
+    draw_gradients(ours, 1)
+    optimizer_of(ours).step(0.01)
+    size = (ours[0].detach() - before).square().mean().sqrt().item()
+    assert size == pytest.approx(0.2 * 0.01, rel=0.15)  # AdamW's, where singular values were 1
+
+
+def test_query_key_and_value_are_three_matrices() -> None:
+    (packed,) = matrices((12, 5))
+    apart = [nn.Parameter(part.clone()) for part in packed.detach().chunk(3)]
+    draw_gradients([packed], 2)
+    for part, gradient in zip(apart, packed.grad.chunk(3), strict=True):
+        part.grad = gradient.clone()
+    optimizer_of([packed], {packed: 3}).step(0.1)
+    optimizer_of(apart).step(0.1)
+    assert torch.equal(packed, torch.cat(list(apart)))
+
+
+def test_a_zero_gradient_leaves_the_decay_alone() -> None:
+    ours = matrices((4, 3))
+    before = ours[0].detach().clone()
+    ours[0].grad = torch.zeros(4, 3)
+    optimizer_of(ours, decay=0.5).step(0.1)
+    torch.testing.assert_close(ours[0].detach(), before * 0.95)
+
+
+def test_a_skipped_step_leaves_no_trace() -> None:
+    straight = matrices(*SHAPES)
+    skipping = copy.deepcopy(straight)
+    one, zero = torch.ones(()), torch.zeros(())
+    for parameters, skips in ((straight, False), (skipping, True)):
+        optimizer = optimizer_of(parameters, decay=0.1)
+        for step in range(3):
+            if skips and step == 1:
+                for parameter in parameters:
+                    parameter.grad = torch.full_like(parameter, torch.inf)
+                optimizer.step(torch.tensor(0.1), zero, zero)
+            draw_gradients(parameters, step)
+            optimizer.step(torch.tensor(0.1), one, one)
+    for parameter, expected in zip(skipping, straight, strict=True):
+        assert torch.equal(parameter, expected)
+
+
+def test_the_coefficient_scales_the_gradient() -> None:
+    # what clipping multiplies; from the second step on the share of a gradient in the momentum shows it
+    clipped = matrices(*SHAPES)
+    scaled = copy.deepcopy(clipped)
+    for parameters, coefficient in ((clipped, torch.tensor(0.25)), (scaled, None)):
+        optimizer = optimizer_of(parameters)
+        for step in range(2):
+            draw_gradients(parameters, step)
+            factor = coefficient if step else None
+            if step and factor is None:
+                for parameter in parameters:
+                    parameter.grad *= 0.25
+            optimizer.step(0.1, factor)
+    for parameter, expected in zip(clipped, scaled, strict=True):
+        assert torch.equal(parameter, expected)
