@@ -109,6 +109,10 @@ class SlicedDataParallel:
     def reset(self) -> None:
         """Nothing stays from step to step."""
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
+
     def _begin_step(self) -> None:
         self._missing = [len(bucket.parameters) for bucket in self._buckets.buckets]
         self._waits, self._active = [], []

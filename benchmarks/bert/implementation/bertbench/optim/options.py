@@ -8,7 +8,8 @@ WHOLE_MATRICES: tuple[OptimizerName, ...] = ("muon", "soap")
 """Optimizers that update a matrix as a whole, wherever it is."""
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
-Compression = Literal["none", "fp16", "bf16", "powersgd"]
+Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
+SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 
 @dataclass(frozen=True)
@@ -70,3 +71,15 @@ class ReduceOptions:
     """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
+    topk_share: float = 0.01
+    """Share of a bucket's elements that top-k sends."""
+
+
+@dataclass(frozen=True)
+class OuterOptions:
+    """The step that makes the weights of ranks equal again, which train alone in between (local_updates.py)."""
+
+    every_steps: int
+    learning_rate: float
+    momentum: float
+    """Nesterov's."""

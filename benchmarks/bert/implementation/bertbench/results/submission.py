@@ -84,6 +84,7 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_ema_decay": system.optimizer.ema_decay,
         "bertbench_clip_mode": system.clip.mode,
         "bertbench_compression": system.communication.compression,
+        "bertbench_sync_method": system.sync.method,
         "bertbench_balance": system.data.balance,
         "bertbench_precision": system.precision.compute,
         "bertbench_target": system.evaluation.target,
