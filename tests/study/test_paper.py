@@ -85,9 +85,9 @@ def test_verdicts_follow_from_intervals(answers: dict[str, Any]) -> None:
 def test_the_three_speeds_are_those_of_the_published_logs(answers: dict[str, Any]) -> None:
     ours = [one.ours for one in verdicts(answers) if one.theirs in ("1.33", "1.57", "1.13")]
     assert ours == [
-        "logs: 33.5 s over 25.1 s: 1.34",
-        "logs: 39.4 s over 25.1 s: 1.57",
-        "logs: 25.3 s over 22.3 s: 1.13",
+        "logs: 33.5 s over 25.1 s: 1.335",
+        "logs: 39.4 s over 25.1 s: 1.571",
+        "logs: 25.3 s over 22.3 s: 1.131",
     ]
 
 

@@ -1,7 +1,6 @@
 """Virtual ranks beside real ones: DDP and its hook on gloo processes, and the same shares of the batch in one."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 import torch
@@ -32,23 +31,25 @@ def share_of(system: System, rank: int) -> LoadedPart:
     return part
 
 
-def between(system: System, ranks: int, shares: list[LoadedPart]) -> float:
-    """Return a norm that the gradients of some ranks exceed and those of others don't."""
+def limits_of(system: System, ranks: int, shares: list[LoadedPart]) -> dict[ClipMode, float]:
+    """Return a norm for each mode: half the whole gradient's, or one that some ranks' exceed and some don't."""
     norms = []
-    for share in shares:
+    for some in (shares, *([share] for share in shares)):
         model = initial_model(system, SEED)
-        VirtualRanks(model, "none", 1.0, ranks, BUCKET_MB).reduce([share])
-        norms.append(ranks * gradient_norm(list(model.parameters())).item())
-    return (min(norms) + max(norms)) / 2
+        VirtualRanks(model, "none", 1.0, ranks, BUCKET_MB).reduce(some)
+        norms.append(gradient_norm(list(model.parameters())).item())
+    whole, *own = norms
+    between = ranks * (min(own) + max(own)) / 2
+    return {"none": 1.0, "after": whole / 2, "before": between, "bucket": between}
 
 
-def reduced(world: World, system: System, max_norm: float) -> list[tuple[list[float], list[int], float]]:
+def reduced(world: World, system: System, limits: dict[ClipMode, float]) -> list[tuple[list[float], list[int], float]]:
     """For each mode: the gradient of a step, the buckets' elements, this rank's share of clipping."""
     part, batch = share_of(system, world.rank)
     found = []
     for mode in MODES:
         model = initial_model(system, SEED)
-        reducer = Reducer(mode, max_norm, world.size, bucket_sum(ReduceOptions(), world.size), None)
+        reducer = Reducer(mode, limits[mode], world.size, bucket_sum(ReduceOptions(), world.size), None)
         parallel = reducer.attach(model, BUCKET_MB)
         for _ in range(3):  # DDP has its buckets from the second backward pass on
             parallel.zero_grad(set_to_none=False)
@@ -60,8 +61,8 @@ def reduced(world: World, system: System, max_norm: float) -> list[tuple[list[fl
             clipped = reducer.finish()
         parameters = list(model.parameters())
         norm = gradient_norm(parameters)
-        factor = after_coefficient(norm, max_norm) if mode == "after" else 1.0
-        share = float(norm > max_norm) if mode == "after" else 0.0
+        factor = after_coefficient(norm, limits[mode]) if mode == "after" else 1.0
+        share = float(norm > limits[mode]) if mode == "after" else 0.0
         gradient = torch.cat([parameter.grad.flatten() for parameter in parameters]) * factor
         found.append((gradient.tolist(), list(reducer.buckets), share if clipped is None else clipped.item()))
         del parallel
@@ -72,11 +73,11 @@ def reduced(world: World, system: System, max_norm: float) -> list[tuple[list[fl
 def test_virtual_ranks_reduce_as_real_ones_do_in_every_clip_mode(tiny: Callable[..., System], ranks: int) -> None:
     system = tiny(f"launch.ranks_per_node={ranks}")
     shares = [share_of(system, rank) for rank in range(ranks)]
-    max_norm = between(system, ranks, shares)
-    gradients = []
-    for mode, on_ranks in zip(MODES, zip(*run_ranks(ranks, reduced, system, max_norm), strict=True), strict=True):
+    limits = limits_of(system, ranks, shares)
+    norms = {}
+    for mode, on_ranks in zip(MODES, zip(*run_ranks(ranks, reduced, system, limits), strict=True), strict=True):
         model = initial_model(system, SEED)
-        virtual = VirtualRanks(model, mode, max_norm, ranks, BUCKET_MB)
+        virtual = VirtualRanks(model, mode, limits[mode], ranks, BUCKET_MB)
         result = virtual.reduce(shares)
         parameters = dict(model.named_parameters())
         gradient = torch.cat([parameter.grad.flatten() for parameter in parameters.values()])
@@ -89,9 +90,9 @@ def test_virtual_ranks_reduce_as_real_ones_do_in_every_clip_mode(tiny: Callable[
         assert result.clipped.item() == pytest.approx(clipped)
         if mode in ("before", "bucket"):
             assert 0 < clipped < 1, "some are clipped and some aren't"
-        gradients.append(gradient)
-    for one, other in pairwise(gradients):
-        assert (one - other).norm() > 0.01 * one.norm(), "the modes differ here"
+        norms[mode] = gradient.norm().item()
+    assert norms["after"] == pytest.approx(norms["none"] / 2, rel=1e-4)
+    assert max(norms["before"], norms["bucket"]) < 0.99 * norms["none"], "clipping made it smaller"
 
 
 def test_shares_of_one_layout_are_computed_at_once_as_one_after_the_other(tiny: Callable[..., System]) -> None:

@@ -51,7 +51,7 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
     interval = (definition.evaluation.interval_samples or batch_size) // batch_size
     target, before, accuracy = definition.evaluation.target, 0.0, 0.0
     clipped: list[torch.Tensor] = []
-    for step in range(min(schedule.max_steps, math.ceil(most_samples / batch_size))):
+    for step in range(math.ceil(min(schedule.max_steps, most_samples / batch_size))):
         reduced = ranks.reduce(language.shares(draws, batch_size, arm.ranks))
         clipped.append(reduced.clipped)
         optimizer.step(rates.rate(step), reduced.coefficient)
