@@ -80,7 +80,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--batch", "0"], "--batch 0: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
         (["--steps", "0"], "--steps 0: expected at least 1"),
-        (["--lengths", "nowhere.json"], "nowhere.json: is no length histogram"),
+        (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., 
 def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     (tmp_path / "result_0").mkdir()
     for name, expected in (
-        ("none", "none: is no readable weights file (it is not there); expected a weights file, a run's folder"),
+        ("none", "none: found nothing there; expected a weights file, a run's folder"),
         ("result_0", "result_0: found neither final weights nor a whole snapshot"),
     ):
         more = ["--to-hf", str(tmp_path / "hf")] if command == "export" else []
@@ -179,7 +179,7 @@ def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.Captu
 def test_a_damaged_snapshot_is_refused_by_name_and_passed_over_in_a_run(copy: ResultFiles) -> None:
     copy.weights.unlink()
     next((copy.snapshots / "step_20").glob("*.distcp")).write_bytes(b"damage")
-    with pytest.raises(CheckpointError, match="not as they were written"):
+    with pytest.raises(CheckpointError, match="changed since they were written"):
         open_weights(copy.snapshots / "step_20")
     assert open_weights(copy.folder).path.name == "step_10"
 

@@ -1,4 +1,4 @@
-"""Ranks of which one is told to stop end after the same step, and no signal stops them on their way out."""
+"""When one rank gets a signal, all ranks end after the same step, and no signal stops them on their way out."""
 
 import os
 import signal

@@ -88,7 +88,7 @@ def test_a_rank_that_comes_twice_is_named_by_all_at_once() -> None:
     began = time.monotonic()
     answers = answers_of([environment(rank, 3, port) for rank in (0, 1, 1)], try_to_join)
     assert time.monotonic() - began < 30  # not a hang, on a busy machine too
-    assert all("rank 1 of 3 came twice" in text for _, text in answers), answers
+    assert all("rank 1 of 3 was started twice" in text for _, text in answers), answers
 
 
 def test_ranks_that_were_told_different_sizes_are_told_so() -> None:

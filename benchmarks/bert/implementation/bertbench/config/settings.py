@@ -9,6 +9,7 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
+from bertbench.config.launch import Launch
 from bertbench.config.layout import Layout
 from bertbench.config.optimizer import Optimizer
 from bertbench.config.parallel import Parallel
@@ -19,7 +20,6 @@ from bertbench.config.sections import (
     Compute,
     Data,
     Evaluation,
-    Launch,
     Loss,
     Model,
     Power,

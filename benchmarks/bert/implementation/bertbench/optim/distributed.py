@@ -97,7 +97,8 @@ class SlicedDataParallel:
         own = [self._buckets.own(bucket.gradients) for bucket in self._buckets.buckets]
         # in fp64 the square of a scaled norm stays in range
         square = nn.utils.get_total_norm(own, foreach=True).double().square()
-        distributed.all_reduce(square)
+        with named(ALL_REDUCE):
+            distributed.all_reduce(square)
         return square.sqrt().float()
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -209,7 +210,8 @@ class SlicedOptimizer:
     def _await(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             if wait := self._waits.pop(number, None):
-                wait()
+                with named(ALL_REDUCE):
+                    wait()
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; after a warm-up."""
@@ -235,7 +237,8 @@ class WholeNorms:
     def __call__(self, norms: torch.Tensor) -> torch.Tensor:
         """Return [2, segments] for [2, segments]."""
         self._squares.zero_().index_copy_(1, self.numbers, norms.square())
-        distributed.all_reduce(self._squares)
+        with named(ALL_REDUCE):
+            distributed.all_reduce(self._squares)
         return self._squares.index_select(1, self.numbers).sqrt()
 
 

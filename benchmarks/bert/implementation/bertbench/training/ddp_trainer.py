@@ -3,13 +3,14 @@
 Shapes: as in model/bert.py.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
 
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named, reduced_behind
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -36,6 +37,8 @@ from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
 from bertbench.training.trainer import initial_model
 
+# a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
+_BURST_S, _RATE_S = 0.2, 2.0
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
 
 
@@ -82,6 +85,8 @@ class DDPTrainer:
             held = LogicalTensors if slices is None else partial(LogicalSlices, slices.buckets)
             self._average = WeightAverage(held(self._parameters, fused), system.optimizer.ema_decay)
         self._schedule = system.learning_rate
+        self.rate = 1.0
+        """Where ranks are dealt to by measured speed: parts of warm-up that this rank alone computed in a second."""
         if self._scaler is not None:  # the host doesn't know how many steps were taken
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
             self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
@@ -145,6 +150,8 @@ class DDPTrainer:
                 with named(FORWARD):
                     part_loss = self._loss(part)
                 with named(BACKWARD):
+                    if last:
+                        reduced_behind(part_loss)
                     (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
         clipped = self._reducer.finish()
@@ -206,6 +213,8 @@ class DDPTrainer:
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
             loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
+        if system.launch.rank_speeds == "auto":
+            self.rate = self._measured_rate(loaded)
         self.model.eval()  # what evaluations call is compiled apart
         with torch.no_grad():
             self._score(self._model, loaded.batch)
@@ -220,6 +229,24 @@ class DDPTrainer:
         if self._scaler is not None:
             self._scaler.reset()
 
+    def _measured_rate(self, loaded: LoadedPart) -> float:
+        """Return the forward and backward passes that this rank does in a second, while all others do theirs."""
+        self._world.barrier()
+        self._passes_per_s(loaded, _BURST_S)
+        rate = self._passes_per_s(loaded, _RATE_S)
+        self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
+        return rate
+
+    def _passes_per_s(self, loaded: LoadedPart, seconds: float) -> float:
+        began, passes = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            with self._parallel.no_sync():
+                self._loss(loaded).backward()
+            if self._world.device.type == "cuda":
+                torch.cuda.synchronize(self._world.device)
+            passes += 1
+        return passes / (time.perf_counter() - began)
+
     def _tiny_backward(self) -> None:
         """Run a backward pass on a few tokens, for the order of its gradients."""
         model = self._system.model
@@ -232,10 +259,7 @@ class DDPTrainer:
             return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale.
-
-        Of ranks that train alone, each rank's own, and what they share.
-        """
+        """Return weights, moments, loss scale and what is under way, as they are in memory."""
         if self._local is None:
             return self._own_state(self.model)
         self._local.put_back()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
+from bertbench.common.ranges import ALL_REDUCE, BACKWARD, FORWARD, OPTIMIZER, named
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -118,15 +119,17 @@ class LayoutTrainer:
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0, with the samples of this data-parallel rank."""
         loss = self._accumulate(parts) if self.pipeline is None else self.pipeline.run(parts)
-        self.gradients.reduce()
-        norm, clip = self.gradients.norm(), self._system.clip
+        with named(ALL_REDUCE):
+            self.gradients.reduce()
+            norm, clip = self.gradients.norm(), self._system.clip
         factor, clipped = None, torch.zeros_like(norm)
         if clip.mode == "after":
             factor, clipped = after_coefficient(norm, clip.max_norm), (norm > clip.max_norm).float()
         rate: Scalar = self._schedule.rate(number)
-        self.optimizer.step(rate, factor)
-        if self._average is not None:
-            self._average.update(number + 1)
+        with named(OPTIMIZER):
+            self.optimizer.step(rate, factor)
+            if self._average is not None:
+                self._average.update(number + 1)
         for parameter in self.parameters:
             parameter.grad = None
         # of the ranks that compute the same, one reports
@@ -136,8 +139,10 @@ class LayoutTrainer:
         self._stage.microbatches = parts
         total = torch.zeros((), device=self._world.device)
         for place in torch.arange(len(parts)).split(1):
-            (loss,) = self._stage(place, place)
-            loss.backward()
+            with named(FORWARD):
+                (loss,) = self._stage(place, place)
+            with named(BACKWARD):
+                loss.backward()
             total += loss.detach()
         return total
 

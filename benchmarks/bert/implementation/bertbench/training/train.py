@@ -55,7 +55,7 @@ def train(
             if resumption is None:
                 log_start(log, arithmetic.applied(system), world, seed)
             startup.mark("caches")
-            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic)
+            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic, metrics.phases)
             trainer, evaluator, snapshots, loader = built
             if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
