@@ -189,7 +189,7 @@ def test_where_ranks_train_alone_as_many_must_go_on(
 ) -> None:
     files, meta = interrupted
     resumption = Resumption(files.log, step_folder(files.snapshots, 4), meta)
-    with pytest.raises(ConfigError, match=r"begun on 2 ranks, found 3; sync.method diloco .* go on with 2 ranks"):
+    with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
         resumption.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
     resumption.check(tiny("sync.method=diloco"), None, allow_config_change=True)
 

@@ -59,7 +59,7 @@ class Resumption:
             raise ConfigError(f"--seed {seed}: the resumed run has seed {self.meta.seed}; omit --seed")
         if system.state_by_rank and self.meta.ranks != system.world_size:
             raise ConfigError(
-                f"{self.path}: the run began on {self.meta.ranks} ranks, found {system.world_size}; "
+                f"{self.path}: began on {self.meta.ranks} ranks, found {system.world_size}; "
                 f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
             )
         changes = self.changes(system)

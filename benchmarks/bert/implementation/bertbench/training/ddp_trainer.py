@@ -261,10 +261,7 @@ class DDPTrainer:
             return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale.
-
-        Of ranks that train alone, each rank's own, and what they share.
-        """
+        """Return weights, moments, loss scale and what is under way, as they are in memory."""
         if self._local is None:
             return self._own_state(self.model)
         self._local.put_back()
