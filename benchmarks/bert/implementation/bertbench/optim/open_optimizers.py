@@ -55,5 +55,4 @@ def elementwise_optimizer(
 def _rule(matrices: Matrices, options: OptimizerOptions, device: torch.device) -> MatrixRule:
     if options.name == "soap":
         return SoapRule(matrices.shapes, device, options.adam, options.soap)
-    # bf16 is Muon's own choice and the tensor cores' pace; a CPU without bf16 products is faster in fp32
-    return MuonRule(matrices.shapes, device, options.muon, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    return MuonRule(matrices.shapes, device, options.muon, torch.bfloat16 if options.half_products else torch.float32)

@@ -48,6 +48,8 @@ class OptimizerOptions:
     adam: AdamOptions = AdamOptions()
     muon: MuonOptions = MuonOptions()
     soap: SoapOptions = SoapOptions()
+    half_products: bool = False
+    """Whether Muon's products are computed in bf16: its own choice, where the hardware multiplies that faster."""
 
     @property
     def closed(self) -> bool:

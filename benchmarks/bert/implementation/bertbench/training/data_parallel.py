@@ -1,6 +1,7 @@
 """How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -70,7 +71,8 @@ def data_parallel(
 ) -> DataParallel:
     """Join the ranks' copies of a model, whose weights are where they stay; every rank must call this."""
     scale = None if scaler is None else scaler.scale
-    options, communication = system.optimizer.options(), system.communication
+    half = world.device.type == "cuda" or system.precision.compute == "bf16"
+    options, communication = replace(system.optimizer.options(), half_products=half), system.communication
     if slices is not None:
         module = SlicedDataParallel(
             model, *slices, system.clip.mode, system.clip.max_norm, communication.compression, scale
