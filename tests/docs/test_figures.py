@@ -37,7 +37,8 @@ def rows(page: str, after: str) -> list[list[str]]:
 
 def test_the_results_in_the_readme_are_what_report_prints(printed: Printed) -> None:
     (shown,) = [block for block in blocks(README) if block.startswith("cpu_demo\n")]
-    assert shown == printed("bertbench report results/cpu_demo").output
+    assert "10 of 10 runs reached the target" in shown
+    assert printed("bertbench report results/cpu_demo").output.startswith(shown)
 
 
 def test_the_errors_of_the_forecast_are_those_of_its_validation(printed: Printed) -> None:

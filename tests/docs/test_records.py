@@ -1,0 +1,33 @@
+"""What pages show of results/bench/ is what was recorded, and the README's picture is drawn of today's records."""
+
+import runpy
+from typing import Any
+
+import pytest
+
+from tests.docs.listing import REPOSITORY
+
+SHOWN: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "shown.py"))
+PICTURE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "picture.py"))
+
+
+@pytest.mark.parametrize("page", SHOWN["pages"](), ids=lambda page: page.name)
+def test_a_recorded_table_is_shown_as_it_was_printed(page: Any) -> None:
+    assert SHOWN["current"](page.read_text()) == page.read_text(), "run python docs/site/shown.py"
+
+
+def test_some_page_shows_a_record() -> None:
+    assert any("<!-- results/bench/" in page.read_text() for page in SHOWN["pages"]())
+
+
+def test_a_changed_table_is_noticed() -> None:
+    (page,) = [page for page in SHOWN["pages"]() if page.name == "performance.md"]
+    text = page.read_text()
+    changed = text.replace("$ bertbench bench", "$ bertbench  bench", 1)
+    assert changed != text
+    assert SHOWN["current"](changed) == text
+
+
+def test_the_picture_is_of_todays_records() -> None:
+    drawn = (REPOSITORY / "docs" / "demo.svg").read_text()
+    assert drawn == PICTURE["current"](), "run python docs/site/picture.py"
