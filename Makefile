@@ -46,6 +46,7 @@ lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	! git grep -nwiE -f docs/site/words.txt -- '*.py' '*.md' '*.sh' '*.sub' ':!tests' # words that hide the meaning: docs/site/words.txt
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/hadolint Dockerfile
 

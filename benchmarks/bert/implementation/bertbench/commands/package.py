@@ -12,7 +12,7 @@ from compliance.package import judgement_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to package, for whom, and where to."""
+    """Add the runs to package, the submitter and the folder."""
     parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="systems with ten runs in the folder of results")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the package: an empty or a new folder")
     parser.add_argument("--submitter", required=True, metavar="ORG", help="who submits, in the system descriptions")

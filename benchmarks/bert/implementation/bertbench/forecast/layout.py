@@ -38,7 +38,7 @@ class StepSeconds:
     tensor: float
     pipeline: float
     data: float
-    """What of the gradients' reduction the backward pass doesn't hide."""
+    """Seconds of the gradients' reduction that the backward pass doesn't hide."""
     waiting: float
     """Ranks of many nodes are never quite in step."""
 

@@ -29,7 +29,7 @@ class Kind(NamedTuple):
     whole: bool
     """Nodes of 8 GPUs, as those that were calibrated on."""
     one_node: bool | None
-    """Not told apart (None) on A100s with whole nodes, whose network is calibrated."""
+    """None where it can't be separated: on A100s with whole nodes, whose network is calibrated."""
 
     def __str__(self) -> str:
         form = "PCIe" if self.pcie else "SXM"

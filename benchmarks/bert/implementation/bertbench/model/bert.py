@@ -131,7 +131,7 @@ class Bert(nn.Module):
     ) -> Scores:
         """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair.
 
-        The heads read a seventh of the tokens, and the last layer gives out no others: that saves 5 % of the matrix
+        The heads read a seventh of the tokens, and the last layer returns no others: that saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)

@@ -1,6 +1,6 @@
 """BERT's encoder: post-LayerNorm transformer layers over a flat batch of tokens.
 
-Shapes: T tokens in the batch, R tokens that a layer gives out, D hidden size, F feed-forward size.
+Shapes: T tokens in the batch, R tokens that a layer returns, D hidden size, F feed-forward size.
 """
 
 import torch
@@ -32,7 +32,7 @@ class EncoderLayer(nn.Module):
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.apply_dropout = attention, apply_dropout
         self.residual_type: torch.dtype | None = None
-        """What LayerNorms give out on a GPU (model/precision.py); None: what they compute in."""
+        """The format of what LayerNorms return on a GPU (model/precision.py); None: what they compute in."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -45,7 +45,7 @@ class EncoderLayer(nn.Module):
     ) -> torch.Tensor:
         """One layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
 
-        Attention needs the keys and values of all tokens, what follows it only the tokens that it gives out.
+        Attention needs the keys and values of all tokens, what follows it only the tokens that it returns.
         """
         qkv_T3HK = self.before_attention(hidden_TD).unflatten(-1, (3, self.heads, -1))
         with named(ATTENTION):

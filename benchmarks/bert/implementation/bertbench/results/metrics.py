@@ -33,7 +33,7 @@ SKIPPED = "samples_skipped"
 
 
 class StepReport(NamedTuple):
-    """What a step says of itself; tensors are on the device."""
+    """Numbers of one step; tensors are on the device."""
 
     loss: torch.Tensor
     """This rank's share: those of all ranks add up to the loss."""

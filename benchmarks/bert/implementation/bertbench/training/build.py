@@ -84,7 +84,7 @@ def build(
 
 
 def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
-    """Log what a run says of itself before its clock starts; raises what `check_start` raises."""
+    """Log the run's description before its clock starts; raises what `check_start` raises."""
     for cleared in caches_cleared(system, world):
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)

@@ -210,7 +210,7 @@ def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
 
 
 def _without(intervals: list[Interval], taken: list[Interval]) -> list[Interval]:
-    """What of disjoint intervals the others don't cover."""
+    """Return the parts of disjoint intervals that the others don't cover."""
     for begin, end in taken:
         intervals = [
             piece
