@@ -18,7 +18,7 @@ _KIB, _GIB = 1 << 10, 1 << 30
 
 
 class Gpu(NamedTuple):
-    """Properties of a GPU that the compiler reads, from NVIDIA's data sheets and CUDA's table of compute capabilities."""
+    """Properties of a GPU that the compiler reads; from NVIDIA's data sheets and CUDA's compute capabilities."""
 
     name: str
     capability: tuple[int, int]
