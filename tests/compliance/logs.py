@@ -14,7 +14,7 @@ import yaml
 from mlperf_logging.compliance_checker import mlp_compliance
 
 REPOSITORY = Path(__file__).parents[2]
-RESULTS = REPOSITORY / "results" / "cpu_demo" / "bert"
+RESULTS = REPOSITORY / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 RULES = Path(mlperf_logging.__path__[0]) / "compliance_checker"
 RULESETS = ("0.7.0", "1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0", "4.1.0", "5.0.0")
 

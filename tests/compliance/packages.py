@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-DESCRIPTION = Path(__file__).parents[2] / "results" / "cpu_demo" / "bert" / "result_0" / "system.json"
+DESCRIPTION = (
+    Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert" / "result_0" / "system.json"
+)
 
 
 START = 1_700_000_000_000  # ms since 1970

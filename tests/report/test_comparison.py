@@ -14,7 +14,7 @@ from tests.browser import Browser, browser
 from tests.compliance.packages import run_log
 from tests.report.test_settings import config, leave
 
-RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo" / "bert"
+RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 
 
 @pytest.fixture(scope="module")

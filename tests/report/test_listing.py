@@ -14,7 +14,7 @@ from bertbench.cli import main
 from tests.compliance.packages import line, run_log
 from tests.report.test_settings import leave
 
-RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 FIELDS = ["run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict"]
 
 

@@ -19,7 +19,7 @@ from compliance.judge import Finding, Judgement, judge
 from tests.browser import Browser, browser
 from tests.compliance.packages import line, run_log, write_package
 
-RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 
 
 @pytest.fixture(scope="module")

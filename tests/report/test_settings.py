@@ -11,7 +11,7 @@ from bertbench.report import report_page
 from bertbench.report.runs import summary, systems, table
 from tests.compliance.packages import line, run_log
 
-RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo"
+RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 
 
 def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:

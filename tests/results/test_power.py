@@ -20,7 +20,10 @@ from compliance.run import RunFacts
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """The demo's ten runs, with two nodes' readings beside each log: 200 to 206 W by turns, and 90 W."""
-    folder = shutil.copytree(REPOSITORY / "results" / "cpu_demo", tmp_path / "results" / "cpu_demo") / "bert"
+    folder = (
+        shutil.copytree(REPOSITORY / "tests" / "recorded" / "results" / "cpu_demo", tmp_path / "results" / "cpu_demo")
+        / "bert"
+    )
     settings = {"measure": True, "hz": 2.0, "conversion_efficiency": 0.5, "interconnect_watts": 11.0}
     for log in folder.glob("result_*.txt"):
         facts = RunFacts(read_events(log))

@@ -17,7 +17,7 @@ from bertbench.tracking.reading import FollowedRun, GrowingFile
 from bertbench.tracking.state import earlier_runs, phases, state_of
 from tests.tracking.written import START_S, log_lines, row, write_run
 
-RESULTS = Path(__file__).parents[2] / "results" / "cpu_demo" / "bert"
+RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 
 
 def test_a_growing_file_is_read_by_whole_lines(tmp_path: Path) -> None:
