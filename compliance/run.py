@@ -74,6 +74,13 @@ class RunFacts:
         return (self.stopped_ms - self.started_ms) / 1e3
 
     @property
+    def course(self) -> list[tuple[float, float]]:
+        """Return the accuracy at each evaluation, with the seconds since run_start; none in a log without it."""
+        if self.started_ms is None:
+            return []
+        return [((one.time_ms - self.started_ms) / 1e3, one.accuracy) for one in self.evaluations]
+
+    @property
     def best(self) -> Evaluation | None:
         """Return the evaluation with the highest accuracy, the first of equals."""
         return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)

@@ -19,13 +19,7 @@ Course = list[tuple[float, float]]
 
 def recorded_runs(folder: Path) -> list[Course]:
     """Return (seconds since run_start, accuracy) at each evaluation of every log."""
-    courses = []
-    for log in sorted(folder.glob("result_*.txt")):
-        facts = RunFacts(read_events(log))
-        start = facts.first("run_start")
-        assert start is not None, f"{log} has no run_start"
-        courses.append([((one.time_ms - start.time_ms) / 1e3, one.accuracy) for one in facts.evaluations])
-    return courses
+    return [RunFacts(read_events(log)).course for log in sorted(folder.glob("result_*.txt"))]
 
 
 def fastest_rival(record: Path) -> tuple[str, list[Course]]:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertbench.bench.network import limit_bandwidth, on_two_hosts
+from bertbench.bench.whole_run import Trained, read_run, steps_only
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -19,8 +20,6 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.inputs import open_data
 from bertbench.training.train import train
-from compliance.log import read_events
-from compliance.run import RunFacts
 
 RANKS = 2
 EVERY_STEP = "every_step"
@@ -87,9 +86,8 @@ class Contest:
         always = (*_ALIKE, *WAYS[way], *self.overrides)
         if self.steps is None:
             return load_system(self.system, always)
-        limit = self.steps * load_system(self.system, always).global_batch_size
-        short = (f"evaluation.max_samples={limit}", f"evaluation.interval_samples={limit}")
-        return load_system(self.system, (*always, "evaluation.target=0.999999", *short))
+        batch = load_system(self.system, always).global_batch_size
+        return load_system(self.system, (*always, *steps_only(self.steps, batch)))
 
 
 def measure(contest: Contest, mbits: Sequence[float], latencies_ms: Sequence[float]) -> list[Row]:
@@ -138,7 +136,7 @@ def _on_rank(world: World, contest: Contest, mbits: Sequence[float], latency_ms:
                 run = train(system, world, contest.seed, files, RunProgress(system, enabled=False))
                 if files is None:
                     continue
-                row = _row(way, mbit, latency_ms, RunFacts(read_events(log)), contest.steps is not None)
+                row = _row(way, mbit, latency_ms, read_run(log, to_target=contest.steps is None))
                 rows.append(row)
                 progress.message(
                     f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {row.samples:,} samples in {row.seconds:.1f} s, "
@@ -147,10 +145,6 @@ def _on_rank(world: World, contest: Contest, mbits: Sequence[float], latency_ms:
     return rows
 
 
-def _row(way: str, mbit: float, latency_ms: float, facts: RunFacts, steps_only: bool) -> Row:
-    assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
-    seconds = facts.time_to_train_s - (facts.evaluation_s if steps_only else 0.0)
-    samples = int(facts.samples or 0)
-    return Row(
-        way, mbit, latency_ms, round(samples / seconds, 1), samples, facts.status == "success", round(seconds, 3)
-    )
+def _row(way: str, mbit: float, latency_ms: float, run: Trained) -> Row:
+    rate = round(run.samples / run.seconds, 1)
+    return Row(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3))

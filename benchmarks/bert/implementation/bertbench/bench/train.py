@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from bertbench.bench.whole_run import Course, Trained, read_run, steps_only
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import environments_of
-from compliance.log import read_events
-from compliance.run import RunFacts
 
 OURS = "bertbench"
 
@@ -35,19 +34,6 @@ class Contest(NamedTuple):
     """Optimizer steps without an evaluation; None: to the target."""
     rival_overrides: tuple[str, ...] = ()
     """For the rivals alone: what is best for them may not be what is best for ours."""
-
-
-Course = list[tuple[float, float]]
-"""Seconds since training began, and the accuracy then, at each evaluation."""
-
-
-class Trained(NamedTuple):
-    """One run of one program."""
-
-    seconds: float
-    samples: int
-    reached: bool
-    course: Course
 
 
 @dataclass(frozen=True)
@@ -110,21 +96,13 @@ def _ours(contest: Contest, system: System, seed: int) -> Trained:
             "--result",
             str(log),
         ]
-        limit = contest.steps and contest.steps * system.global_batch_size
-        own = () if limit is None else (
-            "evaluation.target=0.999999", f"evaluation.max_samples={limit}", f"evaluation.interval_samples={limit}",
-        )  # fmt: skip
+        own = () if contest.steps is None else steps_only(contest.steps, system.global_batch_size)
         for override in (*contest.overrides, *own):
             command += ["--set", override]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode not in (0, 3):
             raise RunError(f"{OURS}: its run ended with code {done.returncode}: {_last_line(done.stderr)}")
-        facts = RunFacts(read_events(log))
-    assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
-    seconds = facts.time_to_train_s - (facts.evaluation_s if contest.steps else 0.0)
-    started = next(event.time_ms for event in facts.events() if event.key == "run_start")
-    course = [((measured.time_ms - started) / 1e3, measured.accuracy) for measured in facts.evaluations]
-    return Trained(seconds, int(facts.samples or 0), facts.status == "success", course)
+        return read_run(log, to_target=contest.steps is None)
 
 
 def _rivals() -> dict[str, Callable[[Contest, System, int], Trained]]:

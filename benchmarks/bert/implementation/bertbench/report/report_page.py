@@ -110,7 +110,7 @@ def _by_samples(group: _System) -> list[Series]:
 def _by_time(group: _System) -> list[Series]:
     _, seconds = group.unit
     return [
-        Series(log.stem, [((e.time_ms - facts.started_ms) / 1e3 / seconds, e.accuracy) for e in facts.evaluations])
+        Series(log.stem, [(since / seconds, accuracy) for since, accuracy in facts.course])
         for log, facts in group.runs
         if facts.started_ms is not None
     ]
