@@ -10,6 +10,7 @@ from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
 from bertbench.optim.muon import MuonRule
 from bertbench.optim.newton_schulz import orthogonalize
 from bertbench.optim.options import MuonOptions
+from tests.optim.drawn import draw_gradients, matrices
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 
@@ -23,17 +24,6 @@ def optimizer_of(
 ) -> MatrixOptimizer:
     whole = WholeMatrices(parameters, fused or {})
     return MatrixOptimizer(whole, MuonRule(whole.shapes, torch.device("cpu"), options, number_format), decay)
-
-
-def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:
-    generator = torch.Generator().manual_seed(5)
-    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
-
-
-def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

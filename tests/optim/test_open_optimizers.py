@@ -14,20 +14,10 @@ from bertbench.optim.options import AdamOptions, SoapOptions
 from bertbench.optim.schedule_free import ScheduleFreeAdam
 from bertbench.optim.soap import SoapRule
 from bertbench.optim.state import Optimizer
+from tests.optim.drawn import draw_gradients, matrices
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 CPU = torch.device("cpu")
-
-
-def matrices() -> list[nn.Parameter]:
-    generator = torch.Generator().manual_seed(5)
-    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
-
-
-def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
 def assert_steps_alike(
@@ -53,7 +43,7 @@ def with_rate(reference: torch.optim.Optimizer) -> Callable[[float], object]:
 
 
 def test_nadamw_equals_torchs_nadam_whose_momentum_stays() -> None:
-    ours = matrices()
+    ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
     # torch's momentum is beta1 (1 - 0.5 * 0.96^(t psi)): with a psi this large, beta1
     reference = torch.optim.NAdam(
@@ -64,7 +54,7 @@ def test_nadamw_equals_torchs_nadam_whose_momentum_stays() -> None:
 
 
 def test_nadamw_skips_a_step_without_a_trace() -> None:
-    straight = matrices()
+    straight = matrices(*SHAPES)
     skipping = copy.deepcopy(straight)
     one, zero = torch.ones(()), torch.zeros(())
     for parameters in (straight, skipping):
@@ -81,7 +71,7 @@ def test_nadamw_skips_a_step_without_a_trace() -> None:
 
 def test_schedule_free_equals_its_authors_package() -> None:
     schedulefree = pytest.importorskip("schedulefree", reason="not installed (bertbench[peers] brings it)")
-    ours = matrices()
+    ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
     reference = schedulefree.AdamWScheduleFree(theirs, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1)
     reference.train()
@@ -106,7 +96,7 @@ def test_schedule_free_averages_its_iterates_as_worked_out_by_hand() -> None:
 
 def test_soap_equals_another_programs() -> None:
     others = pytest.importorskip("pytorch_optimizer", reason="not installed (bertbench[peers] brings it)")
-    ours = matrices()
+    ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
     # its epsilon is outside the bias correction, and its decay comes after the update: without both
     reference = others.SOAP(
@@ -123,7 +113,7 @@ def soap(parameters: list[nn.Parameter], adam: AdamOptions, options: SoapOptions
 
 
 def test_soap_without_bases_is_adam_from_the_second_step_on() -> None:
-    ours = matrices()
+    ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
     options = AdamOptions(0.9, 0.95, 1e-6, 0.1)
     optimizer, adam = soap(ours, options, SoapOptions(10, 1)), MultiTensorAdam(theirs, options, False)

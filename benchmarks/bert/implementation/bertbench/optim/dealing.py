@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import logical
+from bertbench.optim.state import logical_shapes, logical_tensors
 
 
 class DealtMatrices:
@@ -24,8 +24,8 @@ class DealtMatrices:
         """Deal the matrices; every rank must call it at the same time."""
         self._slices = LogicalSlices(buckets, parameters, fused)
         self.weights = self._slices.weights
-        self._parts = [(parameter, fused.get(parameter, 1)) for parameter in parameters]
-        shapes = [shape for parameter, parts in self._parts for shape in _shapes(parameter, parts)]
+        self._parameters, self._fused = parameters, fused
+        shapes = logical_shapes(parameters, fused)
         owners = deal(shapes, buckets.ranks)
         rank = distributed.get_rank()
         self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
@@ -84,9 +84,7 @@ class DealtMatrices:
 
     def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that go with `shapes`, by names made from those of the parameters."""
-        labels = [
-            label for parameter, parts in self._parts for label in logical(names[parameter], parameter.detach(), parts)
-        ]
+        labels = list(logical_tensors(names, self._parameters, self._fused))
         return {labels[number]: matrix for number, matrix in zip(self._dealt, matrices, strict=True)}
 
     def _exchanged(self, leaving: Sequence[Tensor], sent: list[int], received: list[int]) -> Tensor:
@@ -96,7 +94,7 @@ class DealtMatrices:
         return arriving
 
     def _nothing(self) -> Tensor:
-        return torch.empty(0, device=self._parts[0][0].device)
+        return torch.empty(0, device=self._parameters[0].device)
 
 
 def deal(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
@@ -111,7 +109,3 @@ def deal(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
         owners[number] = owner
         work[owner] += costs[number]
     return owners
-
-
-def _shapes(parameter: nn.Parameter, parts: int) -> list[torch.Size]:
-    return [part.shape for part in logical("", parameter.detach(), parts).values()]

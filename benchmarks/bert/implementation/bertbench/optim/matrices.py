@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 from bertbench.optim.foreach import subtract
-from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical
+from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_shapes, logical_tensors
 
 Kept = dict[str, list[Tensor]]
 """State by kind, a tensor for each matrix."""
@@ -70,12 +70,10 @@ class WholeMatrices:
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._tensors = LogicalTensors(parameters, fused)
-        self._parts = [(parameter, fused.get(parameter, 1)) for parameter in parameters]
+        self._parameters, self._fused = parameters, fused
         self.weights = self._tensors.weights
         """Flat, on the memory of the parameters."""
-        self.shapes = [
-            part.shape for parameter, parts in self._parts for part in logical("", parameter.detach(), parts).values()
-        ]
+        self.shapes = logical_shapes(parameters, fused)
         """Of the matrices whose updates this rank computes."""
 
     def gradients(self) -> list[Tensor]:
@@ -92,10 +90,7 @@ class WholeMatrices:
 
     def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that go with `shapes`, by names made from those of the parameters."""
-        labels = [
-            label for parameter, parts in self._parts for label in logical(names[parameter], parameter.detach(), parts)
-        ]
-        return dict(zip(labels, matrices, strict=True))
+        return dict(zip(logical_tensors(names, self._parameters, self._fused), matrices, strict=True))
 
 
 class Matrices(Protocol):

@@ -153,6 +153,19 @@ def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tens
     return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
 
 
+def logical_tensors(
+    names: Mapping[torch.Tensor, str], parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]
+) -> dict[str, torch.Tensor]:
+    """Return the logical tensors of several parameters by name, in their order and on their memory."""
+    several = [logical(names[one], one.detach(), fused.get(one, 1)) for one in parameters]
+    return {name: tensor for tensors in several for name, tensor in tensors.items()}
+
+
+def logical_shapes(parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> list[torch.Size]:
+    """Return the shapes of the logical tensors of several parameters, in their order."""
+    return [part.shape for one in parameters for part in logical("", one.detach(), fused.get(one, 1)).values()]
+
+
 def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return all of a DTensor, for which every rank of its mesh must ask; any other tensor itself."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -160,9 +173,8 @@ def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
     """Return the logical tensors of a whole model by name, as they are in its memory."""
-    fused = model.fused_parameters()
-    several = [logical(name, weight.detach(), fused.get(weight, 1)) for name, weight in model.named_parameters()]
-    return {name: tensor for one in several for name, tensor in one.items()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return logical_tensors(names, list(model.parameters()), model.fused_parameters())
 
 
 def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
