@@ -11,9 +11,10 @@ import torch
 from bertbench.cli import main
 from bertbench.common.paths import STUDIES
 from bertbench.common.progress import Progress
+from bertbench.study.definition import read_study
 from bertbench.study.language import Language
 from bertbench.study.ranks import Study
-from bertbench.study.ranks_definition import Arm, RanksDefinition, Values, read_ranks_definition
+from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, run_trial
 
 SMALL: dict[str, Any] = {
@@ -157,6 +158,6 @@ def test_a_mistake_is_one_message(
 
 
 def test_the_study_that_comes_with_the_project_promises_three_percent() -> None:
-    definition = read_ranks_definition(STUDIES / "clip_ranks.json")
+    definition = read_study(STUDIES / "clip_ranks.json", RanksDefinition)
     assert definition.stopping.half_width == 0.03
     assert len(definition.arms((2, 16, 64))) == 7

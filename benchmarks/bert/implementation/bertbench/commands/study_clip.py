@@ -8,8 +8,9 @@ from bertbench.common.paths import STUDIES, runs_folder
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
+from bertbench.study.definition import read_study
 from bertbench.study.ranks import Study
-from bertbench.study.ranks_definition import read_ranks_definition
+from bertbench.study.ranks_definition import RanksDefinition
 from bertbench.study.ranks_page import ARM_HEAD, TABLE_HEAD, arm_rows, page_of, table_rows
 from bertbench.study.ranks_trial import run_trial
 
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seeds is not None or arguments.parallel is not None:
         raise ConfigError("--ranks runs in one process until its stopping rule ends it; drop --seeds and --parallel")
     study.check_optuna()
-    definition = read_ranks_definition(arguments.definition or STUDIES / "clip_ranks.json")
+    definition = read_study(arguments.definition or STUDIES / "clip_ranks.json", RanksDefinition)
     folder = arguments.out or runs_folder() / "study_clip_ranks"
     with Progress() as progress:
         trials = Study(definition, ranks, folder, run_trial, progress)

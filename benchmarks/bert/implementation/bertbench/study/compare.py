@@ -3,10 +3,11 @@
 import json
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from scipy import stats
 
@@ -19,6 +20,22 @@ from bertbench.study.definition import Definition
 from bertbench.study.trial import Outcome, Trial, Watch, run_trial, tuned_file
 
 _CONFIDENCE = 0.95
+
+
+class SeedRow(Protocol):
+    """What a difference needs of one seed of one arm."""
+
+    @property
+    def arm(self) -> str:
+        """Name of the arm."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+
+    @property
+    def samples_to_target(self) -> float | None:
+        """None if the target was not reached."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,8 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
 
     Raises ConfigError if the folder holds another study, RunError if a trial fails.
     """
-    _claim(folder, definition)
+    trial_system = load_system(definition.system).model_dump(mode="json", by_alias=True)
+    claim(folder, {**definition.model_dump(mode="json"), "trial": trial_system})
     stop = threading.Event()
     total = len(definition.arms) * (definition.tuning_trials + seeds)
 
@@ -137,7 +155,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
     for arm in definition.arms:
         own = [row for row in rows if row.arm == arm]
         tuned = json.loads(tuned_file(folder, arm).read_text(encoding="utf-8"))
-        samples = list(_samples(rows, arm).values())
+        samples = list(samples_of(rows, arm).values())
         summaries.append(
             Summary(
                 arm,
@@ -156,16 +174,24 @@ def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]
     """What the definition compares, over the seeds in which both arms reached the target, if these are at least two."""
     found = []
     for comparison in definition.comparisons:
-        ours, theirs = (_samples(rows, arm) for arm in (comparison.arm, comparison.against))
-        apart = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-        if (half := half_interval(apart)) is not None:
-            mean = statistics.mean(apart)
-            found.append(Difference(comparison.arm, comparison.against, mean, mean - half, mean + half))
+        difference = paired_difference(rows, comparison.arm, comparison.against)
+        if difference is not None:
+            found.append(difference)
     return found
 
 
-def _samples(rows: Sequence[Row], arm: str) -> dict[int, int]:
-    """Samples to target of an arm by seed, where it was reached."""
+def paired_difference(rows: Sequence[SeedRow], arm: str, against: str) -> Difference | None:
+    """Return what two arms differ by over the seeds with which both reached the target; None of fewer than 2."""
+    ours, theirs = samples_of(rows, arm), samples_of(rows, against)
+    apart = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if (half := half_interval(apart)) is None:
+        return None
+    mean = statistics.mean(apart)
+    return Difference(arm, against, mean, mean - half, mean + half)
+
+
+def samples_of(rows: Sequence[SeedRow], arm: str) -> dict[int, float]:
+    """Return an arm's samples to target by seed, where it was reached."""
     return {row.seed: row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None}
 
 
@@ -182,11 +208,10 @@ def _value(content: dict[str, dict[str, float]], name: str) -> float:
     return content[section][key]
 
 
-def _claim(folder: Path, definition: Definition) -> None:
-    """Note in the folder which study it holds, its system included."""
+def claim(folder: Path, content: Mapping[str, Any]) -> None:
+    """Note in the folder which study it holds; raises ConfigError if it holds another."""
     folder.mkdir(parents=True, exist_ok=True)
-    note, system = folder / "definition.json", load_system(definition.system)
-    content = {**definition.model_dump(mode="json"), "trial": system.model_dump(mode="json", by_alias=True)}
+    note = folder / "definition.json"
     if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
         raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
     write_state(note, content)

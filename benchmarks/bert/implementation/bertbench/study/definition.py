@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.config import System, load_system
 from bertbench.config.sections import Count, Section
+
+_Kind = TypeVar("_Kind", bound=Section)
 
 
 class Range(Section):
@@ -60,15 +62,20 @@ class Definition(Section):
 
 
 def read_definition(path: Path) -> Definition:
-    """Raises ConfigError if the file can't be read, or describes no study."""
+    """Read a study of real ranks; raises what `read_study` raises."""
+    definition = read_study(path, Definition)
+    if definition.system.endswith(".json"):
+        return definition.model_copy(update={"system": str(path.parent / definition.system)})
+    return definition
+
+
+def read_study(path: Path, kind: type[_Kind]) -> _Kind:
+    """Read a study of one kind; raises ConfigError if the file can't be read, or describes none."""
     try:
-        definition = Definition.model_validate_json(path.read_text(encoding="utf-8"))
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the file of a study") from error
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ConfigError(f"{path}: {where}: {problem['msg']}; correct it there") from error
-    if definition.system.endswith(".json"):
-        return definition.model_copy(update={"system": str(path.parent / definition.system)})
-    return definition

@@ -3,7 +3,7 @@
 Each word is followed by one of a few others, all equally likely, so a masked word follows from its neighbours and from
 nothing else. As in a real language, a model first learns how frequent words are, which says little here, and stays at
 that plateau until its attention finds the neighbours. A sample has two halves of a sequence: in half of the samples the
-second goes on where the first ended, which is the pair that BERT's other head must tell.
+second continues the first, and BERT's other head learns to recognise these.
 
 Shapes: S sequences of N words, M masked words each.
 """
@@ -58,7 +58,7 @@ class Language:
         return words_SN, unrelated_S
 
     def shares(self, generator: np.random.Generator, batch: int, ranks: int) -> list[LoadedPart]:
-        """Draw a global batch and deal it to ranks, of which each gets as many sequences.
+        """Draw a global batch and deal the same number of sequences to each rank.
 
         The batch depends on the generator alone: other numbers of ranks see the same.
         """

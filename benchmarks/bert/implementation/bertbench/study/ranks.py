@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bertbench.common.atomic import write_state
-from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.results.linefile import LineFile
-from bertbench.study.compare import Difference, half_interval
+from bertbench.study.compare import Difference, claim, paired_difference, samples_of
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
 
@@ -78,7 +76,7 @@ class Study:
         """Raises ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
         self._definition, self._run_trial, self._progress = definition, run_trial, progress
         self.arms = definition.arms(ranks)
-        _claim(folder, definition)
+        claim(folder, definition.model_dump(mode="json"))
         trials = folder / "trials.jsonl"
         self._known = _read(trials)
         self._lines = LineFile(trials)
@@ -175,14 +173,13 @@ def comparisons(definition: RanksDefinition, arms: Sequence[Arm], rows: Sequence
         if arm.mode not in ("before", "bucket"):
             continue
         against = "after" if arm.mode == "before" else f"before_{arm.ranks}"
-        ours, theirs = samples_of(rows, arm.name), samples_of(rows, against)
-        seeds = sorted(ours.keys() & theirs.keys())
-        apart = [ours[seed] - theirs[seed] for seed in seeds]
-        if (half := half_interval(apart)) is None:
+        difference = paired_difference(rows, arm.name, against)
+        if difference is None:
             continue
-        mean, reference = statistics.mean(apart), statistics.mean(theirs[seed] for seed in seeds)
-        difference = Difference(arm.name, against, mean, mean - half, mean + half)
-        narrow = half <= definition.stopping.half_width * reference
+        theirs = samples_of(rows, against)
+        seeds = samples_of(rows, arm.name).keys() & theirs.keys()
+        reference = statistics.mean(theirs[seed] for seed in seeds)
+        narrow = (difference.high - difference.low) / 2 <= definition.stopping.half_width * reference
         found.append(Comparison(arm.ranks, difference, reference, len(seeds), narrow))
     return found
 
@@ -190,11 +187,6 @@ def comparisons(definition: RanksDefinition, arms: Sequence[Arm], rows: Sequence
 def half_share(one: Comparison) -> float:
     """Return half the interval's width as a share of the mean that the difference is taken from."""
     return (one.difference.high - one.difference.low) / 2 / one.reference
-
-
-def samples_of(rows: Sequence[Row], arm: str) -> dict[int, float]:
-    """Return an arm's samples to target by seed, where it was reached."""
-    return {row.seed: row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None}
 
 
 def _score(outcome: Outcome, limit: float) -> float:
@@ -210,12 +202,3 @@ def _read(path: Path) -> dict[Run, Outcome]:
         run = Run(record["kind"], record["arm"], values, record["seed"])
         known[run] = Outcome(record["samples"], record["accuracy"], record["clipped"])
     return known
-
-
-def _claim(folder: Path, definition: RanksDefinition) -> None:
-    """Note in the folder which study it holds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    note, content = folder / "definition.json", definition.model_dump(mode="json")
-    if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
-        raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
-    write_state(note, content)

@@ -1,12 +1,11 @@
 """What `study clip --ranks` trains, searches and promises: a file in benchmarks/bert/studies."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Optimizer
 from bertbench.config.sections import Count, Evaluation, Model, Schedule, Section
 from bertbench.optim.options import ClipMode, OptimizerOptions
@@ -136,15 +135,3 @@ class RanksDefinition(Section):
                 )
         modes: tuple[ClipMode, ...] = ("before", "bucket")
         return [Arm("after", 1), *(Arm(mode, number) for number in ranks for mode in modes)]
-
-
-def read_ranks_definition(path: Path) -> RanksDefinition:
-    """Read a study of virtual ranks; raises ConfigError if the file can't be read, or describes none."""
-    try:
-        return RanksDefinition.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the file of a study") from error
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{path}: {where}: {problem['msg']}; correct it there") from error

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from bertbench.report.charts import Axis, Bar, Series, bars, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section, table
-from bertbench.study.ranks import Comparison, Row, Study, Tuned, half_share, samples_of
+from bertbench.study.compare import samples_of
+from bertbench.study.ranks import Comparison, Row, Study, Tuned, half_share
 from bertbench.study.ranks_definition import RanksDefinition
 
 TABLE_HEAD = ("arm", "against", "difference", "95 % interval", "± of the mean", "seeds", "verdict")
