@@ -67,11 +67,12 @@ def whole_numbers(option: str, text: str) -> list[int]:
     return numbers
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as text, a line a row, each column as wide as its widest cell."""
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
+    """Return a table as text, a line a row, each column as wide as its widest cell; cells stand left, or right."""
+    justify = str.rjust if right else str.ljust
     table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+    return "\n".join("  ".join(map(justify, row, widths)).rstrip() for row in table)
 
 
 def check_new_file(out: Path | None) -> None:

@@ -9,7 +9,7 @@ from bertbench.bench import delay_line
 from bertbench.bench.links import WAYS, Contest, measure
 from bertbench.bench.links_page import page_of, table_rows, verdicts
 from bertbench.bench.network import obstacle
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, check_at_least_one, emit, seed, write_file
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, aligned, check_at_least_one, emit, seed, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
@@ -53,10 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     machine = f"{available_cores()} cores of {processor()}"
     write_file(folder / "links.html", page_of(rows, arguments.system, machine), "--out")
-    table = table_rows(rows)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(str.rjust, row, widths)) for row in table]
-    emit(arguments.json, rows, "\n".join([*lines, "", *verdicts(rows)]))
+    head, *table = table_rows(rows)
+    emit(arguments.json, rows, "\n".join([aligned(head, table, right=True), "", *verdicts(rows)]))
     return 0
 
 

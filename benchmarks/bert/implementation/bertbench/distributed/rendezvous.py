@@ -1,7 +1,7 @@
 """Find this process's rank and wait for its peers. The only place that reads launchers' variables.
 
-torchrun and Slurm's srun set a process's rank. Ranks meet in a key-value store on rank 0's node and call the roll
-there: an error names each rank that is missing, was started twice or belongs to another run.
+torchrun and Slurm's srun set a process's rank. Every rank registers in a key-value store on rank 0's node. An error
+names each rank that is missing, was started twice or belongs to another run.
 """
 
 import os

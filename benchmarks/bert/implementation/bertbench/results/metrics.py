@@ -151,7 +151,7 @@ class Metrics:
             raise RunError(fault)
 
     def _own_times(self) -> torch.Tensor:
-        """Return milliseconds a step since the last flush, [ranks, phases], of which only this rank's are not zero.
+        """Return milliseconds a step since the last flush: [ranks, phases], zero but for this rank's row.
 
         No row before the second step.
         """

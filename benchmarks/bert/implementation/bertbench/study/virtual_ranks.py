@@ -13,16 +13,17 @@ from typing import NamedTuple
 import torch
 from torch.func import functional_call, grad_and_value, vmap
 
-from bertbench.loading.batch import synthetic
+from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, Scores
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import after_coefficient, contribution_limit, gradient_norm
 from bertbench.optim.options import ClipMode
+from bertbench.training.trainer import tiny_backward
 
 
 class Reduced(NamedTuple):
@@ -51,9 +52,12 @@ class VirtualRanks:
         self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
         self._parameters = dict(model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
-        order = backward_order(model, lambda: _tiny_backward(model))
+        order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
         self.buckets = [[names[parameter] for parameter in bucket] for bucket in bucket_table(order, bucket_mb)]
         """Names of the parameters that travel together, in the order in which they travel."""
+
+    def _scores(self, batch: Batch) -> Scores:
+        return self._model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
         """Leave in every parameter's `grad` what the all-reduce would; `shares` has each rank's part of the batch."""
@@ -136,10 +140,3 @@ def _alike(shares: Sequence[LoadedPart]) -> list[list[LoadedPart]]:
     for share in shares:
         groups.setdefault((share.batch.sequences.groups, len(share.batch.masked_at_M)), []).append(share)
     return list(groups.values())
-
-
-def _tiny_backward(model: Bert) -> None:
-    """Run a backward pass on a few tokens, for the order of its gradients."""
-    batch = synthetic(1, 8, model.shape.vocab_size, torch.Generator().manual_seed(1))
-    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-    (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()

@@ -35,7 +35,7 @@ from bertbench.optim.state import LogicalTensors, Resumable, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
-from bertbench.training.trainer import initial_model
+from bertbench.training.trainer import initial_model, tiny_backward
 
 # a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
 _BURST_S, _RATE_S = 0.2, 2.0
@@ -250,11 +250,8 @@ class DDPTrainer:
         return passes / (time.perf_counter() - began)
 
     def _tiny_backward(self) -> None:
-        """Run a backward pass on a few tokens, for the order of its gradients."""
-        model = self._system.model
-        batch = synthetic(1, min(8, model.max_positions), model.vocab_size, torch.Generator().manual_seed(1))
-        scores = self._score(self._model, batch.to(self._world.device))
-        (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
+        device = self._world.device
+        tiny_backward(lambda batch: self._score(self._model, batch.to(device)), self._model.shape)
 
     def _score(self, model: Callable[..., Scores], batch: Batch) -> Scores:
         with computing(self._system.precision.compute, self._world.device):

@@ -3,6 +3,7 @@
 `ddp_trainer.py` holds the whole model on every rank, `layout_trainer.py` a part of it. `step` is all of the timed work.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -13,8 +14,10 @@ from bertbench.checkpoint.weights import open_weights
 from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, Scores
+from bertbench.model.shape import BertShape
 from bertbench.optim.traffic import Communication
 from bertbench.results.metrics import StepReport
 
@@ -46,6 +49,12 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """Release what must not outlive the process group."""
+
+
+def tiny_backward(score: Callable[[Batch], Scores], shape: BertShape) -> None:
+    """Run a backward pass on a few tokens, for the order of its gradients."""
+    scores = score(synthetic(1, min(8, shape.max_positions), shape.vocab_size, torch.Generator().manual_seed(1)))
+    (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 
 
 def initial_model(system: System, seed: int) -> Bert:
