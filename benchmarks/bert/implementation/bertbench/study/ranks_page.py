@@ -29,7 +29,7 @@ def table_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 def arm_rows(tuned: Sequence[Tuned], rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return each arm's values, its seeds that reached the target, mean samples and share of clipping."""
-    answer = []
+    answer: list[tuple[str, ...]] = []
     for one in tuned:
         own, samples = [row for row in rows if row.arm == one.arm.name], samples_of(rows, one.arm.name)
         answer.append(
