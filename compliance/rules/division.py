@@ -58,6 +58,7 @@ _FIXED = {
         "clip mode", "clipping the whole gradient, before or after the all-reduce", _one_of("before", "after")
     ),
     f"{_OWN}compression": _Fixed("compression", "no compression, or fp16 or bf16", _one_of("none", "fp16", "bf16")),
+    f"{_OWN}sync_method": _Fixed("synchronisation", "gradients summed in every step", _one_of("every_step")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
     f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
     f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),

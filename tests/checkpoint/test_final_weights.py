@@ -101,6 +101,23 @@ def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(traine
     assert open_weights(last).sha256() != open_weights(before).sha256()
 
 
+def runs_of(world: World, systems: list[System], logs: list[Path]) -> list[str]:
+    return [run_of(world, system, log) for system, log in zip(systems, logs, strict=True)]
+
+
+def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
+    tmp_path: Path, system_file: str, trained: ResultFiles
+) -> None:
+    ways = (("optimizer.ema_decay=0.5",), ("optimizer.name=schedule_free", "optimizer.sharded=true"))
+    systems = [load_system(system_file, [*OVERRIDES, *way]) for way in ways]
+    runs = [ResultFiles(tmp_path / f"result_{number}.txt") for number in range(len(ways))]
+    run_ranks(2, runs_of, systems, [files.log for files in runs])
+    for files in runs:
+        final = Weights.open(files.weights)
+        assert same(final, open_weights(files.snapshots / "step_20"))
+        assert not same(final, Weights.open(trained.weights))
+
+
 def test_a_run_without_final_weights_stands_for_its_newest_snapshot_and_says_so(copy: ResultFiles) -> None:
     final = Weights.open(copy.weights).read()
     copy.weights.unlink()

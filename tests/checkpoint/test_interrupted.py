@@ -184,6 +184,16 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
         find("auto", None, files.log.parent)
 
 
+def test_where_ranks_train_alone_as_many_must_go_on(
+    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
+) -> None:
+    files, meta = interrupted
+    resumption = Resumption(files.log, step_folder(files.snapshots, 4), meta)
+    with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
+        resumption.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
+    resumption.check(tiny("sync.method=diloco"), None, allow_config_change=True)
+
+
 def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: tuple[ResultFiles, Meta]) -> None:
     files, meta = interrupted
     before, resumed = files.log.read_text(), mlperf_line("resumed", step=4)

@@ -70,6 +70,7 @@ COMMANDS = (
     Command("bench kernels", "count and compile the GPU step's kernels without a GPU", "bench_kernels"),
     Command("bench optim", "measure the optimisers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
+    Command("bench links", "compare ways to train over slow links", "bench_links"),
     Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),

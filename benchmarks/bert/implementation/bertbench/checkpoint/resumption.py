@@ -57,6 +57,11 @@ class Resumption:
         """Raises ConfigError if seed or configuration changed."""
         if seed not in (None, self.meta.seed):
             raise ConfigError(f"--seed {seed}: the resumed run has seed {self.meta.seed}; omit --seed")
+        if system.state_by_rank and self.meta.ranks != system.world_size:
+            raise ConfigError(
+                f"{self.path}: began on {self.meta.ranks} ranks, found {system.world_size}; "
+                f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
+            )
         changes = self.changes(system)
         if changes and not allow_config_change:
             outcome = "\n".join(f"  {change}" for change in changes)

@@ -5,8 +5,10 @@ A run means its final weights, or its newest snapshot if it has none.
 
 import hashlib
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -19,6 +21,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
+from bertbench.optim.schedule_free import mean
 from bertbench.optim.state import logical_weights
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, expected_tensors
@@ -65,8 +68,8 @@ def newest_run(runs: Path, preferred: str) -> Path:
 class SnapshotWeights(Weights):
     """The weights of a verified snapshot, as evaluations read them; `path` is its folder."""
 
-    averaged: bool = False
-    """Whether evaluations read an average of the weights."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """The section of its configuration: it says what evaluations read."""
 
     @classmethod
     def of(cls, folder: Path, meta: Meta) -> "SnapshotWeights":
@@ -78,23 +81,32 @@ class SnapshotWeights(Weights):
         vocabulary = _vocabulary(folder)
         entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
         source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
-        averaged = bool(meta.config.get("optimizer", {}).get("ema_decay", 0))
-        return cls(folder, shape, entries, source, expected_tensors(shape), averaged)
+        return cls(folder, shape, entries, source, expected_tensors(shape), meta.config.get("optimizer", {}))
 
     def read(self) -> dict[str, torch.Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
-        with torch.device("meta"):
-            model = Bert(self.shape)
-        model = model.to_empty(device="cpu")
-        weights = "average" if self.averaged else "model"
-        state = {f"{weights}.{name}": tensor for name, tensor in logical_weights(model).items()}
+        model, offsets = (self._empty() for _ in range(2))
+        kind = "average" if self.optimizer.get("ema_decay") else "model"
+        state = {f"{kind}.{name}": tensor for name, tensor in logical_weights(model).items()}
+        schedule_free = self.optimizer.get("name") == "schedule_free"
+        if schedule_free:
+            state |= {f"optimizer.{name}.first": tensor for name, tensor in logical_weights(offsets).items()}
         try:
             with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 checkpoint.load(state, storage_reader=SnapshotReader(self.path), no_dist=True)
         except CheckpointException as error:
             raise CheckpointError(f"{self.path}: doesn't hold the model of its configuration ({error})") from error
-        return dict(model.state_dict())
+        weights = dict(model.state_dict())
+        if schedule_free:
+            beta1 = self.optimizer["beta1"]
+            return {name: mean(weights[name], offset, beta1) for name, offset in offsets.state_dict().items()}
+        return weights
+
+    def _empty(self) -> Bert:
+        with torch.device("meta"):
+            model = Bert(self.shape)
+        return model.to_empty(device="cpu")
 
     @property
     def vocabulary(self) -> Path:

@@ -186,7 +186,10 @@ class Communication(Section):
     """How gradients travel between ranks."""
 
     compression: Compression = "none"
-    """`fp16`, `bf16`: half the bytes; `powersgd`: low-rank factors of each gradient matrix."""
+    """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
+    low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
+    topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share of a bucket's gradients that topk sends."""
     powersgd_rank: Count = 4
     """Rank of PowerSGD's factors."""
     powersgd_start_step: Annotated[int, Field(ge=2)] = 10
@@ -198,7 +201,9 @@ class Communication(Section):
 
     def options(self) -> ReduceOptions:
         """The part that the reduction takes."""
-        return ReduceOptions(self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical)
+        return ReduceOptions(
+            self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical, self.topk_share
+        )
 
 
 class Evaluation(Section):

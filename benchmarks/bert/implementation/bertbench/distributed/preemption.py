@@ -32,11 +32,12 @@ class Preemption:
     """In the body, only note a signal: the ranks end together, at most two rounds of steps later.
 
     After a body without an error, ignore signals: a launcher that stops ranks still leaving must not change their exit
-    code.
+    code. A round is at least `every` steps.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, every: int = 1) -> None:
         self._world = world
+        self._round = max(_ROUND[world.device.type], every)
         self._signal: str | None = None
         self._sum: torch.Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
@@ -53,7 +54,7 @@ class Preemption:
 
     def stops_after(self, step: int) -> bool:
         """Return whether all ranks end after this step; every rank must ask after every step."""
-        if step % _ROUND[self._world.device.type]:
+        if step % self._round:
             return False
         if self._sum is not None:
             if self._copied:

@@ -24,7 +24,7 @@ from bertbench.optim.collectives import Exchange, Wait
 from bertbench.optim.communication import FORMATS, halve
 from bertbench.optim.options import AdamOptions, ClipMode, Compression
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import Scalar, Step, matrices_and_vectors
+from bertbench.optim.state import Resumable, Scalar, Step, matrices_and_vectors
 
 
 class SlicedDataParallel:
@@ -109,6 +109,10 @@ class SlicedDataParallel:
     def reset(self) -> None:
         """Nothing stays from step to step."""
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
+
     def _begin_step(self) -> None:
         self._missing = [len(bucket.parameters) for bucket in self._buckets.buckets]
         self._waits, self._active = [], []
@@ -158,28 +162,14 @@ class SlicedOptimizer:
         model: nn.Module,
         buckets: Buckets,
         exchange: Exchange,
-        options: AdamOptions,
-        trust_ratio: bool,
-        fused: Mapping[torch.Tensor, int],
-        step_with: Callable[["WholeNorms"], Step],
-        vector_step: Step | None = None,
+        local: Resumable,
+        joins: Callable[[], object] | None = None,
     ) -> None:
-        """`step_with` makes the step of the matrices; LAMB's needs the norms of whole tensors."""
+        """`joins` takes part in the collectives of `local` on a rank where it has none of the tensors for them."""
         self._buckets, self._exchange = buckets, exchange
-        parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
-        self._ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
-        self.local = MultiTensorAdam(
-            parameters,
-            options,
-            trust_ratio,
-            fused,
-            step_with(self._ratios),
-            vector_step,
-            partial(LogicalSlices, buckets),
-        )
+        self.local = local
         """The optimizer of this rank's slices."""
-        # a rank whose slices hold no matrix has no step to take, but its part in the all-reduce of norms
-        self._only_joins = trust_ratio and not self._ratios.numbers.numel()
+        self._joins = joins
         self._waits: dict[int, Wait] = {}
         _wait_before_forward(model, buckets.buckets, self._await)
 
@@ -190,8 +180,8 @@ class SlicedOptimizer:
         """Update every parameter on every rank; see `state.Optimizer`."""
         self.settle()
         self.local.step(learning_rate, coefficient, taken)
-        if self._only_joins:
-            self._ratios(self._buckets.weights.new_zeros(2, 0))
+        if self._joins is not None:
+            self._joins()
         self.gather()
 
     def gather(self) -> None:
@@ -221,6 +211,24 @@ class SlicedOptimizer:
     def resume(self, steps: Scalar) -> None:
         """See `state.Resumable`."""
         self.local.resume(steps)
+
+
+def sliced_adam(
+    buckets: Buckets,
+    options: AdamOptions,
+    trust_ratio: bool,
+    fused: Mapping[torch.Tensor, int],
+    step_with: Callable[["WholeNorms"], Step],
+    vector_step: Step | None = None,
+) -> tuple[MultiTensorAdam, Callable[[], object] | None]:
+    """Return what `SlicedOptimizer` takes for Adam and LAMB: LAMB's `step_with` needs the norms of whole tensors."""
+    parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
+    ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
+    hold = partial(LogicalSlices, buckets)
+    local = MultiTensorAdam(parameters, options, trust_ratio, fused, step_with(ratios), vector_step, hold)
+    if trust_ratio and not ratios.numbers.numel():  # no step to take, but a part in the all-reduce of norms
+        return local, partial(ratios, buckets.weights.new_zeros(2, 0))
+    return local, None
 
 
 class WholeNorms:

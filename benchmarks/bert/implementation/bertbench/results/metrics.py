@@ -3,8 +3,9 @@
 The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
 
 What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
-that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step. A step
-that loss scaling skipped has no gradient norm: null.
+that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step, or every
+few steps where `sync` spares a slow link. Where ranks train alone, the gradient norm is rank 0's own. A step that
+loss scaling skipped has no gradient norm: null.
 """
 
 import json
@@ -57,15 +58,24 @@ class _TakenStep(NamedTuple):
 
 
 class Metrics:
-    """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
+    """Collects steps; rank 0 writes them.
+
+    `remedy` is what to do about a loss that isn't finite; on a CPU, `every` steps are written at a time.
+    """
 
     def __init__(
-        self, path: Path | None, world: World, log: MlperfLog, remedy: str = "", timeline: Timeline | None = None
+        self,
+        path: Path | None,
+        world: World,
+        log: MlperfLog,
+        remedy: str = "",
+        timeline: Timeline | None = None,
+        every: int = 1,
     ) -> None:
         self._world = world
         self._file = LineFile(path) if path else None
         self._log = log
-        self._remedy = remedy
+        self._remedy, self._every = remedy, every
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
@@ -86,7 +96,7 @@ class Metrics:
         self._steps.append(
             _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
         )
-        if self._world.device.type == "cpu":
+        if self._world.device.type == "cpu" and step % self._every == 0:
             self.flush()
 
     def flush(self) -> None:

@@ -6,7 +6,7 @@ ratios those of whole tensors (docs/parallelism.md).
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import describe_compute
 from bertbench.model.bert import Bert
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
@@ -96,10 +96,8 @@ class LayoutTrainer:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Put what evaluations read in the place of the weights inside, where that is an average."""
-        if self._average is None:
-            yield
-            return
-        with replaced(*self._average.read_out()):
+        averaging = self._average or self.optimizer
+        with replaced(*averaging.read_out()) if isinstance(averaging, Averaging) else nullcontext():
             yield
 
     def communication(self) -> Communication:
