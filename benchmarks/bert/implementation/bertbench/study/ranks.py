@@ -16,7 +16,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.results.linefile import LineFile
 from bertbench.study.compare import Difference, half_interval
-from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
+from bertbench.study.ranks_definition import Arm, RanksDefinition, Values, read_ranks_definition
 from bertbench.study.ranks_trial import Outcome, RunTrial
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
@@ -213,9 +213,9 @@ def _read(path: Path) -> dict[Run, Outcome]:
 
 
 def _claim(folder: Path, definition: RanksDefinition) -> None:
-    """Note in the folder which study it holds."""
+    """Note in the folder which study it holds; a note of an older version lacks settings that are new, not others."""
     folder.mkdir(parents=True, exist_ok=True)
-    note, content = folder / "definition.json", definition.model_dump(mode="json")
-    if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
+    note = folder / "definition.json"
+    if note.exists() and read_ranks_definition(note) != definition:
         raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
-    write_state(note, content)
+    write_state(note, definition.model_dump(mode="json"))
