@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bertbench.cli import main
+from bertbench.common.errors import ConfigError
 from bertbench.common.paths import STUDIES
 from bertbench.common.progress import Progress
 from bertbench.study.definition import read_study
@@ -138,6 +139,17 @@ def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["rows"] == found["rows"], "a run that goes on finds the same"
     assert lines.read_text() == before
     assert "Do clip modes differ" in (tmp_path / "out" / "study.html").read_text()
+
+
+def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> None:
+    study(tmp_path, run_trial)
+    note = tmp_path / "definition.json"
+    content = json.loads(note.read_text())
+    del content["optimizer"]["sharded"]  # as if it had been added since
+    note.write_text(json.dumps(content))
+    study(tmp_path, run_trial)
+    with pytest.raises(ConfigError, match="holds another study"):
+        study(tmp_path, run_trial, global_batch_size=16)
 
 
 @pytest.mark.parametrize(

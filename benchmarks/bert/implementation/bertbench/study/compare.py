@@ -3,7 +3,7 @@
 import json
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,10 +208,15 @@ def _value(content: dict[str, dict[str, float]], name: str) -> float:
     return content[section][key]
 
 
-def claim(folder: Path, content: Mapping[str, Any]) -> None:
-    """Note in the folder which study it holds; raises ConfigError if it holds another."""
+def _read_note(note: Path) -> Mapping[str, Any]:
+    content: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+    return content
+
+
+def claim(folder: Path, content: Mapping[str, Any], read: Callable[[Path], Mapping[str, Any]] = _read_note) -> None:
+    """Note in the folder which study it holds; raises ConfigError if it holds another, by what `read` finds there."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "definition.json"
-    if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
+    if note.exists() and read(note) != content:
         raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
     write_state(note, content)

@@ -9,11 +9,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
 from bertbench.results.linefile import LineFile
 from bertbench.study.compare import Difference, claim, paired_difference, samples_of
+from bertbench.study.definition import read_study
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
 
@@ -76,7 +77,8 @@ class Study:
         """Raises ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
         self._definition, self._run_trial, self._progress = definition, run_trial, progress
         self.arms = definition.arms(ranks)
-        claim(folder, definition.model_dump(mode="json"))
+        # a note of an older version lacks the settings that are new: reading it fills in their defaults
+        claim(folder, definition.model_dump(mode="json"), _read_note)
         trials = folder / "trials.jsonl"
         self._known = _read(trials)
         self._lines = LineFile(trials)
@@ -202,3 +204,7 @@ def _read(path: Path) -> dict[Run, Outcome]:
         run = Run(record["kind"], record["arm"], values, record["seed"])
         known[run] = Outcome(record["samples"], record["accuracy"], record["clipped"])
     return known
+
+
+def _read_note(note: Path) -> dict[str, Any]:
+    return read_study(note, RanksDefinition).model_dump(mode="json")
