@@ -9,9 +9,10 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import Index
+from bertbench.data.store.index import Index, lengths_of, masked_of
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.loading.bins import Bins
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.loader import Loader
 from bertbench.loading.options import OnBadSample
@@ -25,6 +26,7 @@ from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.arithmetic import Arithmetic
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
+from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import check_start, open_data
 from bertbench.training.layout_evaluate import LayoutEvaluator
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -55,7 +57,8 @@ def build(
     training, evaluation = open_data(system)
     startup.mark("data")
     sampler = make_sampler(system, training, seed)
-    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic)
+    bins = make_bins(system, training)
+    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic, bins)
     loader = Loader(
         sampler,
         system.layout.coordinate(world.rank).data,
@@ -64,6 +67,7 @@ def build(
         SampleCheck.of(training, on_bad_sample, world.rank),
         system.fills_batches,
         startup,
+        bins,
     )
     evaluator = make_evaluator(system, evaluation, trainer, world)
     if files:
@@ -102,14 +106,26 @@ def make_trainer(
     sampler: Sampler,
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
+    bins: Bins | None = None,
 ) -> Trainer:
-    """The trainer of this rank's model, or of its part of it."""
+    """The trainer of this rank's model, or of its part of it; with `bins`, one that replays recorded steps."""
+    products = dict(arithmetic.products) if arithmetic else {}
+    if bins is not None:
+        return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
-        return DDPTrainer(system, world, seed, startup, dict(arithmetic.products) if arithmetic else {})
+        return DDPTrainer(system, world, seed, startup, products)
     tokens = 0
     if isinstance(sampler, TokenSampler):
         tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
     return LayoutTrainer(system, world, seed, tokens, startup)
+
+
+def make_bins(system: System, training: Dataset) -> Bins | None:
+    """Return the few sizes of batches that steps are recorded for, where they are."""
+    if system.compute.compile != "graphs":
+        return None
+    count = system.local_batch // system.data.gradient_accumulation_steps
+    return Bins(lengths_of(training.entries_N), masked_of(training.entries_N), count, system.model.max_positions)
 
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:

@@ -1,12 +1,13 @@
 """How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import nn
 
-from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
@@ -17,6 +18,9 @@ from bertbench.optim.communication import bucket_sum
 from bertbench.optim.distributed import SlicedDataParallel
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.state import Optimizer
+
+if TYPE_CHECKING:  # as in ddp_trainer.py
+    from bertbench.config import System
 
 
 class Reduction(Protocol):
