@@ -5,12 +5,10 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.bench import hook
 from bertbench.bench.optim import measure
 from bertbench.commands import check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 
@@ -34,7 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _hook_cost(arguments)
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
-    shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
+    shape = BertShape()
+    if arguments.system:
+        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which gpu_check.sh does without
+
+        shape = load_system(arguments.system).model.shape()
     with Progress() as progress:
         times = measure(shape, torch.device(arguments.device), arguments.rounds, arguments.foreach, progress)
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{times.threads} cores of {processor()}"
@@ -50,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _hook_cost(arguments: argparse.Namespace) -> int:
+    from bertbench.bench import hook  # noqa: PLC0415 - pydantic, as above
+    from bertbench.config import load_system  # noqa: PLC0415
+
     name = arguments.system or "cpu_demo"
     sum_only, bucket_clip = (load_system(name, [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
     if sum_only.launch.device != "cpu" or sum_only.hardware.number_of_nodes != 1:
