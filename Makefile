@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-track test-all bench docs setup lint format types clean
+.PHONY: demo test test-faults test-track test-all image-test bench docs setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -28,6 +28,11 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
 	tests/slurm/install.sh
 	$(BIN)/python -m pytest
+
+image-test: $(VENV)/.dev-ready ## the image built and run without root, by podman and in a Slurm job; minutes, 5 GB
+	tests/image/install.sh
+	tests/slurm/install.sh
+	BERTBENCH_IMAGE=$${BERTBENCH_IMAGE:-demo} $(BIN)/python -m pytest tests/image/test_image.py
 
 bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a small size
 	$(BIN)/bertbench bench step

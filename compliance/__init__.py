@@ -1,4 +1,4 @@
-"""Judge MLPerf Training logs, whoever wrote them: source -> record -> log -> run -> rules, official -> judge.
+"""Judge MLPerf Training logs of any origin: source -> record -> log -> run -> rules, official -> judge.
 
-Reads files only: needs neither torch nor bertbench. `python -m compliance --help` says how to use it.
+It only reads files and needs neither torch nor bertbench. `python -m compliance --help` explains its use.
 """

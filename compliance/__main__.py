@@ -1,4 +1,4 @@
-"""`python -m compliance PATH...`: a verdict per log; `python -m compliance package DIR`: one on a submission.
+"""`python -m compliance PATH...`: judge each log; `python -m compliance package DIR`: judge a submission.
 
 Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
 """
@@ -19,7 +19,7 @@ from compliance.log import CannotJudge
 from compliance.record import printable
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
-# Each has `main(arguments) -> exit code`. A log of such a name is given as ./NAME.
+# Each module has `main(arguments) -> exit code`. Give a log of such a name as ./NAME.
 _SUBCOMMANDS = {"diff": "compliance.diff", "package": "compliance.package"}
 # Below this a second process costs more than it saves.
 _FEWEST_FOR_PROCESSES = 100
@@ -33,7 +33,7 @@ class _Options(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A judgement as it is printed: small enough to travel between processes."""
+    """A judgement in printed form: small enough to send between processes."""
 
     verdict: Overall
     text: str
@@ -41,9 +41,9 @@ class _Answer(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge the logs at the paths given, or run a subcommand; returns the exit code."""
+    """Judge the logs at the given paths, or run a subcommand; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if isinstance(sys.stdout, io.TextIOWrapper):  # one that knows ASCII only shows other letters as escapes
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII-only terminal shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments and arguments[0] in _SUBCOMMANDS:
         command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
@@ -76,9 +76,9 @@ def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
         "--ruleset", default=official.DEFAULT_RULESET, choices=rulesets, metavar="R",
         help=f"rules to judge by: {', '.join(rulesets)} (default {official.DEFAULT_RULESET})",
     )  # fmt: skip
-    parser.add_argument("--division", choices=("closed", "open"), help="the division that the logs must be of")
-    parser.add_argument("--strict", action="store_true", help="a warning fails a log too")
-    parser.add_argument("--json", action="store_true", help="print one JSON array, an object a log")
+    parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
+    parser.add_argument("--strict", action="store_true", help="let warnings fail a log")
+    parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
     given = parser.parse_args(arguments)
     return given.paths, _Options(given.ruleset, given.division, given.strict, given.json)
 
@@ -101,7 +101,7 @@ def _logs(path: Path) -> list[Path]:
     try:
         return find_logs(path)
     except CannotJudge:
-        return [path]  # judging it says why
+        return [path]  # judging it reports the reason
 
 
 def _job(job: tuple[Path, _Options]) -> list[_Answer]:

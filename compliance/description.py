@@ -1,6 +1,6 @@
-"""System descriptions: MLPerf's JSON of 33 fields that says what machine a result was measured on.
+"""Read system descriptions: MLPerf's JSON with the 33 fields of a result's machine.
 
-Published ones hold objects and lists too, mostly as other_software_stack: any value is read as text.
+Published ones also hold objects and lists, mostly in other_software_stack; every value is read as text.
 """
 
 import json
@@ -14,12 +14,12 @@ _LARGEST = 1 << 20
 DIVISIONS = ("closed", "open")
 
 
-class UnreadableDescription(Exception):  # noqa: N818 - what the file is
-    """A system description that is no JSON object; the message says why."""
+class UnreadableDescription(Exception):  # noqa: N818 - names the file
+    """A system description that is not a JSON object; the message gives the reason."""
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return the fields of a description, values that are no text as JSON. Raises UnreadableDescription."""
+    """Return the fields of a description; values other than text as JSON. Raises UnreadableDescription."""
     return texts(load(path)[0])
 
 
@@ -44,14 +44,14 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
     except CannotJudge as problem:
         raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
     except (ValueError, RecursionError) as error:
-        raise UnreadableDescription(f"is no JSON file ({error})") from error
+        raise UnreadableDescription(f"is not a JSON file ({error})") from error
     if not isinstance(content, dict):
-        raise UnreadableDescription(f"holds {type(content).__name__}, no object")
+        raise UnreadableDescription(f"holds {type(content).__name__}, not an object")
     return content, repeated
 
 
 def described_at(log: Path) -> list[Path]:
-    """Return where the system of a log may be described, the likelier place first.
+    """Return the paths where the description of a log's system may be, the likelier first.
 
     Runs of bertbench leave result_0/system.json; in a package it is <org>/systems/<system>.json for
     <org>/results/<system>/<benchmark>/result_0.txt.
@@ -61,9 +61,9 @@ def described_at(log: Path) -> list[Path]:
 
 
 def of_log(log: Path) -> dict[str, str]:
-    """Return the fields of the description beside a log; none where there is no sound one.
+    """Return the fields of the description beside a log; an empty dict if there is none that can be read.
 
-    Files of bertbench that describe a system keep the fields under `hardware`.
+    bertbench's own system files have the fields under `hardware`.
     """
     for path in described_at(log):
         try:
@@ -77,7 +77,7 @@ def of_log(log: Path) -> dict[str, str]:
 
 
 def accelerators(fields: dict[str, str]) -> int | None:
-    """Return the accelerators of the whole system, None where the description has no two whole numbers."""
+    """Return the accelerators of the whole system, or None if the description doesn't give both counts."""
     try:
         return int(fields["number_of_nodes"]) * int(fields["accelerators_per_node"])
     except (KeyError, ValueError):

@@ -1,6 +1,6 @@
-"""`python -m compliance diff A B`: what two runs, or two systems' results, differ in, as people compare submissions.
+"""`python -m compliance diff A B`: list the differences between two runs, or between two systems' results.
 
-Exit code as diff's: 0 nothing differs, 1 something does, 2 cannot be compared.
+Exit code as diff's: 0 no differences, 1 differences, 2 cannot compare.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from compliance.record import printable, shown
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 
-# Keys of one run's course, not of how it was set up.
+# Keys of a run's events and measurements, not of its setup.
 _COURSE = frozenset(
     (
         "cache_clear", "init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "epoch_start",
@@ -32,7 +32,7 @@ _SECTIONS = ("submission", "hyper-parameters", "cadence", "result", "system")
 
 
 class Difference(NamedTuple):
-    """One thing that differs; None where a side doesn't have it."""
+    """One difference; None if a side doesn't have the value."""
 
     section: str
     name: str
@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Print what the two paths differ in; returns the exit code."""
+    """Print the differences between the two paths; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m compliance diff", description=__doc__.splitlines()[0])
     parser.add_argument("a", type=Path, metavar="A", help="a log, or a folder with one system's result_*.txt")
     parser.add_argument("b", type=Path, metavar="B", help="another")
@@ -61,8 +61,8 @@ def main(arguments: list[str]) -> int:
 
 
 def differences(a: Path, b: Path) -> list[Difference]:
-    """What the results at two paths differ in, section by section. Raises CannotJudge."""
-    one, other = _told(a), _told(b)
+    """Return the differences between the results at two paths, by section. Raises CannotJudge."""
+    one, other = _contents(a), _contents(b)
     return [
         Difference(section, name, one[section].get(name), other[section].get(name))
         for section in _SECTIONS
@@ -71,8 +71,8 @@ def differences(a: Path, b: Path) -> list[Difference]:
     ]
 
 
-def _told(path: Path) -> dict[str, dict[str, Any]]:
-    """What the logs at a path say, by section and name; a list where its runs differ."""
+def _contents(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what the logs at a path say, by section and name; a list if its runs differ."""
     logs = find_logs(path)
     runs = [RunFacts(read_events(log)) for log in logs]
     keys = dict.fromkeys(key for run in runs for key in sorted(run.keys()) if key not in _COURSE)
@@ -125,7 +125,7 @@ def _over(statistic: Callable[[list[float]], float], values: list[float]) -> flo
 
 def _table(a: Path, b: Path, found: list[Difference]) -> str:
     if not found:
-        return printable(f"{a} and {b} tell the same")
+        return printable(f"{a} and {b}: no differences")
     lines = []
     for section in dict.fromkeys(one.section for one in found):
         rows = [(one.name, _cell(one.a), _cell(one.b)) for one in found if one.section == section]

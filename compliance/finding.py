@@ -1,4 +1,4 @@
-"""What is wrong in a log, and the rule that says so."""
+"""Define a finding in a log, and the rule behind it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong in a log, or with severity info a note; `line` counts from 1, None where no line is to blame."""
+    """A fault in a log, or a note (severity info); `line` counts from 1, and is None if no line is at fault."""
 
     rule: str
     severity: Severity
@@ -24,7 +24,7 @@ class Finding:
 
 
 class Case(NamedTuple):
-    """What a rule looks at: one log under one ruleset."""
+    """A rule's input: one log under one ruleset."""
 
     path: Path
     log: Log
@@ -35,12 +35,12 @@ class Case(NamedTuple):
 
     @property
     def closed(self) -> bool:
-        """Whether the log says that it is of the closed division."""
+        """Return whether the log names the closed division."""
         return self.facts.division == "closed"
 
 
 class Breach(NamedTuple):
-    """One place where a rule is broken; `severity` and `expected` stand in for the rule's own."""
+    """One breach of a rule; `severity` and `expected` replace the rule's own."""
 
     line: int | None
     found: str
@@ -49,9 +49,9 @@ class Breach(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A rule: `severity` cannot-judge means that the log can't be trusted to say what it seems to say.
+    """A rule; `severity` cannot-judge means that the log's content can't be trusted.
 
-    `check` is None where the verdict comes from elsewhere: the official checker, or a file that can't be read.
+    `check` is None if the verdict comes from elsewhere: the official checker, or a file that can't be read.
     """
 
     id: str

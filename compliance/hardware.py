@@ -1,14 +1,14 @@
-"""How fast hardware can train BERT at most: peak rates of accelerators against the arithmetic of a sample.
+"""Bound how fast hardware can train BERT: accelerators' peak rates, divided by the arithmetic of a sample.
 
-A bound, not a forecast: every multiplication at the peak of the narrowest format that the closed division allows.
+A bound, not a forecast: every multiplication runs at the peak of the narrowest format that closed allows.
 """
 
 import re
 
 from compliance.description import accelerators
 
-# Dense peak, TFLOP/s, of the vendors' data sheets: fp8 where a chip has it, else bf16 or fp16. The first name that a
-# description's model holds counts, so a name stands before those that it contains.
+# Dense peak in TFLOP/s from the vendors' data sheets: fp8 if the chip has it, else bf16 or fp16. The first name found
+# in a description's model counts, so a longer name stands before its parts.
 _PEAK_TFLOPS = (
     ("gb300", 5000), ("b300", 5000), ("gb200", 5000), ("b200", 4500), ("gh200", 1979), ("h200nvl", 1671),
     ("h200", 1979), ("h100nvl", 1671), ("h100", 1979), ("h800", 1979), ("a100", 312), ("a800", 312), ("a30", 165),
@@ -21,14 +21,14 @@ _PEAK_TFLOPS = (
 _PROCESSOR_TFLOPS = 300  # a socket with matrix units, such as 60 cores x 2,048 operations x 2.4 GHz
 _MARGIN = 1.2  # chips may boost beyond the clock of their data sheet
 # BERT-large's encoder has 24 x 12 x 1,024^2 weights, each multiplied and added three times for a real token (forward,
-# and two products backward); MLPerf's samples have 256 real tokens in the mean (Graphcore's histogram of the dataset).
+# and two products backward); MLPerf's samples average 256 real tokens (Graphcore's histogram of the dataset).
 _FLOP_A_SAMPLE = 6 * 24 * 12 * 1024**2 * 250
-# Published runs take 31 optimizer steps a second at most (4,096 TPU v4): 24 layers, back and forth, are a latency too.
+# The fastest published run takes 31 optimizer steps a second (4,096 TPU v4): 24 layers each way have a latency.
 FASTEST_STEPS_A_SECOND = 200.0
 
 
 def fastest(system: dict[str, str]) -> tuple[float, str] | None:
-    """Return the most samples/s of a described system, and what was counted; None where its size isn't described."""
+    """Return a described system's upper bound in samples/s, and what was counted; None if its size isn't described."""
     count, model = accelerators(system), re.sub(r"[\W_]+", "", system.get("accelerator_model_name", "").casefold())
     if count is None:
         return None

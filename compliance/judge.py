@@ -1,4 +1,4 @@
-"""Find logs, judge each by the official checker and by our rules, keep a verdict per log."""
+"""Find logs; judge each by the official checker and by our rules; return a verdict per log."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -18,14 +18,14 @@ __all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_p
 
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
-_MOST_OF_A_RULE = 5  # findings shown; a broken writer breaks one rule on every line
+_MOST_OF_A_RULE = 5  # findings shown per rule; a broken writer can break a rule on every line
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one log; `facts` is None where it could not be judged.
+    """The verdict on one log; `facts` is None if the log cannot be judged.
 
-    `notes` are findings of severity info: what can't be known from this log, and what is legal but unusual. They never
+    `notes` are findings of severity info: facts that the log doesn't give, and legal but unusual values. They never
     fail a log.
     """
 
@@ -37,7 +37,7 @@ class Judgement:
     notes: tuple[Finding, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that `--json` prints."""
+        """Return the fields that `--json` prints."""
         return {
             "path": str(self.path),
             "verdict": self.verdict,
@@ -52,9 +52,9 @@ class Judgement:
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The path itself, or all logs in a folder: files named result_*.txt, at any level; links to folders are left out.
+    """Return the path itself, or a folder's result_*.txt at any level, without following links to folders.
 
-    Raises CannotJudge if there is nothing at the path, or no log in the folder.
+    Raises CannotJudge if nothing is at the path, or no log is in the folder.
     """
     if path == STDIN:
         return [path]
@@ -73,7 +73,7 @@ def find_logs(path: Path) -> list[Path]:
 
 
 def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> list[Judgement]:
-    """Verdicts on the log at the path, or on all logs in the folder there."""
+    """Return the verdicts on the log at the path, or on all logs of the folder there."""
     try:
         return [judge(log, ruleset, division, strict) for log in find_logs(path)]
     except CannotJudge as problem:
@@ -81,7 +81,7 @@ def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bo
 
 
 def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> Judgement:
-    """The verdict on one log under one ruleset; `strict` lets warnings fail it."""
+    """Return the verdict on one log under one ruleset; with `strict`, warnings fail it."""
     try:
         with open_plain(path) as stream:
             return judge_stream(path, stream, ruleset, division, strict)
@@ -92,7 +92,7 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
 def judge_stream(
     path: Path, stream: BinaryIO, ruleset: str, division: str | None = None, strict: bool = False
 ) -> Judgement:
-    """The verdict on the log in a stream that can be read again; `path` is where its system's description is sought."""
+    """Return the verdict on the log in a seekable stream; the system description is looked for beside `path`."""
     try:
         return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
     except CannotJudge as problem:
@@ -121,7 +121,7 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
 
 
 def _shown(found: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
-    """Return the first breaches of a rule, in their order; errors come before what is milder and stands earlier."""
+    """Return the first breaches of a rule, in their order; an error displaces an earlier, milder breach."""
     kept: dict[bool, list[tuple[int, tuple[Rule, Finding]]]] = {True: [], False: []}
     for number, one in enumerate(found):
         of_kind = kept[one[1].severity == "error"]
@@ -160,7 +160,7 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
 
 
 def _fitting_rulesets(verdict: official.OfficialVerdict, log: Log) -> Iterator[Finding]:
-    """Other rounds under which a log passes that fails under this one and breaks no rule of ours."""
+    """Find other rounds that pass the log, if this one fails it and it breaks no rule of ours."""
     if verdict.verdict != "fail" or log.broken or not log.in_memory:
         return
     others = (ruleset for ruleset in official.rulesets() if ruleset != verdict.ruleset)

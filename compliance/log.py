@@ -1,7 +1,7 @@
-"""One log: its events for our rules, its records for the official checker, and what in it is neither.
+"""Read one log: its events for our rules, its records for the official checker, and its faulty lines.
 
-The file is streamed, and what is kept of it is bounded: 200 MB of anything take less than 300 MB of memory and 60 s.
-Where a bound on what our rules need is passed, the log can't be judged: rules that saw a part of it could be misled.
+The file is streamed and the kept part is bounded: 200 MB of anything take less than 300 MB of memory and 60 s.
+Beyond a bound on what our rules need, the log can't be judged: a part of it could mislead the rules.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, NamedTuple
 from compliance.record import RECORD_TOKEN, TOKEN, NoRecord, Record, parse_record, record_lines, weight
 from compliance.source import CannotJudge, kind_of, open_plain
 
-MOST_OF_A_KEY = 10_000  # events kept of one key; 4,096 ranks that log init_start each are real
+MOST_OF_A_KEY = 10_000  # events kept per key; in a real log 4,096 ranks each log init_start
 MOST_RECORDS = 1_000_000  # published logs have at most some thousands
 _MOST_KEYS = 10_000
 _LONGEST_KEY = 256  # characters
-# Weights, in bytes: see `record.weight`. A usual record weighs 2,000 and takes up half of it.
+# Weights in bytes, see `record.weight`. A usual record weighs 2,000 and uses half of that.
 _HEAVY_RECORD = 32 << 10
 _HEAVIEST_RECORDS = 24 << 20  # all heavy records of a log together
 _HEAVIEST_EVENTS = 128 << 20
@@ -31,7 +31,7 @@ __all__ = ["MOST_OF_A_KEY", "TOKEN", "CannotJudge", "Event", "Log", "open_log", 
 
 
 class Event(NamedTuple):
-    """One MLPerf record with the number of its line in the file, from 1."""
+    """One MLPerf record and its line in the file, counted from 1."""
 
     line: int
     key: str
@@ -41,21 +41,21 @@ class Event(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Something about one line that is not as it should be."""
+    """A fault of one line."""
 
     line: int
     reason: str
 
 
 class Log:
-    """One log: its events, and what in it is no valid record.
+    """One log: its events and its faulty lines.
 
-    `broken` are records that don't parse; `crashes` those of them at which the official checker ends in a traceback;
-    `ambiguous` records that name a field twice; `ignored` lines that neither this nor the official checker reads in
-    full; `odd_times` records whose time_ms is no JSON number; `nul_lines` lines with NUL bytes, and whether the line is
-    a record; `flooded` keys of which only the first MOST_OF_A_KEY events are kept; `submission` the first record of
-    each key that the official checker makes paths from. Events of long records keep short values only.
-    Raises CannotJudge if the file can't be read safely, holds more than can be looked at, or no MLPerf line.
+    `broken`: records that don't parse; `crashes`: those on which the official checker ends in a traceback;
+    `ambiguous`: records that repeat a field; `ignored`: lines that neither this class nor the official checker reads in
+    full; `odd_times`: records whose time_ms is not a JSON number; `nul_lines`: lines with NUL bytes, and whether the
+    line is a record; `flooded`: keys with more than MOST_OF_A_KEY events (the first are kept); `submission`: the
+    first record of each key from which the official checker builds paths. Events of long records keep short values.
+    Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Log:
 
     @property
     def flooded(self) -> list[str]:
-        """Keys with more events than are kept."""
+        """Return the keys with more events than are kept."""
         return [key for key, count in self._counts.items() if count > MOST_OF_A_KEY]
 
     @property
     def in_memory(self) -> bool:
-        """Whether `records` costs nothing; a large log is read again each time."""
+        """Return whether `records` costs nothing; a large log is read again each time."""
         return self._kept is not None
 
     def records(self) -> Iterator[Record]:
-        """All records that parse, in file order, as often as asked for; of a large log, those of `ruled_keys`."""
+        """Yield all records that parse, in file order, at each call; for a large log, those of `ruled_keys`."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -136,31 +136,33 @@ class Log:
             raise CannotJudge(f"{name}: found {found}; expected an MLPerf log, text with {TOKEN} lines")
 
     def _weighed(self, line: int, text: str) -> int:
-        """Return the record's weight, before anything of it is read. Raises CannotJudge where there is too much."""
+        """Return the record's weight before parsing it. Raises CannotJudge if long records together weigh too much."""
         weighs = weight(text)
         if weighs > _HEAVY_RECORD:
             self._heavy_weight += weighs
             if self._heavy_weight > _HEAVIEST_RECORDS:
-                raise CannotJudge("found more in long records than can be looked at; a run's records are short", line)
+                raise CannotJudge(
+                    f"found long records of more than {_HEAVIEST_RECORDS >> 20} MiB; expected short ones", line
+                )
         return weighs
 
     def _watch(self, line: int, text: str) -> None:
-        """Look at every line with a token for what a log doesn't have."""
+        """Note faults of a line with a token, and NUL bytes."""
         tokens = text.count(TOKEN)
         self._lines += tokens > 0
         if self._lines > MOST_RECORDS:
             raise CannotJudge(f"found more than {MOST_RECORDS:,} lines with {TOKEN}", line)
-        if "\0" in text and len(self.nul_lines) < _MOST_NOTES:  # at most one of them is no record
+        if "\0" in text and len(self.nul_lines) < _MOST_NOTES:  # at most one of them is not a record
             self.nul_lines.append((line, tokens > 0))
         if tokens > 1:
-            _note(self.ignored, line, f"{TOKEN} {tokens} times in one line, of which only the last is read")
+            _note(self.ignored, line, f"{TOKEN} {tokens} times in one line; only the last is read")
         elif tokens and RECORD_TOKEN not in text and text.partition(TOKEN)[2].strip():
             _note(self.ignored, line, f"no blank after {TOKEN}, so the line is not read")
 
     def _keep_event(self, record: Record, weighs: int) -> None:
         key = record.key
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-            found = f"of {len(key):,} characters" if isinstance(key, str) else f"that is no text: {type(key).__name__}"
+            found = f"of {len(key):,} characters" if isinstance(key, str) else f"that is not text: {type(key).__name__}"
             _note(self.ignored, record.lineno, f"a key {found}")
             return
         if key not in self._counts and len(self._counts) >= _MOST_KEYS:
@@ -171,7 +173,9 @@ class Log:
         heavy = weighs > _HEAVY_RECORD
         self._event_weight += _HEAVY_RECORD if heavy else weighs
         if self._event_weight > _HEAVIEST_EVENTS:
-            raise CannotJudge("found more records of different keys than can be looked at", record.lineno)
+            raise CannotJudge(
+                "found records of more than 128 MiB; expected at most some thousands of short ones", record.lineno
+            )
         value, metadata = _as_utf8(record.value["value"]), record.value["metadata"]
         fields = metadata if isinstance(metadata, dict) else {}
         if heavy:
@@ -182,15 +186,15 @@ class Log:
 
 @contextmanager
 def open_log(path: Path) -> Iterator[Log]:
-    """The log at a path, `-` for standard input. Raises CannotJudge."""
+    """Open the log at a path, or standard input for `-`. Raises CannotJudge."""
     with open_plain(path) as stream:
         yield Log(stream, str(path))
 
 
 def read_events(path: Path) -> list[Event]:
-    """The MLPerf events of a file, in file order; at most MOST_OF_A_KEY of each key.
+    """Return the MLPerf events of a file, in file order; at most MOST_OF_A_KEY per key.
 
-    Raises CannotJudge if the file can't be read safely or holds no MLPerf line.
+    Raises CannotJudge if the file can't be read safely or has no MLPerf line.
     """
     with open_log(path) as log:
         return log.events
@@ -206,14 +210,14 @@ def _note(notes: list[Note], line: int, reason: str) -> None:
 
 
 def _short(value: Any) -> Any:
-    """Return what our rules see of a value in a long record: a number as it is, of anything else its beginning."""
+    """Return a long record's value for our rules: a number as it is, the beginning of anything else."""
     if isinstance(value, list | dict):
         return f"{type(value).__name__} of {len(value):,}"
     return value[:_LONGEST_TEXT_OF_HEAVY] if isinstance(value, str) else value
 
 
 def _as_utf8(value: Any) -> Any:
-    """Text as its writer meant it; the official checker compares the latin-1 reading, which only matters to display."""
+    """Return text as its writer meant it, for display; the official checker compares the latin-1 reading."""
     if isinstance(value, str) and not value.isascii():
         try:
             return value.encode("latin-1").decode("utf-8")

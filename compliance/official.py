@@ -1,9 +1,9 @@
-"""The official mlperf-logging checker, run in this process: safely, quietly, and faster than it runs itself.
+"""Run the official mlperf-logging checker in this process: safely, quietly, and faster than on its own.
 
-Its rules are Python in YAML files, and the path of the next file is built from the log's division and benchmark; so
-both must be names of rule files of the ruleset before it sees a log. Nothing else of a log can reach code: values are
-only compared. Here it works on a private copy of its module, in which rule files and compiled rules are kept between
-logs, nothing is written to the root logger, and messages leave out the dumps of its state.
+Its rules are Python in YAML files, and it builds the path of the next file from the log's division and benchmark. Both
+must therefore name rule files of the ruleset before the checker sees a log. No other value of a log can reach code:
+values are only compared. The checker runs in a private copy of its module, which keeps rule files and compiled rules
+between logs, writes nothing to the root logger, and leaves dumps of its state out of messages.
 """
 
 import builtins
@@ -26,11 +26,11 @@ OLDEST_RCP_RULESET = "1.0.0"
 _DIVISIONS = ("closed", "open")
 _CHECKER = "mlperf_logging.compliance_checker"
 
-# Values that the checker keeps until the end of a log. Those of published logs are short.
+# Limits on the values that the checker keeps until the end of a log; published logs have short ones.
 _LONG_RECORD = 1 << 10
 _MOST_LONG_TEXT = 16 << 20
 
-_LONGEST_TEXT = 160  # of a message: one rule lists 398 tensors
+_LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
 
 _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
@@ -38,7 +38,7 @@ _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
 
 
 class Message(NamedTuple):
-    """One thing that the checker says, about a line or about the whole log."""
+    """One message of the checker, about a line or about the whole log."""
 
     text: str
     line: int | None = None
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 class OfficialVerdict(NamedTuple):
-    """What the official checker says; `error` where it ends in a traceback or can't be let near the log."""
+    """The official checker's verdict; `error` if it ends in a traceback or the log is unsafe for it."""
 
     ruleset: str
     verdict: Verdict
@@ -56,20 +56,20 @@ class OfficialVerdict(NamedTuple):
 
 
 def rulesets() -> list[str]:
-    """Training rulesets of the installed checker that have rules for BERT."""
+    """Return the installed checker's training rulesets that have rules for BERT."""
     return sorted(path.parent.name.removeprefix("training_") for path in _folder().glob("training_*/closed_bert.yaml"))
 
 
 @lru_cache(maxsize=1)
 def ruled_keys() -> frozenset[str]:
-    """Keys that a rule of some ruleset is about; the checker passes over records of others."""
+    """Return the keys that any ruleset has a rule for; the checker ignores records of other keys."""
     files = (path for ruleset in rulesets() for path in (_folder() / f"training_{ruleset}").glob("*.yaml"))
     return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
 
 
 @lru_cache(maxsize=64)
 def benchmarks(ruleset: str, division: str) -> frozenset[str]:
-    """Benchmarks that a ruleset has rules for in a division."""
+    """Return the benchmarks that a ruleset has rules for in a division."""
     prefix = f"{division}_"
     names = {path.stem.removeprefix(prefix) for path in (_folder() / f"training_{ruleset}").glob(f"{prefix}*.yaml")}
     return frozenset(names - {"common"})  # as a benchmark, `common` would make the checker load one file for ever
@@ -86,7 +86,7 @@ def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
 
 
 def check(log: Log, ruleset: str) -> OfficialVerdict:
-    """The official verdict on a log. Raises CannotJudge if the log is built to fill the memory."""
+    """Return the official verdict on a log. Raises CannotJudge if the log would fill the memory."""
     if log.crashes:
         crash = log.crashes[0]
         return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {crash.reason}", crash.line),))
@@ -94,14 +94,14 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
         return OfficialVerdict(ruleset, "error", (unsafe,))
     module = _module()
     checker = module.make_checker("training", ruleset, quiet=False, werror=False)
-    module.enqueued_configs.clear()  # a log on which it failed half-way leaves its rest there
+    module.enqueued_configs.clear()  # a log on which it failed leaves entries there
     if log.broken:
         checker.put_message("Log lines had parsing errors.")
     try:
         checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")
     except CannotJudge:
         raise
-    except Exception as error:  # the checker raises anything on logs it didn't expect  # noqa: BLE001
+    except Exception as error:  # the checker may raise anything on an unexpected log  # noqa: BLE001
         return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}", _culprit(log)),))
     messages = [(text, key) for key, text in checker.overwritable.items()]
     messages += [(text, None) for text in checker.not_overwritable]
@@ -114,7 +114,7 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
 
 
 class _Lines:
-    """The log's records as the checker wants them: something that it can walk over again for each rule file."""
+    """The log's records in the form that the checker needs: it iterates over them again for each rule file."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -141,7 +141,7 @@ class _Lines:
 
 
 def _unsafe(log: Log, ruleset: str) -> Message | None:
-    """What of the log must not become part of a rule file's path: its first division and benchmark, as they stand."""
+    """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
     division = log.submission.get("submission_division")
     if division is None:
         return None
@@ -170,7 +170,7 @@ def _short(text: str) -> str:
 
 
 def _culprit(log: Log) -> int | None:
-    """The line that a rule outside the checker's own guards failed on: accuracies are compared there."""
+    """Return the line of the first accuracy that is not a number: the checker compares accuracies unguarded."""
     return next(
         (
             record.lineno
@@ -209,7 +209,7 @@ def _load(stream: IO[str], Loader: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _rules(path: str) -> Any:
-    # CBaseLoader gives what BaseLoader gives, 13 to 22 times as fast.
+    # CBaseLoader returns the same as BaseLoader, 13 to 22 times as fast.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     with Path(path).open(encoding="utf-8") as stream:
         return yaml.load(stream, Loader=loader)

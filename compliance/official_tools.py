@@ -1,8 +1,8 @@
-"""The official mlperf-logging tools for packages, run in this process: system descriptions and convergence points.
+"""Run the official mlperf-logging tools for packages in this process: system descriptions, convergence, power.
 
-They report to the root logger, so it is listened to while they work. Neither sees a file of the package: both open what
-they are given without care, and the second takes time quadratic in the length of a line, looks for its keys anywhere in
-a line, and writes beside the logs. They get files written here, which hold only what they need.
+They report to the root logger, so it is captured meanwhile. None of them sees a file of the package, because they open
+their input without checks. The convergence check also takes time quadratic in a line's length, finds its keys anywhere
+in a line, and writes beside the logs. They get files written here, with only the values that they need.
 """
 
 import io
@@ -25,9 +25,9 @@ from compliance.record import RECORD_TOKEN, Record
 
 @dataclass(frozen=True)
 class Convergence:
-    """The official verdict on samples to converge, of which fewer than the reference's are better than is believed.
+    """The official verdict on samples to converge.
 
-    `scaling` is what the time to train is multiplied by; `mean` is given only where it is below `reference_mean`.
+    The rules multiply the time to train by `scaling`; `mean` is set only if it is below `reference_mean`.
     """
 
     passed: bool
@@ -39,13 +39,13 @@ class Convergence:
 
 
 def runs_per_result(benchmark: str) -> int:
-    """Runs that make a result."""
+    """Return the number of runs of a result."""
     count: int = get_result_file_counts("training")[benchmark]
     return count
 
 
 class Converged(NamedTuple):
-    """What the convergence check needs of a run; `samples` to its last evaluation, None where the run failed."""
+    """A run's values for the convergence check; `samples` to its last evaluation, None if the run failed."""
 
     global_batch_size: float | None
     samples: float | None
@@ -78,7 +78,7 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
                 folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
                 rcp_file=None if reference is None else io.StringIO(reference), set_scaling=True,
             )  # fmt: skip
-        except Exception as error:  # it raises anything on runs it didn't expect  # noqa: BLE001
+        except Exception as error:  # it may raise anything on unexpected runs  # noqa: BLE001
             return Convergence(False, f"the official checker failed on these logs: {error!r}")
     point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
     if not isinstance(point, dict):
@@ -103,7 +103,7 @@ def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str
                 (power / run).rmdir()
         try:
             passed, errors = PowerChecker("").check_power(str(power), [f"{run}.txt" for run in files])
-        except (ValueError, IndexError) as error:  # it takes any name for a number
+        except (ValueError, IndexError) as error:  # it converts any name to a number
             return [f"the official power checker fails on these names: {error}"]
     if passed and not errors:
         return []
@@ -111,10 +111,7 @@ def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str
 
 
 def energy(readings: Readings, time_to_train_ms: float, node: bool) -> float | None:
-    """Return the joules that the official formula gives for a node, or for an estimated part of the interconnect.
-
-    None where it gives none.
-    """
+    """Return the official formula's joules for a node or an estimated part of the interconnect; None if it has none."""
     from mlperf_logging.result_summarizer import result_summarizer  # noqa: PLC0415 - its pandas takes a second
 
     lines = [
@@ -134,7 +131,7 @@ def energy(readings: Readings, time_to_train_ms: float, node: bool) -> float | N
 
 
 def _bare_log(run: Converged) -> str:
-    """Return a log with the five things that the convergence check looks for, and nothing else."""
+    """Return a log with only the records that the convergence check looks for."""
     status = "aborted" if run.samples is None else "success"
     records: list[tuple[str, Any, dict[str, Any]]] = [
         ("submission_benchmark", "bert", {}),
@@ -162,7 +159,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _listening() -> Iterator[list[logging.LogRecord]]:
-    """What goes to the root logger lands in the list and nowhere else."""
+    """Capture the root logger's records in a list, and print none."""
     root, listener = logging.getLogger(), _Listener()
     handlers, level = root.handlers, root.level
     root.handlers = [listener]

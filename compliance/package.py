@@ -1,7 +1,7 @@
-"""`python -m compliance package DIR`: the verdict on a whole submission, which it only reads.
+"""`python -m compliance package DIR`: judge a whole submission without writing to it.
 
-The layers: the tree's files, each system's description, and each result's runs (`tree`, `systems`, `result`).
-Exit code 0 pass, 1 fail, 2 no package to judge.
+It judges the tree's files, each system's description, and each result's runs (`tree`, `systems`, `result`).
+Exit code 0 pass, 1 fail, 2 no package.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _BENCHMARK = "bert"
 
 @dataclass(frozen=True)
 class PackageJudgement:
-    """The verdict on a package; `findings` are of the tree and the descriptions, the rest is in `results`."""
+    """The verdict on a package; `findings` concern the tree and the descriptions, `results` hold the others."""
 
     path: Path
     ruleset: str
@@ -32,15 +32,15 @@ class PackageJudgement:
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """Fail if anything found is an error."""
+        """Return `fail` if a finding is an error."""
         return "fail" if any(finding.severity == "error" for finding in self.all_findings()) else "pass"
 
     def all_findings(self) -> list[Finding]:
-        """Findings of the package and of its results; those of single logs stand in the results' logs."""
+        """Return the findings of the package and of its results; findings of single logs stay in the results' logs."""
         return [*self.findings, *(finding for result in self.results for finding in result.findings)]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that `--json` prints."""
+        """Return the fields that `--json` prints."""
         return {
             "path": str(self.path),
             "ruleset": self.ruleset,
@@ -51,7 +51,7 @@ class PackageJudgement:
 
 
 def judge_package(root: Path, ruleset: str) -> PackageJudgement:
-    """The verdict on the package in a folder. Raises CannotJudge if there is no results/ in it."""
+    """Return the verdict on the package in a folder. Raises CannotJudge if it has no results/."""
     if not (root / "results").is_dir():
         raise CannotJudge(
             f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
@@ -74,7 +74,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
 
 
 def judgement_text(judgement: PackageJudgement) -> str:
-    """The verdict as text for people."""
+    """Return the verdict as text."""
     lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
     for result in judgement.results:
         passed = sum(log.verdict == "pass" for log in result.logs)
@@ -93,7 +93,7 @@ def judgement_text(judgement: PackageJudgement) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Judge the package given; returns the exit code."""
+    """Judge the given package; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m compliance package", description="Judge a submission package of BERT."
     )
@@ -119,7 +119,7 @@ def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
         try:
             described = description.read(root / "systems" / f"{system.name}.json")
         except description.UnreadableDescription:
-            described = {}  # told when the description itself is judged
+            described = {}  # reported when the description itself is judged
         division, nodes = described.get("division"), described.get("number_of_nodes", "")
         number = int(nodes[:20]) if nodes.isascii() and nodes.isdigit() else None
         yield judge_result(folder, str(folder.relative_to(root)), division, ruleset, number)

@@ -1,6 +1,6 @@
-"""Power of a result's runs: MLPerf's power files, by the rules and the official tools; the energy that they add up to.
+"""Judge the power files of a result's runs by the rules and the official tools, and compute the energy.
 
-A package keeps them in results/<system>/<benchmark>/power/result_<n>/node_<k>.txt, one a node, and sw_<k>.txt, one an
+A package has them in results/<system>/<benchmark>/power/result_<n>/: node_<k>.txt per node, and sw_<k>.txt per
 estimated part of the interconnect (mlcommons/training_policies, power_measurement).
 """
 
@@ -21,22 +21,22 @@ from compliance.source import CannotJudge
 
 FOLDER = "power"
 LEAST_READINGS = 60
-_LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and what a clock may stray
+_LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth for the clock
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
 _MEND = "measure every node of every run again, from before run_start to after run_stop (docs/running.md)"
 
 
 class Power(NamedTuple):
-    """What a result's power files come to; `energy_j` is the mean of the runs whose time counts, None if unknown."""
+    """The verdict on a result's power files; `energy_j` is the mean of the runs whose time counts, None if unknown."""
 
     findings: list[Finding]
     energy_j: float | None
 
 
 def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: int | None) -> Power | None:
-    """Judge the power files of a result's runs, by log name; None where there are none.
+    """Judge the power files of a result's runs, by log name; return None if there are none.
 
-    `nodes` is the number of nodes that the system's description gives.
+    `nodes` is the number of nodes in the system description.
     """
     if not (folder / FOLDER).is_dir():
         return None
@@ -57,7 +57,7 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
 
 
 def _run(folder: Path, name: str, facts: RunFacts | None, nodes: int | None) -> tuple[list[Finding], float | None]:
-    """Judge one run's files; its energy, where the log and all files give it."""
+    """Judge one run's files; return the findings, and its energy if the log and all files give it."""
     names = _names(folder)
     measured = [file for file in names if file.startswith("node_")]
     findings = []
@@ -88,7 +88,7 @@ def _run(folder: Path, name: str, facts: RunFacts | None, nodes: int | None) -> 
 
 def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
     if node.unsound:
-        yield _finding("power-readings", f"{name}: {node.unsound} records that are none", "watts of at least 0")
+        yield _finding("power-readings", f"{name}: {node.unsound} unusable records", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
         yield _finding("power-readings", f"{name}: {EFFICIENCY} {node.efficiency:g}", "a share of 1, above 0")
     began, ended = facts.started_ms, facts.stopped_ms
@@ -102,7 +102,7 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
     if gap > _LONGEST_GAP_MS:
         yield _finding("power-rate", f"{name}: {gap / 1e3:.1f} s without a reading", "a reading at least every second")
     if len(timed) < LEAST_READINGS:
-        expected = f"at least {LEAST_READINGS}, of a run made longer if need be"
+        expected = f"at least {LEAST_READINGS}, if need be in a longer run"
         yield _finding("power-rate", f"{name}: {len(timed)} readings of the run", expected, "warning")
 
 
@@ -116,7 +116,9 @@ def _unlike(name: str, files: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     if len(numbers) > 1:
         usual, _ = numbers.most_common(1)[0]
         other = [run for run, names in files.items() if len(names) != usual]
-        yield _finding("power-files", f"{name}: another number of files in {', '.join(other[:5])}", f"{usual} in each")
+        yield _finding(
+            "power-files", f"{name}: a different number of files in {', '.join(other[:5])}", f"{usual} in each"
+        )
 
 
 def _names(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""One power file of MLPerf: what a node's meters read during a run, and the energy that it comes to."""
+"""Read one power file of MLPerf: the readings of a node's meters during a run, and their energy."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two read
 
 
 class Readings(NamedTuple):
-    """What one file says: time in ms and watts of each reading, in order of time."""
+    """The content of one file: time in ms and watts of each reading, in order of time."""
 
     start_ms: float | None
     stop_ms: float | None
@@ -24,14 +24,14 @@ class Readings(NamedTuple):
     efficiency: float = 1.0
     estimate_w: float | None = None
     unsound: int = 0
-    """Records whose value is no power, and lines that are no record."""
+    """Number of records whose value is not a power, and of lines that are not a record."""
 
 
 def joules(node: Readings, time_to_train_ms: float) -> float | None:
-    """Return a node's energy by the official formula; None without a start and a reading after it.
+    """Return a node's energy by the official formula; None without a start and a later reading.
 
-    Each reading holds from the one before, from the start to the stop or the last reading; the sum is scaled from that
-    time to the time to train.
+    Each reading covers the time since the previous one, from the start to the stop or the last reading. The sum is
+    scaled from that time to the time to train.
     """
     if node.start_ms is None or not node.readings:
         return None
@@ -46,12 +46,12 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
 
 
 def estimated_joules(switch: Readings, time_to_train_ms: float) -> float:
-    """Return the energy of a part of the interconnect whose largest power is given."""
+    """Return the energy of a part of the interconnect, from its largest power."""
     return switch.efficiency * (switch.estimate_w or 0.0) * time_to_train_ms / 1e3
 
 
 def read(path: Path) -> Readings:
-    """Return what a power file says. Raises CannotJudge if it can't be read safely."""
+    """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
     start = stop = estimate = None
     efficiency, unsound, readings = 1.0, 0, []
     with open_plain(path, _LARGEST) as stream:

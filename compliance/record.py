@@ -1,8 +1,8 @@
-r"""MLPerf lines as the official checker reads them.
+r"""Read MLPerf lines as the official checker does.
 
-A line that holds `:::MLLOG ` is a record, whatever stands before the token; \n, \r and \r\n end a line, bytes are
-latin-1, and where a line holds the token twice the last one counts. Lines are numbered by \n, as editors and grep do.
-Whatever the bytes are, the time to read them is linear in their number.
+A line with `:::MLLOG ` is a record, with any text before the token; \n, \r and \r\n end a line, bytes are latin-1, and
+the last token of a line counts. Lines are numbered by \n, as editors and grep do.
+Reading takes time linear in the number of bytes, for any bytes.
 """
 
 import json
@@ -22,11 +22,11 @@ _TOKEN = TOKEN.encode()
 _BLOCK = 1 << 20
 _FIELDS = ("time_ms", "key", "value", "metadata")
 _LINE_END = re.compile(rb"[\r\n]")
-# The quantifier is possessive and the closing quote optional: no text makes it try a character twice.
+# The quantifier is possessive and the closing quote optional, so no text makes it try a character twice.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-# Decoders are made once: making one takes as long as reading a record.
+# Made once: making a decoder takes as long as reading a record.
 _twice_named: list[str] = []
 
 
@@ -42,18 +42,18 @@ _WATCHFUL = json.JSONDecoder(object_pairs_hook=_watched)
 
 
 class Record(NamedTuple):
-    """A record by the names that the official checker's rules use; `full_string` only says where it stands."""
+    """A record under the names that the official checker's rules use; `full_string` only gives its line."""
 
     full_string: str
     timestamp: float
     key: Any
     value: dict[str, Any]
     lineno: int
-    oddity: str | None = None  # what its time_ms is, where it is not the number that it should be
+    oddity: str | None = None  # its time_ms, if that is not a number
 
 
-class NoRecord(Exception):  # noqa: N818 - a fact about a line
-    """A line with a token and no record; `crash` where the official checker ends in a traceback, not a message."""
+class NoRecord(Exception):  # noqa: N818 - describes a line
+    """A line with a token but no record; `crash`: the official checker ends in a traceback on it."""
 
     def __init__(self, reason: str, crash: bool = False) -> None:
         super().__init__(reason)
@@ -61,10 +61,10 @@ class NoRecord(Exception):  # noqa: N818 - a fact about a line
 
 
 def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, str]]:
-    """Yield number and text, from its last token on, of each line that holds a record.
+    """Yield the number of each line with a record, and its text from the last token on.
 
-    `watch` sees the number and text of each line that holds a token, and of the first other line with a NUL byte.
-    Raises CannotJudge on an endless record.
+    `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
+    Raises CannotJudge on a record beyond the limit.
     """
     number, hole_seen = 1, watch is None
     for block in _blocks(stream):
@@ -92,12 +92,12 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] | None = No
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the stream in pieces that end where a line ends; of a longer line without a record, pieces of it."""
+    """Yield the stream in blocks that end at a line end; a longer line without a record comes in parts."""
     stream.seek(0)
     pending: list[bytes] = []
     waiting = 0
     while block := stream.read(_BLOCK):
-        # A \r at the end may be half of \r\n, and what follows the last end belongs to a line that goes on.
+        # A \r at the end may be half of \r\n; the bytes after the last line end belong to the next block.
         cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
         if cut:
             yield b"".join((*pending, block[:cut]))
@@ -109,7 +109,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
             line = b"".join(pending)
             at = line.rfind(_TOKEN)
             if at >= 0 and len(line) - at > LONGEST_RECORD:
-                yield line  # its reader refuses it
+                yield line  # record_lines refuses it
             kept = line[at:] if at >= 0 else line[-len(RECORD_TOKEN) :]
             if b"\0" in line[: len(line) - len(kept)]:
                 yield b"\0"
@@ -119,9 +119,9 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Record:
-    """Return the record of a line; `repeated` gets the names of fields that it gives more than once.
+    """Return the record of a line; append the names of its repeated fields to `repeated`.
 
-    Raises NoRecord, and CannotJudge if it is nested too deep to be looked at.
+    Raises NoRecord, and CannotJudge if it is nested too deep.
     """
     if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
@@ -131,14 +131,14 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
     try:
         content = decoder.decode(text[len(RECORD_TOKEN) :])
     except ValueError as error:
-        raise NoRecord(f"no JSON: {error}") from error
+        raise NoRecord(f"not JSON: {error}") from error
     if repeated is not None:
         repeated.extend(_twice_named)
     if not isinstance(content, dict):
-        raise NoRecord(f"no object but {shown(content)}", crash=content is not None)
+        raise NoRecord(f"not an object: {shown(content)}", crash=content is not None)
     missing = [name for name in _FIELDS if name not in content]
     if "time_ms" not in missing:
-        time_ms = _time(content["time_ms"])  # before the others are missed: so it is with the official checker
+        time_ms = _time(content["time_ms"])  # first, as in the official checker
     if missing:
         raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
     odd = None if type(content["time_ms"]) in (int, float) else shown(content["time_ms"])
@@ -147,12 +147,12 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
 
 
 def weight(text: str) -> int:
-    """Return more bytes than a JSON text takes up once it is read: 4 a character, 100 a value, list or object."""
+    """Return an upper bound of a parsed JSON text's bytes: 4 a character, 100 a value, list or object."""
     return 4 * len(text) + 100 * (text.count(",") + text.count("[") + text.count("{"))
 
 
 def twice(items: list[tuple[str, Any]]) -> list[str]:
-    """Return the names that a JSON object gives more than once."""
+    """Return the repeated names of a JSON object."""
     seen: set[str] = set()
     again: dict[str, None] = {}
     for name, _ in items:
@@ -163,13 +163,13 @@ def twice(items: list[tuple[str, Any]]) -> list[str]:
 
 
 def shown(value: Any, length: int = 60) -> str:
-    """Return a value out of a log as one short line of ASCII: no control character of it reaches a terminal."""
+    """Return a log's value as one short ASCII line, so that no control character reaches a terminal."""
     text = json.dumps(value)
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def printable(text: str) -> str:
-    """Return text that can't steer a terminal: names of files and values of logs are other people's."""
+    """Return text with control characters escaped: file names and values of logs are untrusted."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
 
 
@@ -177,13 +177,13 @@ def _time(value: Any) -> float:
     try:
         return float(value)
     except ValueError as error:
-        raise NoRecord(f"time_ms {shown(value)}, which is no number") from error
+        raise NoRecord(f"time_ms {shown(value)}, not a number") from error
     except (TypeError, OverflowError) as error:
-        raise NoRecord(f"time_ms {shown(value)}, which is no time", crash=True) from error
+        raise NoRecord(f"time_ms {shown(value)}, not a time", crash=True) from error
 
 
 def depth_of(text: str) -> int:
-    """Return how deep the lists and objects of a JSON text are nested, sound or not."""
+    """Return the nesting depth of lists and objects in a text, valid JSON or not."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         character = match[0]

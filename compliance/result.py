@@ -1,7 +1,7 @@
-"""One result of a package: the runs of one benchmark on one system, judged one by one and together.
+"""Judge one result of a package: the runs of one benchmark on one system, singly and together.
 
-What is asked of the runs together is in MLPerf's training and submission rules: their number, one failure at most, a
-seed each, the same settings, samples to converge no fewer than the reference's.
+MLPerf's training and submission rules ask of the runs together: their number, at most one failure, a seed each, the
+same settings, and no fewer samples to converge than the reference.
 """
 
 import json
@@ -22,7 +22,7 @@ from compliance.score import olympic_mean
 from compliance.source import CannotJudge, read_plain
 
 _MOST_SCALING = 1 << 16  # bytes
-_MOST_RUNS = 50  # that are looked at: ten make a result
+_MOST_RUNS = 50  # judged; ten make a result
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class Result:
     convergence: official_tools.Convergence | None
     findings: tuple[Finding, ...]
     energy_j: float | None = None
-    """Mean of the runs that count, not yet scaled; None where it was not measured."""
+    """Mean of the runs that count, not yet scaled; None if not measured."""
 
     @property
     def events(self) -> list[list[Event]]:
-        """Events of each run that the package's judge compares."""
+        """Return the events of each run that the package's judge compares."""
         return [log.facts.events() for log in self.logs if log.facts is not None]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that `--json` prints."""
+        """Return the fields that `--json` prints."""
         return {
             "system": self.system,
             "benchmark": self.benchmark,
@@ -59,7 +59,7 @@ class Result:
 
 
 def judge_result(folder: Path, name: str, division: str | None, ruleset: str, nodes: int | None = None) -> Result:
-    """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the system description's, if known."""
+    """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the description's, if known."""
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     logs = tuple(_judged(path, ruleset) for path in paths)
@@ -94,23 +94,23 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
 
 
 def _judged(path: Path, ruleset: str) -> Judgement:
-    """Judge one run, and keep of its facts what its result's judge looks at: ten large logs must fit into memory."""
+    """Judge one run, and keep only the facts that the result's judge needs: ten large logs must fit into memory."""
     judgement = judge(path, ruleset)
     facts = judgement.facts and judgement.facts.only(together.KEPT, together.MOST_KEPT)
     return replace(judgement, facts=facts)
 
 
 def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
-    """Whether the closed division's rules hold; the logs decide where the system's description says no division."""
+    """Return whether closed rules apply; the logs decide if the system description gives no division."""
     if division in DIVISIONS:
         return division == "closed"
     return any(log.facts is not None and log.facts.division == "closed" for log in logs)
 
 
 def _to_converge(facts: RunFacts | None) -> official_tools.Converged:
-    """Return the samples of a run's last evaluation before run_stop, which the official checker takes too.
+    """Return the samples of a run's last evaluation before run_stop, as the official checker does.
 
-    Where epoch_num counts epochs, as in some published logs, they are its train_samples.
+    If epoch_num counts epochs, as in some published logs, return train_samples.
     """
     stop = facts.first("run_stop") if facts else None
     batch = number(facts.global_batch_size) if facts else None
@@ -129,7 +129,7 @@ def _converged(log: Judgement) -> bool:
 
 
 def _counts_epochs(facts: RunFacts) -> bool:
-    """Whether epoch_num can't be samples: some published logs hold epochs there, fewer than one batch has samples."""
+    """Return whether epoch_num can't be samples: less than one batch. Some published logs have epochs there."""
     batch = number(facts.global_batch_size)
     return facts.samples is not None and batch is not None and facts.samples < batch
 
@@ -140,7 +140,7 @@ def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Seq
         found = f"{name}: {len(entries)} {LOG_PATTERN}"
         yield Finding("runs", "error", None, found, f"exactly {expected}", together.MEND_RUNS)
     if specials := [path for path in entries if not path.is_file()]:
-        found = f"{name}: no files: {_listed(specials)}"
+        found = f"{name}: not files: {_listed(specials)}"
         yield Finding(
             "runs", "error", None, found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there"
         )
@@ -169,11 +169,11 @@ def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> I
 
 
 def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
-    """One run may have failed, but it must have been one."""
+    """One run may fail, but it must be a run: find those that log not_a_result."""
     found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
     if found:
-        text = f"{name}: runs that say they are no results: {', '.join(found)}"
-        yield Finding("not-a-result", "error", None, text, "runs made to their end", together.MEND_RUNS)
+        text = f"{name}: runs that log not_a_result: {', '.join(found)}"
+        yield Finding("not-a-result", "error", None, text, "complete runs", together.MEND_RUNS)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -193,18 +193,18 @@ def _convergence(folder: Path, name: str, verdict: official_tools.Convergence) -
     if not verdict.passed:
         expected = "agreement with the reference convergence points"
         if verdict.least_mean is not None:
-            expected = f"at least {verdict.least_mean:,.0f}, which is plausible beside the reference"
+            expected = f"at least {verdict.least_mean:,.0f}, by the reference convergence points"
         severity: Severity = "warning" if "rcp-bypass" in together.parameters(folder) else "error"
         remedy = "run again, or submit a reference convergence point for this batch size"
         yield Finding("convergence", severity, None, f"{text}: {verdict.message}", expected, remedy)
     elif verdict.scaling > 1:
         expected = f"the reference's {verdict.reference_mean:,.0f}, or more"
-        remedy = f"count the time to train {verdict.scaling:.4f} times, as the rules ask"
+        remedy = f"multiply the time to train by {verdict.scaling:.4f}, as the rules ask"
         yield Finding("convergence", "warning", None, text, expected, remedy)
 
 
 def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:
-    # result_summarizer multiplies the score by whatever the file says, in the open division too
+    # result_summarizer multiplies the score by the file's factor, in the open division too
     path = folder / "scaling.json"
     if not os.path.lexists(path):
         return

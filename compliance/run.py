@@ -1,4 +1,4 @@
-"""What one log says of its run: times, samples, accuracies. Derived numbers only; judging is elsewhere."""
+"""Derive one run's times, samples and accuracies from its log, without judging them."""
 
 import math
 from collections import defaultdict
@@ -10,7 +10,7 @@ from compliance.startup import KEY, TIMED, UNTIMED, Startup
 
 
 class Evaluation(NamedTuple):
-    """One measured accuracy: after how many training samples (MLPerf's epoch_num for BERT), when, and on which line."""
+    """One measured accuracy: its training samples (MLPerf's epoch_num for BERT), its time and its line."""
 
     samples: float | None
     accuracy: float
@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
 
 
 class RunFacts:
-    """Facts of a run, each None where the log doesn't say."""
+    """Facts of a run; each is None if the log doesn't give it."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -42,60 +42,60 @@ class RunFacts:
         ]
 
     def all(self, key: str) -> list[Event]:
-        """All events of a key, in file order."""
+        """Return all events of a key, in file order."""
         return self._by_key.get(key, [])
 
     def first(self, key: str) -> Event | None:
-        """The first event of a key."""
+        """Return the first event of a key."""
         return next(iter(self.all(key)), None)
 
     def value(self, key: str) -> Any:
-        """The value of the first event of a key."""
+        """Return the value of the first event of a key."""
         first = self.first(key)
         return first.value if first else None
 
     def keys(self) -> set[str]:
-        """The keys that occur."""
+        """Return the keys that occur."""
         return set(self._by_key)
 
     def events(self) -> list[Event]:
-        """All events."""
+        """Return all events."""
         return self._events
 
     def only(self, keys: frozenset[str], most: int) -> "RunFacts":
-        """Return the facts of at most `most` events of each of these keys: a package's runs are kept together."""
+        """Return the facts from at most `most` events of each of these keys: all runs of a package stay in memory."""
         return RunFacts(sorted((event for key in keys for event in self.all(key)[:most]), key=lambda event: event.line))
 
     @property
     def time_to_train_s(self) -> float | None:
-        """Seconds from run_start to run_stop: the score."""
+        """Return the seconds from run_start to run_stop: the score."""
         if self.started_ms is None or self.stopped_ms is None:
             return None
         return (self.stopped_ms - self.started_ms) / 1e3
 
     @property
     def best(self) -> Evaluation | None:
-        """The evaluation with the highest accuracy, the first of equals."""
+        """Return the evaluation with the highest accuracy, the first of equals."""
         return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
 
     @property
     def best_accuracy(self) -> float | None:
-        """Highest accuracy that was measured."""
+        """Return the highest measured accuracy."""
         return self.best.accuracy if self.best else None
 
     @property
     def samples(self) -> float | None:
-        """Training samples at the last evaluation: the samples to converge of a run that reached its target."""
+        """Return the training samples at the last evaluation: a successful run's samples to converge."""
         return self.evaluations[-1].samples if self.evaluations else None
 
     @property
     def samples_per_s(self) -> float | None:
-        """Training samples over the whole timed run."""
+        """Return the training samples per second of the whole timed run."""
         return self.samples / self.time_to_train_s if self.samples and self.time_to_train_s else None
 
     @property
     def not_a_result(self) -> str | None:
-        """What the log calls the run, if it says that it is no result."""
+        """Return the value of not_a_result, or None without that event."""
         event = self.first("not_a_result")
         if event is None:
             return None
@@ -103,13 +103,13 @@ class RunFacts:
 
     @property
     def init_s(self) -> float | None:
-        """Seconds of initialisation, from init_start to init_stop."""
+        """Return the seconds of initialisation, from init_start to init_stop."""
         start, stop = self._time("init_start"), self._time("init_stop")
         return None if start is None or stop is None else (stop - start) / 1e3
 
     @property
     def startup(self) -> Startup | None:
-        """The pieces of start-up, where the log has them; those that are not known are left out."""
+        """Return the pieces of start-up that the log gives, or None without any on the clock."""
         event = self.first(KEY)
         first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
         timed = {piece: first[piece] for piece in TIMED if piece in first}
@@ -118,7 +118,7 @@ class RunFacts:
 
     @property
     def startup_s(self) -> float | None:
-        """Seconds from run_start until the first step could begin; where the log doesn't say, to the first block."""
+        """Return the seconds from run_start to the start of the first step, or else to the first block."""
         if self.startup is not None:
             return self.startup.before_first_step_s
         first = next((event for event in self._events if event.key in ("block_start", "epoch_start")), None)
@@ -128,7 +128,7 @@ class RunFacts:
 
     @property
     def evaluation_s(self) -> float:
-        """Seconds between eval_start and eval_stop, summed."""
+        """Return the sum of the seconds between eval_start and eval_stop."""
         total, started = 0.0, None
         for event in (event for event in self._events if math.isfinite(event.time_ms)):
             if event.key == "eval_start":
@@ -146,7 +146,7 @@ class RunFacts:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None; true and false are no numbers."""
+    """Return a finite number, or None; true and false are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -156,6 +156,6 @@ def number(value: Any) -> float | None:
 
 
 def _seconds(content: Any) -> dict[str, float]:
-    """The known pieces of a log's object, which may hold anything."""
+    """Return the known pieces of a log's object, which may hold anything."""
     known = content if isinstance(content, dict) else {}
     return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}

@@ -1,4 +1,4 @@
-"""Which runs of a result count (MLPerf Training rules): all but the fastest and slowest; the score is their mean."""
+"""Select the runs of a result that count: all but the fastest and slowest (MLPerf Training rules)."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -7,10 +7,10 @@ _FEWEST_TO_DROP_FROM = 3  # below it nothing would be left
 
 
 def counted(times: Sequence[float | None]) -> list[bool]:
-    """For each run, whether its time counts; None is a run that failed.
+    """Return for each run whether its time counts; None is a failed run.
 
-    One failure is the dropped slowest. With more there is no result by the rules; then the runs that succeeded are
-    treated as if they were all.
+    One failure is the dropped slowest. With more, the rules give no result, and the successful runs are treated as
+    if they were all.
     """
     reached = sorted((time, index) for index, time in enumerate(times) if time is not None)
     if len(times) >= _FEWEST_TO_DROP_FROM and len(times) - len(reached) == 1:
@@ -24,5 +24,5 @@ def counted(times: Sequence[float | None]) -> list[bool]:
 
 
 def olympic_mean(times: Sequence[float | None]) -> float:
-    """Mean of the times that count. Raises StatisticsError where all runs failed."""
+    """Return the mean of the times that count. Raises StatisticsError if all runs failed."""
     return mean(time for time, counts in zip(times, counted(times), strict=True) if counts and time is not None)

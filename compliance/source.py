@@ -1,6 +1,6 @@
-"""Open a file that nobody vouches for: plain files and standard input only, of bounded size, without hanging.
+"""Open an untrusted file: only plain files and standard input, of bounded size, without hanging.
 
-Every file that the judge or a report reads is opened here: logs, and what lies beside them.
+The judge and the report open every file here: logs, and the files beside them.
 """
 
 import errno
@@ -39,7 +39,7 @@ _SIGNATURES = {
 
 
 class CannotJudge(Exception):  # noqa: N818 - the verdict's name
-    """What is no log: the message says what was found and what was expected; `line` is the line to blame, if any."""
+    """An input that is not a log: the message gives what was found and expected; `line` is at fault, if any."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -54,13 +54,13 @@ def open_plain(path: Path, largest: int = LARGEST_LOG) -> Iterator[BinaryIO]:
 
 
 def read_plain(path: Path, largest: int) -> bytes:
-    """Return all bytes of a plain file. Raises CannotJudge, also where it has more than `largest` bytes."""
+    """Return all bytes of a plain file. Raises CannotJudge, also if it has more than `largest` bytes."""
     with open_plain(path, largest) as stream:
         return stream.read()
 
 
 def line_of(path: Path, number: int) -> str:
-    """Return the beginning of a line, counted from 1 by its line feeds, as text editors do. Raises CannotJudge."""
+    r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors. Raises CannotJudge."""
     with open_plain(path) as stream:
         before = number - 1
         while block := stream.read(_BLOCK):
@@ -78,7 +78,7 @@ def line_of(path: Path, number: int) -> str:
 
 
 def kind_of(start: bytes) -> str:
-    """What a file without MLPerf lines seems to be, by its first bytes."""
+    """Return the likely kind of a file without MLPerf lines, from its first bytes."""
     for signature, kind in _SIGNATURES.items():
         if start.startswith(signature):
             return kind
@@ -90,11 +90,11 @@ def kind_of(start: bytes) -> str:
 @contextmanager
 def _plain_file(path: Path, largest: int) -> Iterator[BinaryIO]:
     try:
-        _refuse_special(path, path.stat(), largest)  # before it is opened: opening a device can act on it
+        _refuse_special(path, path.stat(), largest)  # before opening: opening a device can act on it
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(descriptor, "rb", buffering=0) as raw:
             status = os.fstat(descriptor)
-            _refuse_special(path, status, largest)  # and after: it may have been exchanged
+            _refuse_special(path, status, largest)  # and after: the file may have been replaced
             with io.BufferedReader(_Window(raw, status.st_size), _BLOCK) as stream:
                 yield cast(BinaryIO, stream)
     except (OSError, ValueError) as error:
@@ -102,7 +102,7 @@ def _plain_file(path: Path, largest: int) -> Iterator[BinaryIO]:
 
 
 class _Window(io.RawIOBase):
-    """The first `size` bytes of a file: one that grows, or a kernel's file without a size, has no other end."""
+    """The first `size` bytes of a file: a growing file, or a kernel's file without a size, has no other end."""
 
     def __init__(self, raw: io.FileIO, size: int) -> None:
         self._raw = raw
@@ -128,9 +128,9 @@ class _Window(io.RawIOBase):
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something special")
-        raise CannotJudge(f"{path}: is {kind}, no regular file; give a log or a folder of logs")
+        raise CannotJudge(f"{path}: is {kind}, not a regular file; give a log or a folder of logs")
     if status.st_size > largest:
-        raise CannotJudge(f"{path}: has {status.st_size:,} bytes; it may have {largest:,}")
+        raise CannotJudge(f"{path}: found {status.st_size:,} bytes, expected at most {largest:,}")
 
 
 def _unreadable(error: OSError | ValueError) -> str:
@@ -143,12 +143,12 @@ def _unreadable(error: OSError | ValueError) -> str:
 
 @contextmanager
 def _spooled() -> Iterator[BinaryIO]:
-    """Standard input, in memory or in a temporary file: a large log is read more than once."""
+    """Keep standard input in memory or in a temporary file: a large log is read more than once."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         size = 0
         while block := sys.stdin.buffer.read(1 << 20):
             size += len(block)
             if size > LARGEST_LOG:
-                raise CannotJudge(f"-: gave more than {LARGEST_LOG:,} bytes; no log is that long")
+                raise CannotJudge(f"-: found more than {LARGEST_LOG:,} bytes, expected a log of at most that size")
             spool.write(block)
         yield cast(BinaryIO, spool)

@@ -1,4 +1,4 @@
-"""Judge a package's system descriptions, by themselves and against the logs of the runs on these systems."""
+"""Judge a package's system descriptions, alone and against the logs of their runs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,20 +10,20 @@ from compliance.description import DIVISIONS, UnreadableDescription, load, texts
 from compliance.finding import Finding
 from compliance.log import Event
 
-_MEND = "write the system description anew, with the fields that the submission rules list"
-# What a log's submission_status and a description's status can contradict each other in.
+_MEND = "rewrite the system description with the fields that the submission rules list"
+# The kinds in which a log's submission_status and a description's status may contradict each other.
 _STATUSES = {"onprem": "onprem", "cloud": "cloud", "research": "research", "rdi": "research", "preview": "preview"}
 
 
 def judge(path: Path, name: str, runs: Sequence[Sequence[Event]], ruleset: str) -> Iterator[Finding]:
-    """Yield what is wrong in a description, and where it says other than the logs of the runs on that system."""
+    """Yield faults of a description, and its contradictions to the logs of the runs on that system."""
     try:
         content, repeated = load(path)
     except UnreadableDescription as problem:
         yield Finding("system-description", "error", None, f"{name} {problem}", "a JSON object", _MEND)
         return
     if repeated:
-        found = f"{name}: fields given more than once: {', '.join(repeated[:5])}"
+        found = f"{name}: repeated fields: {', '.join(repeated[:5])}"
         yield Finding("system-description", "error", None, found, "each field once", _MEND)
     for wrong in official_tools.description_problems(content, ruleset):
         found, expected = f"{name}: {wrong}", f"what ruleset {ruleset} asks"
@@ -46,7 +46,7 @@ def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Eve
     if division not in DIVISIONS:
         found = f"{name}: division is {(division or '')[:80]!r}"
         yield Finding("system-division", "error", None, found, "closed or open, in lower case", "correct division")
-    # the logs' division is judged with them: it decides by which rules
+    # the logs' division is judged with the logs, as it decides which rules apply
     for key, field in (("submission_org", "submitter"), ("submission_status", "status")):
         described = fields.get(field, "")
         logged = {event.value for run in runs for event in run if event.key == key and isinstance(event.value, str)}
@@ -60,12 +60,12 @@ def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Eve
 
 def _agrees(field: str, logged: str, described: str) -> bool:
     one, other = _letters(logged), _letters(described)
-    if field == "status":  # the logs' vocabulary is shorter, and descriptions of old rounds say "available" only
+    if field == "status":  # logs use fewer words, and descriptions of old rounds only say "available"
         kinds = [{kind for word, kind in _STATUSES.items() if word in text} for text in (one, other)]
         return not all(kinds) or bool(kinds[0] & kinds[1])
     return one == other or (bool(one) and bool(other) and (one in other or other in one))
 
 
 def _letters(text: Any) -> str:
-    """Return a text without what people spell differently: case, hyphens and spaces."""
+    """Return a text without case, hyphens and spaces, which people write differently."""
     return re.sub(r"[\W_]+", "", text.casefold())

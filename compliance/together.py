@@ -1,4 +1,4 @@
-"""What MLPerf's rules ask of a result's runs together: a seed each, the same settings and system, runs of their own."""
+"""Judge a result's runs together: a seed each, the same settings and system, no copied run."""
 
 import io
 import math
@@ -15,7 +15,7 @@ from compliance.run import RunFacts, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-MEND_RUNS = "run the benchmark again; of more runs, take ten that followed each other"
+MEND_RUNS = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _SETTINGS = (
     "global_batch_size", "gradient_accumulation_steps", "num_warmup_steps", "start_warmup_step", "opt_name",
     "opt_base_learning_rate", "opt_lamb_epsilon", "opt_epsilon", "opt_learning_rate_training_steps",
@@ -30,9 +30,9 @@ KEPT = frozenset(
         "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
-"""Keys of a run that its result's judge looks at."""
+"""Keys of a run that its result's judge needs."""
 MOST_KEPT = 1_000
-"""Events of each of these; a run has some tens of evaluations."""
+"""Events kept of each of these keys; a run has some tens of evaluations."""
 _FEWEST_ALIKE = 3
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield what is wrong in a result's runs together; `folder` may hold the submitter's requests for leniency."""
+    """Yield faults of a result's runs together; `folder` may hold the submitter's requests for exceptions."""
     readable = [(run.name, run.facts) for run in runs if run.facts is not None]
     yield from _seeds(name, closed, "seed-checker-bypass" not in parameters(folder), readable)
     yield from _settings(name, readable)
@@ -54,7 +54,7 @@ def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterato
 
 
 def parameters(folder: Path) -> list[str]:
-    """Return the lines by which a submitter asks the official checker for leniency, with their ends, as it does."""
+    """Return the lines of package_checker_params, with their line ends, as the official checker reads them."""
     lines: list[str] = []
     for path in (folder / PARAMETERS, folder.parent / PARAMETERS):
         try:
@@ -78,10 +78,10 @@ def _seeds(name: str, closed: bool, required: bool, runs: Sequence[tuple[str, Ru
             yield Finding("seed", "error" if required else "warning", None, found, asked, "log the seed")
         for event in (event for event, seed in seeds if seed is None):
             found = f"{name}: {log} logs seed {shown(event.value)}"
-            yield Finding("seed", severity, event.line, found, asked, "log the number that the generators were given")
+            yield Finding("seed", severity, event.line, found, asked, "log the number that seeded the generators")
         shared = [(event, first[place]) for event, seed in sound if (place := _place(event, seed)) in first]
         values = tuple(seed for _, seed in sound)
-        if values in drawn and not shared:  # logged from elsewhere
+        if values in drawn and not shared:  # the same seeds, logged from another place
             shared = [(sound[0][0], drawn[values])]
         for event, other in shared:
             found = f"{name}: {log} logs seed {shown(event.value)}, as {other} does"
@@ -99,7 +99,7 @@ def _place(event: Event, seed: int) -> tuple[str, str, int]:
 
 
 def as_integer(value: Any) -> int | None:
-    """Return the whole number that a value says in any type or spelling, None where it says none."""
+    """Return a value's whole number from any type or spelling, or None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -135,14 +135,14 @@ def _names(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]
 
 
 def _copies(name: str, closed: bool, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    """Two runs that measured the same: of 248 published results, none has such runs."""
+    """Find runs with the same measurements; none of 248 published results has any."""
     copies: dict[str, str] = {}
     for (one, its), (other, others) in combinations(runs, 2):
         if other not in copies and (_same_accuracies(its, others) or _same_times(its, others)):
             copies[other] = one
     if copies:
         listed = ", ".join(f"{log} as {original}" for log, original in list(copies.items())[:5])
-        found = f"{name}: runs that measured the same at the same evaluations: {listed}"
+        found = f"{name}: runs with the same measurements at the same evaluations: {listed}"
         severity: Severity = "error" if closed else "warning"
         yield Finding("copied-run", severity, None, found, "ten runs, each with its own accuracies", MEND_RUNS)
 
@@ -157,7 +157,7 @@ def _same_accuracies(one: RunFacts, other: RunFacts) -> bool:
 
 
 def _same_times(one: RunFacts, other: RunFacts) -> bool:
-    """Whether evaluations came as many milliseconds after run_start; nothing that a machine does twice."""
+    """Return whether evaluations came the same milliseconds after run_start, which no machine repeats."""
     started = (one.started_ms, other.started_ms)
     pairs = list(zip(one.evaluations, other.evaluations, strict=False))
     if None in started or len(pairs) < _FEWEST_ALIKE:

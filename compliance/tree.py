@@ -1,8 +1,8 @@
-"""The files of a submission package: MLPerf's layout, and what a public repository can hold.
+"""Judge the files of a submission package: MLPerf's layout, and the limits of a public repository.
 
 systems/<system>.json, benchmarks/<benchmark>/implementations/<name>/... and
 results/<system>/<benchmark>/result_<n>.txt (mlcommons/policies, submission_rules). Names, sizes and links are judged as
-the official repo_checker does, except that links are followed from where they stand.
+the official repo_checker does, except that links are followed from their own folder.
 """
 
 import os
@@ -17,7 +17,7 @@ _SHOWN = 5
 
 
 def layout(root: Path) -> Iterator[Finding]:
-    """The three folders, and that each holds what belongs to the others."""
+    """Yield missing folders, and descriptions without results."""
     for folder in ("systems", "benchmarks", "results"):
         if not (root / folder).is_dir():
             found = f"no folder {folder}/"
@@ -30,7 +30,7 @@ def layout(root: Path) -> Iterator[Finding]:
 
 
 def sources(root: Path, benchmark: str) -> Iterator[Finding]:
-    """Yield what is missing under benchmarks/<benchmark>/implementations/: all sources, or files that repeat a run."""
+    """Yield what is missing in benchmarks/<benchmark>/implementations/: sources, or files to repeat a run."""
     place = f"benchmarks/{benchmark}/implementations"
     if not any(files for _, _, files in os.walk(root / place)):
         found = f"{place}/ holds no file" if (root / place).is_dir() else f"no {place}/"
@@ -44,12 +44,12 @@ def sources(root: Path, benchmark: str) -> Iterator[Finding]:
             missing.insert(0, f"{system}_<implementation>.json")
         if missing:
             found = f"{system}: {place}/ has no {', '.join(missing)}"
-            expected = "the files by which others repeat the runs, in one folder (submission_rules, implementations)"
+            expected = "the files to repeat the runs, in one folder (submission_rules, implementations)"
             yield Finding("implementation", "warning", None, found, expected, "add them")
 
 
 def files(root: Path) -> Iterator[Finding]:
-    """Names with spaces or a leading dot, files above 50 MB, links that lead nowhere or out of the package."""
+    """Yield names with spaces or a leading dot, files above 50 MB, links that lead nowhere or out of the package."""
     names, large, broken, outside = [], [], [], []
     inside = root.resolve()
     for folder, folder_names, file_names in os.walk(root):
@@ -74,7 +74,7 @@ def files(root: Path) -> Iterator[Finding]:
         if paths:
             more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
             shown = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
-            # the official tool passes links that leave the package, though they break wherever it is unpacked
+            # the official tool passes links out of the package, although they break where it is unpacked
             yield Finding(
                 rule, "warning" if rule == "outside-link" else "error", None, shown, expected,
                 "rename, shrink, replace or remove them",
@@ -82,5 +82,5 @@ def files(root: Path) -> Iterator[Finding]:
 
 
 def folders(parent: Path) -> list[Path]:
-    """Folders in a folder, in order of their names; none where there is no such folder."""
+    """Return the subfolders of a folder by name; none if the folder doesn't exist."""
     return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []

@@ -1,4 +1,4 @@
-"""Our rules as data: what the official checker lets pass, and what it says without a line or a remedy."""
+"""List our rules: they find what the official checker misses, or reports without a line or a remedy."""
 
 from compliance.finding import Rule
 from compliance.rules import (
@@ -13,27 +13,27 @@ from compliance.rules import (
     submission,
 )
 
-# Rules whose verdict comes from elsewhere, so that all findings have one place to look their rule up.
+# Their verdicts come from elsewhere; they stand here so that every finding's rule is listed.
 READABLE = Rule(
     "readable",
-    "A log is a plain text file with MLPerf lines, of bounded size and nesting",
-    "training_rules.adoc, section on results; mlcommons/logging, mlp_parser",
+    "A log is plain text with MLPerf lines, within the limits",
+    "mlcommons/logging, mlp_parser",
     "cannot-judge",
     "give the log as the run wrote it",
 )
 OFFICIAL = Rule(
     "official",
-    "The official checker passes the log under the ruleset",
+    "The official checker passes the log",
     "mlcommons/logging, compliance_checker",
     "error",
     "see the key in the ruleset's files of mlperf-logging; log what it asks for",
 )
 RULESET = Rule(
     "ruleset",
-    "A log is judged by the rules of its own round",
+    "The ruleset is that of the log's round",
     "mlcommons/logging, compliance_checker",
     "error",
-    "judge it with --ruleset and one of those",
+    "give --ruleset a round that passes",
 )
 
 RULES: tuple[Rule, ...] = (

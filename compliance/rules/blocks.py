@@ -10,7 +10,7 @@ from compliance.record import shown
 from compliance.rules.clock import SKEW_MS
 from compliance.run import number
 
-_LOGGING = "mlcommons/logging, compliance_checker (common.yaml)"
+_LOGGING = "mlcommons/logging, compliance_checker"
 
 
 def _intervals(case: Case) -> Iterator[Breach]:
@@ -19,7 +19,7 @@ def _intervals(case: Case) -> Iterator[Breach]:
         starts = _by_their_ends(starts, stops)
         names = {_name(event) for event in starts} & {_name(event) for event in stops}
         if len(names) < 2 or 2 * len(names) < max(len(starts), len(stops)):
-            continue  # this log doesn't name its intervals alike at start and stop, or has one: nothing to compare
+            continue  # starts and stops are named differently, or there is only one: nothing to compare
         last = max(starts, key=lambda event: event.line)
         for event in starts:
             if _name(event) not in names and event is not last:
@@ -79,16 +79,16 @@ def _contiguous(case: Case) -> Iterator[Breach]:
     # Logs that count otherwise have gaps throughout; a sound one of ours has none.
     if 0 < 3 * len(gaps) <= len(blocks) - 1:
         for event, first, due in gaps:
-            yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, where the last one ended")
+            yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, the previous end")
 
 
 RULES = (
     Rule(
-        "intervals", "Every block, epoch and evaluation that starts also stops, and is evaluated", _LOGGING, "warning",
-        "look whether lines were lost", _intervals,
+        "intervals", "Blocks, epochs and evaluations start and stop; evaluations log an accuracy",
+        _LOGGING, "warning", "check whether lines were lost", _intervals,
     ),
     Rule(
-        "blocks-contiguous", "A block of training starts where the one before ended", _LOGGING, "warning",
-        "look whether lines were lost", _contiguous,
+        "blocks-contiguous", "A block starts where the previous one ended", _LOGGING, "warning",
+        "check whether lines were lost", _contiguous,
     ),
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """Rules about time: what is on the clock, and that it runs once.
 
-Lines of several writers may stand out of order by some seconds in sound logs, so where the order of lines and that of
-times disagree, that alone is no error. What decides the score is: the first block, the evaluation at the target.
+In sound logs, lines of several writers may be out of order by some seconds. A different order of lines and times is
+therefore no error by itself. The rules look at what decides the score: the first block and the evaluation at the
+target.
 """
 
 import math
@@ -14,14 +15,13 @@ from compliance.record import shown
 from compliance.rules.samples import reaching
 from compliance.run import number
 
-_CLOCK = "training_rules.adoc, section on run results"
-_INIT = "training_rules.adoc, section on run results (initialisation)"
-_LOGGING = "mlcommons/logging, compliance_checker (common.yaml)"
+_CLOCK = "training_rules.adoc: run results"
+_LOGGING = "mlcommons/logging, compliance_checker"
 SKEW_MS = 1e3  # between the clocks of a run's hosts
-_SKEW_OF_RUN = 0.002  # a second of a run of 500 s; of a short run it would be a result
+_SKEW_OF_RUN = 0.002  # a second for a run of 500 s; in a short run, a second would change the result
 _LEAST_SKEW_MS = 10.0
-# Since 1970, 2015 to 2100; in s, us or ns it is another time. A clock that counts from its own start does no harm:
-# the score is a difference, and `rate` finds another unit.
+# 2015 to 2100 in ms since 1970; the same time in s, us or ns lies outside. A clock that counts from its own start is
+# harmless: the score is a difference, and `rate` finds a wrong unit.
 _EARLIEST_MS, _LATEST_MS = 1_420_070_400_000, 4_102_444_800_000
 _LONGEST_OWN_MS = 1e9
 _BACK_MS = 1_800_000.0  # hosts' lines are some seconds out of order; a change of time zones is half an hour or more
@@ -101,7 +101,7 @@ def _init_before_run(case: Case) -> Iterator[Breach]:
 
 
 def allowance_ms(case: Case) -> float:
-    """Return by how much times of a run's hosts may differ: a second, or in a short run a share of it."""
+    """Return the allowed difference between the clocks of a run's hosts: a second, or a share of a short run."""
     seconds = case.facts.time_to_train_s
     if seconds is None or seconds <= 0:
         return SKEW_MS
@@ -117,7 +117,7 @@ def _on_clock(case: Case) -> Iterator[Breach]:
         trained = key.startswith("block") or (key.startswith("epoch") and not case.facts.all("block_start"))
         surplus = _after_the_target(case, key.partition("_")[0])
         for event in case.facts.all(key):
-            # By line and time; by time alone, only where it is more than clocks differ.
+            # Early by line and time; or by time alone, if by more than the clocks may differ.
             if event.time_ms < start - (0 if event.line < first.line else allowed):
                 severity: Severity = "error" if trained else "warning"
                 found = f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start"
@@ -127,9 +127,9 @@ def _on_clock(case: Case) -> Iterator[Breach]:
 
 
 def _after_the_target(case: Case, kind: str) -> set[int]:
-    """Return lines of blocks, or epochs, that nothing needed: training had reached the target, or its end.
+    """Return the lines of surplus blocks, or epochs: training had already reached the target, or its end.
 
-    Some implementations evaluate in parallel and train on until they know; the block on the way then is one of these.
+    Some implementations evaluate in parallel and keep training until they know the accuracy; that block is surplus.
     """
     evaluations = (reaching(case) if case.closed else []) or case.facts.evaluations[-1:]
     if kind not in ("block", "epoch") or not evaluations:
@@ -146,9 +146,9 @@ def _after_the_target(case: Case, kind: str) -> set[int]:
 
 
 def _back(case: Case) -> Iterator[Breach]:
-    """Find time that goes back between lines of one key by more than several writers explain.
+    """Find time that goes back, between lines of one key, by more than several writers explain.
 
-    Between lines of different keys it may: implementations that evaluate after training log all evaluations then.
+    Between different keys it may go back: implementations that evaluate after training log all evaluations then.
     """
     for key in _COURSE:
         allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
@@ -188,7 +188,7 @@ def _in_one_go(case: Case) -> Iterator[Breach]:
     samples = number(last.metadata.get("samples"))
     where = "" if samples is None else f" from a snapshot after {samples:,.0f} samples"
     cause = shown(last.metadata.get("after"))
-    yield Breach(last.line, f"resumed {times}{where}; what had ended it: {cause}", "no interruption")
+    yield Breach(last.line, f"resumed {times}{where}; cause of the interruption: {cause}", "no interruption")
 
 
 def _counted(case: Case) -> Iterator[Breach]:
@@ -201,55 +201,56 @@ def _counted(case: Case) -> Iterator[Breach]:
 def _all_samples(case: Case) -> Iterator[Breach]:
     for event in case.facts.all("samples_skipped"):
         step = shown(event.metadata.get("step"))
-        yield Breach(event.line, f"{shown(event.value)} left out of step {step}", "every sample of every batch")
+        yield Breach(event.line, f"{shown(event.value)} skipped in step {step}", "every sample of every batch")
 
 
 RULES = (
     Rule(
-        "run-once", "A log holds one run: one run_start and one run_stop", _CLOCK, "error",
+        "run-once", "A log has one run_start and one run_stop", _CLOCK, "error",
         "give each run a file of its own, with its own lines only", _once,
     ),
     Rule(
         "run-whole", "A log reaches from run_start to run_stop", _CLOCK, "error",
-        "look whether the run was stopped, or the file cut", _whole,
+        "check whether the run was stopped, or the file truncated", _whole,
     ),
     Rule(
         "run-success", "The run ends with status success", _CLOCK, "error",
         "an aborted run counts as one that did not converge; submit it only as such", _success,
     ),
     Rule(
-        "resumed", "A run trains in one go; one that was interrupted and went on says so", _CLOCK, "warning",
-        "say so where you publish it; its time counts from the first run_start, lost work included", _in_one_go,
+        "resumed", "A run trains without interruption", _CLOCK, "warning",
+        "publish the interruption with the result; time counts from the first run_start, lost work included",
+        _in_one_go,
     ),
     Rule(
-        "resumed-count", "Resumptions count 1, 2, 3, ...: none was taken out of the log", _CLOCK, "error",
-        "hand in the log as the run wrote it", _counted,
+        "resumed-count", "Resumptions count 1, 2, 3, ... without a gap", _CLOCK, "error",
+        "submit the log as the run wrote it", _counted,
     ),
     Rule(
-        "skipped", "A run trains on every sample of its batches; one that left damaged ones out says so", _CLOCK,
-        "warning", "mend the data and run again; say how many were left out where you publish it", _all_samples,
+        "skipped", "A run trains on every sample of its batches", _CLOCK,
+        "warning", "repair the data and run again, or publish the number of skipped samples", _all_samples,
     ),
-    Rule("run-order", "run_stop follows run_start", _CLOCK, "error", "look at the clock of the host", _order),
+    Rule("run-order", "run_stop follows run_start", _CLOCK, "error", "check the clock of the host", _order),
     Rule(
-        "init-time", "Initialisation is within its limit: 30 minutes closed, 240 open (before round 2.0: 20 or 30); "
-        "the clock starts within it after init_stop",
-        _INIT, "error", "initialise faster; what takes longer belongs on the clock", _init_time,
+        "init-time",
+        "Initialisation and the wait for run_start each take under 30 minutes, open 240 (0.7: 20; open before 2.0: 30)",
+        _CLOCK, "error", "initialise faster; longer work belongs on the clock", _init_time,
     ),
     Rule(
-        "init-before-run", "Initialisation ends before the clock starts", _INIT, "warning",
+        "init-before-run", "Initialisation ends before the clock starts", _CLOCK, "warning",
         "log init_stop before run_start", _init_before_run,
     ),
     Rule(
-        "on-clock", "Training and evaluation happen between run_start and run_stop; an error for training before",
+        "on-clock", "Training and evaluation lie between run_start and run_stop (training before: error)",
         _CLOCK, "warning",
-        "start the clock before the first training sample is touched, stop it after the last evaluation", _on_clock,
+        "start the clock before the first training sample is read, stop it after the last evaluation", _on_clock,
     ),
     Rule(
         "clock-back", "Time doesn't go back within a run", _CLOCK, "error",
-        "look at the clock and the time zone of the host", _back,
+        "check the clock and the time zone of the host", _back,
     ),
     Rule(
-        "time", "Times are milliseconds since 1970, between 2015 and 2100, or of a clock of the run's own",
+        "time", "Times are milliseconds since 1970, in 2015 to 2100, or since the run's own start",
         _LOGGING, "warning", "log the host's time in milliseconds", _times,
     ),
     Rule(

@@ -1,6 +1,6 @@
-"""Rules about how accuracy rises: as training raises it, over as many samples as training takes.
+"""Rules about convergence: accuracy rises as in training, over as many samples as training takes.
 
-The convergence check of a package judges the samples to converge of ten runs; these look at the course of one.
+A package's convergence check judges the samples to converge of ten runs; these rules judge the accuracies of one run.
 """
 
 from bisect import bisect
@@ -13,12 +13,12 @@ from compliance.record import shown
 from compliance.rules.samples import in_samples, reaching, reference_samples, target
 from compliance.run import number
 
-_QUALITY = "training_rules.adoc, table of benchmarks"
+_QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
-_FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take 0.90 of it at least, as the mean of ten runs
-_SAME = 4  # evaluations of 10,000 samples never agree to the last digit so often
-_KEPT = 0.002  # evaluations at the target may differ by so much
+_FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take at least 0.90 of it, as means of ten runs
+_SAME = 4  # so many evaluations of 10,000 samples never agree to the last digit
+_KEPT = 0.002  # evaluations at the target may differ by this much
 _ROUNDING = 0.02  # of a count: packed or nominal samples beside exact ones
 
 
@@ -89,7 +89,7 @@ def _counts(case: Case) -> Iterator[Breach]:
 
 
 def _other_scale(case: Case, pairs: list[tuple[Event, float, float]]) -> Iterator[Breach]:
-    """Both count samples, and not the same ones."""
+    """Find counts that are both in samples and differ."""
     batch = number(case.facts.global_batch_size) or 0.0
     event, said, begun = pairs[-1]
     if min(said, begun) >= batch > 0 and begun / 2 <= said <= 2 * begun and abs(said - begun) > _ROUNDING * begun:
@@ -98,23 +98,23 @@ def _other_scale(case: Case, pairs: list[tuple[Event, float, float]]) -> Iterato
 
 RULES = (
     Rule(
-        "leap", "A closed run nears the target before it reaches it", _QUALITY, "error",
-        "hand in the log as the run wrote it, with all its evaluations", _leap,
+        "leap", "A closed run passes accuracy 0.6 before it reaches the target", _QUALITY, "error",
+        "submit the log as the run wrote it, with all its evaluations", _leap,
     ),
     Rule(
-        "early", "A closed run takes samples to converge as the reference does", _RCP, "error",
+        "early", "A closed run takes at least 0.6 of the reference's samples to converge", _RCP, "error",
         "log the training samples seen so far as epoch_num", _early,
     ),
     Rule(
-        "accuracy-moves", "Accuracies differ from one evaluation to the next", _QUALITY, "error",
+        "accuracy-moves", "Accuracies differ between evaluations", _QUALITY, "error",
         "log what each evaluation measured", _constant,
     ),
     Rule(
-        "target-kept", "A closed run ends at the target that it reached", _QUALITY, "error",
+        "target-kept", "A closed run still has the target at its last evaluation", _QUALITY, "error",
         "stop at the evaluation that reaches the target", _kept,
     ),
     Rule(
-        "evaluation-count", "epoch_num of an accuracy is that of its evaluation; an error at a closed run's last one",
+        "evaluation-count", "An accuracy has its evaluation's epoch_num (a closed run's last: error)",
         _RCP, "warning", "log the training samples seen so far at both", _counts,
     ),
 )  # fmt: skip

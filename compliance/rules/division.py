@@ -1,6 +1,6 @@
-"""What the closed division fixes, by the keys that say it: one table, and what a log without them leaves open.
+"""Rules about the closed division: one table of the keys whose values it fixes, and what missing keys leave unknown.
 
-Keys of mlperf-logging and of published logs first; those that begin with bertbench_ are in logs of bertbench only.
+Keys of mlperf-logging and of published logs come first; only logs of bertbench have those that begin with bertbench_.
 """
 
 import math
@@ -12,14 +12,14 @@ from compliance.record import shown
 from compliance.rules.samples import evaluation_interval
 from compliance.run import number
 
-_HYPERPARAMETERS = "training_rules.adoc, section on hyper-parameters and optimizers"
+_HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _OWN = "bertbench_"
 _MODEL = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
 _VOCABULARY = range(30_522, 30_529)  # as published, and padded to whole tiles of 8
 
 
 class _Fixed(NamedTuple):
-    """What one key must say: `sound` gets its value and the global batch size; `topic` is unknown without the key."""
+    """A key's fixed value: `sound` takes its value and the global batch size; without the key, `topic` is unknown."""
 
     topic: str
     expected: str
@@ -57,21 +57,22 @@ _FIXED = {
     f"{_OWN}clip_mode": _Fixed(
         "clip mode", "clipping the whole gradient, before or after the all-reduce", _one_of("before", "after")
     ),
-    f"{_OWN}compression": _Fixed("compression", "no compression but a format", _one_of("none", "fp16", "bf16")),
+    f"{_OWN}compression": _Fixed("compression", "no compression, or fp16 or bf16", _one_of("none", "fp16", "bf16")),
+    f"{_OWN}sync_method": _Fixed("synchronisation", "gradients summed in every step", _one_of("every_step")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
     f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
     f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),
     f"{_OWN}attention_dropout": _Fixed("dropout of attention", "dropout 0.1", _equal(0.1)),
     f"{_OWN}model": _Fixed("model", "BERT-large", _model),
     f"{_OWN}balance": _Fixed(
-        "order of the data", "a random order that is dealt or packed, no other mix",
+        "order of the data", "a random order, dealt or packed",
         _one_of("none", "planned", "presort", "global_exchange", "packed"),
     ),
     f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda value, _: value is True),
     f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72)),
     f"{_OWN}evaluation_interval": _Fixed("cadence", "the interval that the rules' formula gives", _interval),
 }  # fmt: skip
-_OTHER_WORDS = {f"{_OWN}checkpoint": "weights_initialization"}  # keys by which other logs say the same
+_OTHER_WORDS = {f"{_OWN}checkpoint": "weights_initialization"}  # keys with the same meaning in other logs
 
 
 def _reference(case: Case) -> Iterator[Breach]:
@@ -88,7 +89,7 @@ def _lost(case: Case) -> Iterator[Breach]:
     own = [key for key in _FIXED if key.startswith(_OWN)]
     missing = [key for key in own if case.facts.first(key) is None]
     if case.closed and 0 < len(missing) < len(own):
-        yield Breach(None, f"no {', '.join(missing)}, though other keys of bertbench", "all of them")
+        yield Breach(None, f"no {', '.join(missing)}, although other bertbench_ keys are there", "all of them")
 
 
 def _unknown(case: Case) -> Iterator[Breach]:
@@ -97,22 +98,20 @@ def _unknown(case: Case) -> Iterator[Breach]:
         if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None
     ]  # fmt: skip
     if case.closed and topics:
-        yield Breach(
-            None, f"a log that doesn't tell: {', '.join(topics)}", "nothing: the rules don't ask for these keys"
-        )
+        yield Breach(None, f"not in the log: {', '.join(topics)}", "nothing: the rules don't ask for these keys")
 
 
 RULES = (
     Rule(
-        "reference-value", "What the closed division doesn't free is as in the reference", _HYPERPARAMETERS, "error",
+        "reference-value", "Values that the closed division fixes equal the reference's", _HYPERPARAMETERS, "error",
         "set the reference's value, or submit to the open division", _reference,
     ),
     Rule(
-        "reference-keys", "A closed log of bertbench has all its keys that decide whether it is closed",
-        _HYPERPARAMETERS, "warning", "hand in the log as the run wrote it", _lost,
+        "reference-keys", "A closed log of bertbench has all bertbench_ keys of fixed values",
+        _HYPERPARAMETERS, "warning", "submit the log as the run wrote it", _lost,
     ),
     Rule(
-        "unknown", "What a closed log doesn't tell, nobody can judge by it", _HYPERPARAMETERS, "info",
-        "look into the implementation's sources", _unknown,
+        "unknown", "Lists the fixed values that a closed log doesn't give", _HYPERPARAMETERS, "info",
+        "check the implementation's sources", _unknown,
     ),
 )  # fmt: skip

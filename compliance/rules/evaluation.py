@@ -1,4 +1,4 @@
-"""Rules about evaluation: how good, when, how often, on how much."""
+"""Rules about evaluation: its accuracy, its time, its interval and its number of samples."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,8 +9,8 @@ from compliance.rules.clock import SKEW_MS, allowance_ms
 from compliance.rules.samples import evaluation_interval, in_samples, reaching, target
 from compliance.run import Evaluation, number
 
-_QUALITY = "training_rules.adoc, table of benchmarks"
-_FREQUENCY = "training_rules.adoc, section on evaluation frequency; table of benchmarks (BERT)"
+_QUALITY = "training_rules.adoc: table of benchmarks"
+_FREQUENCY = "training_rules.adoc: evaluation frequency"
 _RCP = "mlcommons/logging, rcp_checker"
 _TRAINING_STEPS = "opt_learning_rate_training_steps"
 _HELD_OUT = 10_000
@@ -65,7 +65,7 @@ def _epoch_num(case: Case) -> Iterator[Breach]:
 def _epoch_num_grows(case: Case) -> Iterator[Breach]:
     counted = [(one, one.samples) for one in case.facts.evaluations if one.samples is not None]
     if len(counted) > 1 and len({one.accuracy for one, _ in counted}) > 1 and len({at for _, at in counted}) == 1:
-        # 79 published logs have 1 everywhere: what was trained on can't be seen, but nothing is wrong with the run
+        # 79 published logs have 1 everywhere: the samples can't be seen, but nothing is wrong with the run
         found = f"epoch_num {counted[0][1]:,.0f} at all {len(counted)} evaluations"
         yield Breach(counted[1][0].line, found, None, "warning")
         return
@@ -90,11 +90,11 @@ def _cadence(case: Case) -> Iterator[Breach]:
     done, expected, breaches = 0.0, f"every {interval:,} samples at batch {batch:,.0f}", []
     for index, (evaluation, at) in enumerate(evaluations):
         short = interval - (at - done)
-        last = index == len(evaluations) - 1  # the end of training may come first
+        last = index == len(evaluations) - 1  # training may end before the interval does
         if short < -tolerance or (short > tolerance and not last):
             breaches.append((evaluation.line, f"an evaluation after {at - done:,.0f} more samples"))
         done = at
-    # Some implementations begin late to evaluate, and then keep the interval: that saves an evaluation's time.
+    # Some implementations evaluate late for the first time and then keep the interval, which saves an evaluation.
     begins_late = len(evaluations) > 1 and [line for line, _ in breaches] == [evaluations[0][0].line]
     begins_late = begins_late and evaluations[0][1] > interval
     for line, found in breaches:
@@ -131,7 +131,7 @@ def _samples(case: Case) -> Iterator[Breach]:
 
 
 def _odd_batches(case: Case, evaluations: list[tuple[Evaluation, float]], batch: float) -> Iterator[Breach]:
-    # What is stepped through is the batch, or the part of it between two gradient accumulations.
+    # Samples grow by the batch, or by its part between two gradient accumulations.
     parts = number(case.facts.value("gradient_accumulation_steps"))
     least = batch / parts if parts is not None and parts >= 1 and batch % parts == 0 else batch
     odd = [(one, at) for one, at in evaluations if at % least]
@@ -166,7 +166,7 @@ RULES = (
         "log the share of masked tokens that were predicted", _accuracy,
     ),
     Rule(
-        "target", "A closed run reaches masked-LM accuracy 0.720 (round 0.7: 0.712, or 0.706 from batch 8,192)",
+        "target", "A closed run reaches accuracy 0.720 (round 0.7: 0.712, from batch 8,192 0.706)",
         _QUALITY, "error", "train on, or submit it as the one run that did not converge", _target,
     ),
     Rule(
@@ -174,19 +174,19 @@ RULES = (
         "stop the clock after the evaluation that reaches the target", _target_on_clock,
     ),
     Rule(
-        "epoch-num", "epoch_num of an accuracy is a number, not negative", _RCP, "error",
+        "epoch-num", "An accuracy's epoch_num is a number of at least 0", _RCP, "error",
         "log the training samples seen so far as epoch_num", _epoch_num,
     ),
     Rule(
-        "epoch-num-grows", "epoch_num grows from one evaluation to the next; a warning where it is the same at all",
+        "epoch-num-grows", "epoch_num grows from evaluation to evaluation (all the same: warning)",
         _RCP, "error", "log the training samples seen so far as epoch_num", _epoch_num_grows,
     ),
     Rule(
-        "cadence", "A closed run is evaluated every floor(0.05 (230.23 batch + 3,000,000) / 25,000) 25,000 samples",
+        "cadence", "A closed run evaluates every floor(0.05 (230.23 batch + 3,000,000) / 25,000) x 25,000 samples",
         _FREQUENCY, "warning", "set the evaluation interval by the formula", _cadence,
     ),
     Rule(
-        "eval-samples", "A closed run is evaluated on all 10,000 evaluation samples", _QUALITY, "error",
+        "eval-samples", "A closed run evaluates on 10,000 samples", _QUALITY, "error",
         "evaluate on the whole evaluation set", _eval_samples,
     ),
     Rule(

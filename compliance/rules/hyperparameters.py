@@ -1,4 +1,4 @@
-"""Rules about hyper-parameters: numbers that a run can have been trained with, as one run has them."""
+"""Rules about hyper-parameters: each is a possible number and is logged once."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from compliance.finding import Breach, Case, Rule, Severity
 from compliance.record import shown
 from compliance.run import number
 
-_HYPERPARAMETERS = "training_rules.adoc, section on hyper-parameters and optimizers"
+_HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _Range = tuple[str, Callable[[float], bool]]
 _POSITIVE: _Range = ("positive", lambda value: value > 0)
 _NOT_NEGATIVE: _Range = ("not negative", lambda value: value >= 0)
@@ -45,14 +45,14 @@ _SINGLE = ("global_batch_size", *_NUMBERS, "train_samples", "eval_samples", "ini
 
 def _batch(case: Case) -> Iterator[Breach]:
     if not case.facts.all("global_batch_size"):
-        yield Breach(None, "no global_batch_size", None, "warning")  # closed, the official checker asks for it
+        yield Breach(None, "no global_batch_size", None, "warning")  # an error of the official checker if closed
     for event in case.facts.all("global_batch_size"):
         value = number(event.value)
         if value is None or value <= 0 or value != int(value):
             yield Breach(event.line, f"global_batch_size {shown(event.value)}")
         elif case.closed and not _USUAL_BATCHES[0] <= value <= _USUAL_BATCHES[1]:
             absurd = not _POSSIBLE_BATCHES[0] <= value <= _POSSIBLE_BATCHES[1]
-            expected = f"a batch of {_USUAL_BATCHES[0]} to {_USUAL_BATCHES[1]:,}; published are 66 to 16,416"
+            expected = f"a batch of {_USUAL_BATCHES[0]} to {_USUAL_BATCHES[1]:,}; published logs have 66 to 16,416"
             yield Breach(
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
@@ -92,19 +92,19 @@ def _repeated(case: Case) -> Iterator[Breach]:
 
 RULES = (
     Rule(
-        "batch-size", "The global batch size is a positive whole number, of a size that converges",
+        "batch-size", "The global batch size is a positive whole number that converges",
         _HYPERPARAMETERS, "error", "log the samples of one optimizer step over all accelerators", _batch,
     ),
     Rule(
         "hyperparameter", "Hyper-parameters are finite numbers in their range", _HYPERPARAMETERS, "error",
-        "log the number that the optimizer or the schedule was given", _numbers,
+        "log the number that the optimizer or the schedule uses", _numbers,
     ),
     Rule(
         "optimizer", "The closed division trains with LAMB", _HYPERPARAMETERS, "error",
         "train with LAMB, or submit to the open division", _optimizer,
     ),
     Rule(
-        "repeated", "What a run has one of is logged once", "mlcommons/logging, compliance_checker", "warning",
+        "repeated", "A single value is logged once", "mlcommons/logging, compliance_checker", "warning",
         "let one rank log it, once", _repeated,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rules about pace: that no part of a run took less time than it can have taken."""
+"""Rules about pace: no part of a run is faster than possible."""
 
 import math
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from compliance.finding import Breach, Case, Rule
 from compliance.rules.samples import in_samples, reference_samples
 from compliance.run import number
 
-_CLOCK = "training_rules.adoc, section on run results"
+_CLOCK = "training_rules.adoc: run results"
 _FEWEST_INTERVALS = 5  # for a median
 _FASTER = 1.5
-# A published run's intervals took 0.35 s at first and 0.2 s in the end: lines are written late by so much.
+# A published run's intervals took 0.35 s at first and 0.2 s in the end: lines may be written that late.
 _LEAST_CUT_MS = 500.0
 _FEWEST_SAMPLES = 0.6  # of the reference's mean; a single run may be lucky
 
 
 class _Interval(NamedTuple):
-    """What lies between two evaluations, or run_start and the first: `expected_ms` at the run's median pace."""
+    """The time between two evaluations, or from run_start to the first; at the run's median pace, `expected_ms`."""
 
     line: int
     took_ms: float
@@ -33,8 +33,8 @@ def _cut(case: Case) -> Iterator[Breach]:
         missing = one.expected_ms - one.took_ms
         if missing < _LEAST_CUT_MS or one.took_ms * _FASTER >= one.expected_ms:
             continue
-        # A line that was written late makes one interval longer and its neighbour shorter: nothing is missing then.
-        # The first interval is longer anyway: it holds the start.
+        # A line written late makes one interval longer and its neighbour shorter: then no time is missing.
+        # The first interval is longer anyway: it includes the start.
         beside = [near for at in (index - 1, index + 1) if 0 < at < len(intervals) for near in (intervals[at],)]
         if any(near.took_ms - near.expected_ms >= missing / 2 for near in beside):
             continue
@@ -67,7 +67,7 @@ def _intervals(case: Case) -> list[_Interval]:
 
 
 def _rate(case: Case) -> Iterator[Breach]:
-    """Only closed runs: what an open one calculates isn't known."""
+    """Find closed runs that are too fast; the arithmetic of an open run is unknown."""
     seconds, stop = case.facts.time_to_train_s, case.facts.first("run_stop")
     batch = number(case.facts.global_batch_size)
     if not case.closed or seconds is None or seconds <= 0 or batch is None or batch <= 0 or stop is None:
@@ -92,11 +92,11 @@ def _rate(case: Case) -> Iterator[Breach]:
 
 RULES = (
     Rule(
-        "pace", "No interval between evaluations is 1.5 times as fast as the run's median", _CLOCK, "error",
-        "look at the clock of the host; log every event when it happens", _cut,
+        "pace", "No evaluation interval is 1.5 times as fast as the run's median", _CLOCK, "error",
+        "check the clock of the host; log every event when it happens", _cut,
     ),
     Rule(
-        "rate", "A closed run is not faster than its hardware can calculate", _CLOCK, "error",
-        "look at the unit of time_ms, and at the description of the system", _rate,
+        "rate", "A closed run is no faster than its hardware", _CLOCK, "error",
+        "check the unit of time_ms, and the description of the system", _rate,
     ),
 )  # fmt: skip

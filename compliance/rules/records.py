@@ -1,4 +1,4 @@
-"""Rules about lines: whether each says one thing, and is read."""
+"""Rules about lines: each can be read and has one meaning."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from compliance.log import MOST_OF_A_KEY
 
 _PARSER = "mlcommons/logging, mlp_parser"
 
-# Keys that rules look at; a flood of any other is the writer's affair.
+# Keys that rules look at; a flood of another key is harmless.
 _JUDGED = (
     "run_start", "run_stop", "init_start", "init_stop", "block_start", "block_stop", "epoch_start", "epoch_stop",
     "eval_start", "eval_stop", "eval_accuracy", "seed", "global_batch_size", "train_samples", "eval_samples",
@@ -38,39 +38,39 @@ def _nul_records(case: Case) -> Iterator[Breach]:
 def _nul_lines(case: Case) -> Iterator[Breach]:
     lines = [line for line, is_record in case.log.nul_lines if not is_record]
     if lines:
-        yield Breach(lines[0], "NUL bytes, as a file with a hole has them")
+        yield Breach(lines[0], "NUL bytes, as in a file with a hole")
 
 
 def _flood(case: Case) -> Iterator[Breach]:
     for key in case.log.flooded:
         if key in _JUDGED:
             last = case.facts.all(key)[-1].line
-            yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw those up to here")
+            yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw them up to this line")
 
 
 RULES = (
     Rule(
         "record", "Every MLPerf line is a JSON object with time_ms, key, value and metadata", _PARSER, "error",
-        "look whether the file was cut, or written by two processes into one line", _unparsed,
+        "check whether the file was truncated, or two processes wrote into one line", _unparsed,
     ),
     Rule(
-        "record-read", "Every MLPerf record stands in a line of its own, in the form that checkers read",
+        "record-read", "Every record has its own line, readable for checkers",
         _PARSER, "warning", "let one process write the log, a line at a time", _ignored,
     ),
     Rule(
-        "record-unambiguous", "No record gives a field twice", "RFC 8259, section 4", "cannot-judge",
-        "write the line with the field once", _ambiguous,
+        "record-unambiguous", "No record repeats a field", "RFC 8259, section 4", "cannot-judge",
+        "write the field once", _ambiguous,
     ),
     Rule(
-        "text", "MLPerf lines are text, without NUL bytes", _PARSER, "cannot-judge",
+        "text", "Records have no NUL bytes", _PARSER, "cannot-judge",
         "copy the log again from where it was written", _nul_records,
     ),
     Rule(
-        "text-hole", "A log is text throughout, without NUL bytes", _PARSER, "warning",
+        "text-hole", "Other lines have no NUL bytes", _PARSER, "warning",
         "copy the log again from where it was written", _nul_lines,
     ),
     Rule(
-        "flood", "A run logs each key some hundred times at most", "published logs of rounds 1.1 to 5.0", "warning",
+        "flood", "A run logs a key at most 10,000 times", "published logs of rounds 1.1 to 5.0", "warning",
         "log evaluations and blocks, not every step", _flood,
     ),
 )  # fmt: skip

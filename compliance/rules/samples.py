@@ -1,4 +1,4 @@
-"""How many samples a log says were trained on, where it says so; shared by the rules about evaluation and pace."""
+"""Count the training samples that a log gives, for the rules about evaluation, convergence and pace."""
 
 from itertools import pairwise
 from statistics import median
@@ -9,7 +9,7 @@ from compliance.run import Evaluation, number
 
 
 def target(case: Case) -> float:
-    """Return the masked-LM accuracy that the closed division asks for; round 0.7 had two lower ones, by batch."""
+    """Return the closed division's target of masked-LM accuracy; round 0.7 had two lower ones, by batch."""
     if case.ruleset != "0.7.0":
         return 0.72
     batch = number(case.facts.global_batch_size)
@@ -28,7 +28,7 @@ def evaluation_interval(global_batch_size: float) -> int:
 
 
 def in_samples(case: Case) -> list[tuple[Evaluation, float]]:
-    """Return evaluations by samples; none where epoch_num counts something else, as 320 of 2,480 published logs do."""
+    """Return evaluations with their samples; none if epoch_num counts otherwise, as in 320 of 2,480 published logs."""
     batch, steps = number(case.facts.global_batch_size), number(case.facts.value("opt_learning_rate_training_steps"))
     counted = {at: one for one in case.facts.evaluations if (at := one.samples) is not None and at > 0}
     if not counted or batch is None or batch <= 0 or max(counted) < batch:
@@ -43,7 +43,7 @@ def in_samples(case: Case) -> list[tuple[Evaluation, float]]:
 
 
 def reference_samples(ruleset: str, batch: float) -> float | None:
-    """Return the mean samples to converge of the reference at a batch size, between its points on a line."""
+    """Return the reference's mean samples to converge at a batch size, interpolated linearly between its points."""
     points = official.reference_points(ruleset)
     if not points:
         return None

@@ -1,4 +1,4 @@
-"""Rules about who ran what: division, benchmark, names, seeds."""
+"""Rules about the submission: division, benchmark, names, seeds, caches."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def _described_division(case: Case) -> Iterator[Breach]:
     found, described = case.facts.first("submission_division"), case.system.get("division")
     if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
         expected = f"division {described}"
-        yield Breach(found.line, f"division {found.value}, but {described} in its system's description", expected)
+        yield Breach(found.line, f"division {found.value}, but {described} in the system description", expected)
 
 
 def _benchmark(case: Case) -> Iterator[Breach]:
@@ -99,47 +99,47 @@ def _no_result(case: Case) -> Iterator[Breach]:
 
 RULES = (
     Rule(
-        "not-a-result", "A run that was made to look inside, for instance with --smoke or --profile, is no result",
-        f"{_TRAINING_RULES}, section on run results", "error", "make a whole run", _no_result,
+        "not-a-result", "A log of --smoke or --profile is no result",
+        f"{_TRAINING_RULES}: run results", "error", "make a whole run", _no_result,
     ),
     Rule(
-        "division", "The log names its division: closed or open", f"{_TRAINING_RULES}, section on divisions", "error",
+        "division", "The log names its division: closed or open", f"{_TRAINING_RULES}: divisions", "error",
         "log submission_division as closed or open", _division,
     ),
     Rule(
-        "division-once", "A log names one division only", f"{_TRAINING_RULES}, section on divisions", "error",
+        "division-once", "A log names one division only", f"{_TRAINING_RULES}: divisions", "error",
         "keep the log of one run, with its own division", _one_division,
     ),
     Rule(
-        "division-required", "The log is of the division that --division asks for", "the command line", "error",
-        "leave --division out, or give logs of that division", _required_division,
+        "division-required", "The division is the one that --division gives", "the command line", "error",
+        "omit --division, or give logs of that division", _required_division,
     ),
     Rule(
-        "division-system", "The log's division is that of its system's description",
-        "submission_rules.adoc, section on system descriptions", "error",
-        "correct the system's description, or run again in its division", _described_division,
+        "division-system", "The division is that of the system description",
+        "submission_rules.adoc: system descriptions", "error",
+        "correct the system description, or run again in its division", _described_division,
     ),
     Rule(
-        "benchmark", "The log is of BERT, the benchmark that these rules are about",
-        f"{_TRAINING_RULES}, section on benchmarks", "error", "log submission_benchmark as bert", _benchmark,
+        "benchmark", "The benchmark is BERT",
+        f"{_TRAINING_RULES}: benchmarks", "error", "log submission_benchmark as bert", _benchmark,
     ),
     Rule(
-        "names", "Submitter and platform have names", "submission_rules.adoc, section on submission", "warning",
+        "names", "Submitter and platform have names", "submission_rules.adoc: submission", "warning",
         "set the names before the run", _names,
     ),
     Rule(
-        "seed", "Every closed run logs its seed, from ruleset 4.1.0", f"{_TRAINING_RULES}, section on random numbers",
+        "seed", "A closed run logs its seed, from ruleset 4.1.0", f"{_TRAINING_RULES}: random numbers",
         "warning",
         "log the key seed before training", _seed,
     ),
     Rule(
-        "seed-value", "A seed is a whole number that is not negative",
-        f"{_TRAINING_RULES}, section on random numbers; mlcommons/logging, seed_checker", "warning",
-        "log the number that the generators were given", _seed_value,
+        "seed-value", "A seed is a whole number of at least 0",
+        f"{_TRAINING_RULES}: random numbers", "warning",
+        "log the number that seeded the generators", _seed_value,
     ),
     Rule(
-        "cache-clear", "Caches are cleared before each run, off the clock",
-        f"{_TRAINING_RULES}, section on data state at start of run", "warning",
+        "cache-clear", "Caches are cleared before the run, off the clock",
+        f"{_TRAINING_RULES}: data state at start of run", "warning",
         "clear the caches before run_start and log cache_clear true", _cache_clear,
     ),
 )  # fmt: skip

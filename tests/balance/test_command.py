@@ -80,7 +80,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--batch", "0"], "--batch 0: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
         (["--steps", "0"], "--steps 0: expected at least 1"),
-        (["--lengths", "nowhere.json"], "nowhere.json: is no length histogram"),
+        (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],
 )
@@ -115,3 +115,14 @@ def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.Capture
     assert set(told["step_ms"]) == {"none", "planned"}
     assert told["ratio"] > 0
     assert told["simulated_ratio"] >= 1
+
+
+def test_strata_that_tell_lengths_apart_balance_better(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for edges in ("5", "2,5"):
+        words = ["balance", "--lengths", histogram, "--gpus", "16", "--batch", "4", "--steps", "4", "--json"]
+        assert main([*words, "--methods", "stratified", "--strata-edges", edges]) == 0
+        found.append(json.loads(capsys.readouterr().out)[0]["efficiency"])
+    assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
+    assert main(["balance", "--lengths", histogram, "--strata-edges", "5,2"]) == 2
+    assert "expected lengths in rising order" in capsys.readouterr().err

@@ -57,5 +57,5 @@ def test_wikipedia_s_histogram_is_the_default(tmp_path: Path) -> None:
 def test_a_file_that_is_no_histogram_is_one_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "lengths.json"
     path.write_text(content)
-    with pytest.raises(DataError, match="is no length histogram"):
+    with pytest.raises(DataError, match="is not a length histogram"):
         length_shares(path)

@@ -9,6 +9,7 @@ from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.model.shape import BertShape
+from bertbench.optim.options import OptimizerName
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 
@@ -24,6 +25,13 @@ def test_the_bench_times_both_optimisers_and_says_how_lamb_was_computed() -> Non
     assert "No working C++ compiler found" in times.lamb_arithmetic
     assert min(times.adamw_fused_ms, times.lamb_ms, times.lamb_plain_ms, times.lamb_foreach_ms or 0) > 0
     assert times.peak_memory_gb > 0.05
+
+
+def test_the_bench_times_optimizers_of_the_open_division() -> None:
+    names: tuple[OptimizerName, ...] = ("muon", "nadamw", "schedule_free", "soap")
+    means = bench.measure_others(TINY, torch.device("cpu"), 1, names, Progress(False))
+    assert set(means) == set(names)
+    assert min(means.values()) > 0
 
 
 @pytest.mark.slow

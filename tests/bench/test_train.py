@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -6,10 +7,12 @@ from bertbench.cli import main
 
 
 def test_ours_alone_stops_after_the_steps_asked_for(
-    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("bertbench.commands.bench_train.importlib.util.find_spec", lambda _: None)
-    assert main(["bench", "train", tiny_file, "--steps", "3", "--json"]) == 0
+    monkeypatch.setattr("sys.argv", ["bertbench", "bench", "train", "--record", "FILE", "tiny"])
+    record = tmp_path / "train.json"
+    assert main(["bench", "train", tiny_file, "--steps", "3", "--json", "--record", str(record)]) == 0
     answer = capsys.readouterr()
     (ours,) = json.loads(answer.out)
     assert set(ours) == {"name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached"}
@@ -17,6 +20,19 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     assert ours["samples_per_s"] > 0
     assert "36 samples" in answer.err  # 3 steps of 12
     assert "make setup" in answer.err
+    kept = json.loads(record.read_text())
+    assert kept["results"] == [ours]
+    assert kept["command"] == "bertbench bench train tiny"
+    assert kept["commit"] and kept["processor"]
+    assert kept["printed"][-1].startswith("bertbench ")
+    ((course,),) = kept["courses"].values()
+    ((seconds, accuracy),) = course  # one evaluation, after the last step
+    assert seconds > 0 and 0 <= accuracy <= 1
+
+
+def test_a_wrong_setting_of_the_rivals_is_one_message(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "train", tiny_file, "--rival-set", "optimizer.rate=1"]) == 2
+    assert "optimizer.rate" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -109,13 +109,47 @@ def test_going_on_is_exact_with_sharded_state_loss_scaling_and_accumulation(
         assert_exact(pairs)
 
 
-def test_going_on_is_exact_with_muon_and_an_average(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_going_on_is_exact_where_ranks_train_alone(tiny: Callable[..., System], tmp_path: Path) -> None:
+    systems = [
+        # step 4 lies between outer steps: the ranks' weights differ
+        *(tiny(DROPOUT, EVERY, f"sync.method={method}", "sync.every_steps=3") for method in ("local_sgd", "diloco")),
+        tiny(DROPOUT, EVERY, "sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_an_average_and_optimizers_of_the_open_division(
+    tiny: Callable[..., System], tmp_path: Path
+) -> None:
     averaged = (DROPOUT, EVERY, "optimizer.ema_decay=0.9")
     systems = [
         tiny(*averaged, "optimizer.name=muon", "clip.mode=bucket"),
         tiny(*averaged, "optimizer.name=muon", "communication.compression=fp16", "precision.initial_loss_scale=1e30"),
         tiny(*averaged, "optimizer.sharded=true"),
+        *(
+            tiny(DROPOUT, EVERY, f"optimizer.name={name}", f"optimizer.sharded={flag}")
+            for name, flag in (("muon", "true"), ("soap", "true"), ("nadamw", "false"), ("schedule_free", "true"))
+        ),
     ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_gradients_under_way(tiny: Callable[..., System], tmp_path: Path) -> None:
+    delayed = (DROPOUT, EVERY, "sync.method=delayed", "clip.mode=bucket")
+    systems = [
+        tiny(*delayed, "sync.delay_steps=1"),
+        tiny(*delayed, "sync.delay_steps=3", "communication.bucket_mb=0.01", "communication.compression=bf16"),
+        tiny(*delayed, "sync.delay_steps=6"),  # at step 4 no update was taken yet
+    ]
+    for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_with_the_errors_of_compression(tiny: Callable[..., System], tmp_path: Path) -> None:
+    small = (DROPOUT, EVERY, "communication.bucket_mb=0.01")
+    systems = [tiny(*small, f"communication.compression={name}") for name in ("int8", "topk")]
     for pairs in run_ranks(2, both, systems, tmp_path):
         assert_exact(pairs)
 

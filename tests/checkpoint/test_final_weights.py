@@ -101,6 +101,23 @@ def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(traine
     assert open_weights(last).sha256() != open_weights(before).sha256()
 
 
+def runs_of(world: World, systems: list[System], logs: list[Path]) -> list[str]:
+    return [run_of(world, system, log) for system, log in zip(systems, logs, strict=True)]
+
+
+def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
+    tmp_path: Path, system_file: str, trained: ResultFiles
+) -> None:
+    ways = (("optimizer.ema_decay=0.5",), ("optimizer.name=schedule_free", "optimizer.sharded=true"))
+    systems = [load_system(system_file, [*OVERRIDES, *way]) for way in ways]
+    runs = [ResultFiles(tmp_path / f"result_{number}.txt") for number in range(len(ways))]
+    run_ranks(2, runs_of, systems, [files.log for files in runs])
+    for files in runs:
+        final = Weights.open(files.weights)
+        assert same(final, open_weights(files.snapshots / "step_20"))
+        assert not same(final, Weights.open(trained.weights))
+
+
 def test_a_run_without_final_weights_stands_for_its_newest_snapshot_and_says_so(copy: ResultFiles) -> None:
     final = Weights.open(copy.weights).read()
     copy.weights.unlink()
@@ -167,7 +184,7 @@ def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., 
 def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     (tmp_path / "result_0").mkdir()
     for name, expected in (
-        ("none", "none: is no readable weights file (it is not there); expected a weights file, a run's folder"),
+        ("none", "none: found nothing there; expected a weights file, a run's folder"),
         ("result_0", "result_0: found neither final weights nor a whole snapshot"),
     ):
         more = ["--to-hf", str(tmp_path / "hf")] if command == "export" else []
@@ -179,7 +196,7 @@ def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.Captu
 def test_a_damaged_snapshot_is_refused_by_name_and_passed_over_in_a_run(copy: ResultFiles) -> None:
     copy.weights.unlink()
     next((copy.snapshots / "step_20").glob("*.distcp")).write_bytes(b"damage")
-    with pytest.raises(CheckpointError, match="not as they were written"):
+    with pytest.raises(CheckpointError, match="changed since they were written"):
         open_weights(copy.snapshots / "step_20")
     assert open_weights(copy.folder).path.name == "step_10"
 

@@ -131,10 +131,10 @@ def test_only_a_whole_snapshot_is_chosen(
     found = find("auto", None, files.log.parent)
     assert found is not None
     assert (found.meta.step, found.meta.evaluations) == (4, ((36, 0.25),))
-    assert "step_6: not as they were written: __0_0.distcp" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match="not as they were written"):
+    assert "step_6: changed since they were written: __0_0.distcp" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="changed since they were written"):
         find(str(step_folder(files.snapshots, 6)), None, files.log.parent)
-    with pytest.raises(CheckpointError, match="is no whole snapshot"):
+    with pytest.raises(CheckpointError, match="is not a whole snapshot"):
         find(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 
@@ -152,7 +152,7 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: tuple[Re
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="success"))
     assert find("auto", None, folder) is None
-    with pytest.raises(CheckpointError, match="found no run that had started"):
+    with pytest.raises(CheckpointError, match="found no started run"):
         find(str(folder / "result_7.txt"), None, folder)
 
 
@@ -180,8 +180,18 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
     assert find("auto", None, files.log.parent) is None  # it never started
     files.log.write_text(begun)
     (files.folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="put it back, or begin anew"):
+    with pytest.raises(CheckpointError, match="put it back, or start a new run"):
         find("auto", None, files.log.parent)
+
+
+def test_where_ranks_train_alone_as_many_must_go_on(
+    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
+) -> None:
+    files, meta = interrupted
+    resumption = Resumption(files.log, step_folder(files.snapshots, 4), meta)
+    with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
+        resumption.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
+    resumption.check(tiny("sync.method=diloco"), None, allow_config_change=True)
 
 
 def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: tuple[ResultFiles, Meta]) -> None:
@@ -197,7 +207,7 @@ def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted
     assert [json.loads(line)["step"] for line in files.metrics.read_text().splitlines()] == [1, 2, 3, 4]
     assert [path.name for path in files.snapshots.iterdir()] == ["step_4"]
     files.log.write_text("cut")
-    with pytest.raises(CheckpointError, match="put back the log"):
+    with pytest.raises(CheckpointError, match="restore the log"):
         restore_files(files, meta)
 
 

@@ -20,6 +20,8 @@ SNAPSHOT = Path(__file__).with_name("snapshot_379a59b") / "step_10"
 SMALL = (
     "model.hidden_size=16", "model.feed_forward_size=24", "model.layers=1", "schedule.max_steps=20",
     "evaluation.interval_samples=1280",
+    # what the demo had then
+    "model.attention_heads=8", "optimizer.name=adam", "optimizer.learning_rate=0.003", "optimizer.ema_decay=0",
 )  # fmt: skip
 LOADED = "b1cbe430635e2064eafc32b91bc4768760a0f9570c063f72d93fc6e8b55d29f3"
 

@@ -76,6 +76,7 @@ OWN = {
     "bertbench_clip_mode": "before", "bertbench_compression": "fp16", "bertbench_loss_normalize": "rank",
     "bertbench_ema_decay": 0.0,
     "bertbench_hidden_dropout": 0.1, "bertbench_attention_dropout": 0.1, "bertbench_balance": "planned",
+    "bertbench_sync_method": "every_step",
     "bertbench_checkpoint": True, "bertbench_target": 0.72, "bertbench_evaluation_interval": 150_000,
     "bertbench_model": {
         "layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "vocab_size": 30528,

@@ -427,6 +427,7 @@ TABLE = [
         ("opt_gradient_clip_norm", 5), ("opt_lamb_learning_rate_decay_poly_power", 2),
         ("max_predictions_per_seq", 20), ("bertbench_clip_mode", "none"), ("bertbench_clip_mode", "bucket"),
         ("bertbench_clip_mode", ["before"]), ("bertbench_compression", "powersgd"), ("bertbench_compression", None),
+        ("bertbench_sync_method", "diloco"), ("bertbench_sync_method", None),
         ("bertbench_loss_normalize", "global"), ("bertbench_ema_decay", 0.99),
         ("bertbench_hidden_dropout", 0), ("bertbench_attention_dropout", "0.1"),
         ("bertbench_checkpoint", False), ("bertbench_checkpoint", 1), ("bertbench_target", 0.5),

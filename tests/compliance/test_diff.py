@@ -7,7 +7,7 @@ from tests.compliance.logs import at, closed, compliance, demo, write
 def test_a_log_does_not_differ_from_itself(tmp_path: Path) -> None:
     path = str(write(tmp_path / "result_0.txt", closed()))
     done = compliance("diff", path, path)
-    assert (done.returncode, done.stdout.decode()) == (0, f"{path} and {path} tell the same\n")
+    assert (done.returncode, done.stdout.decode()) == (0, f"{path} and {path}: no differences\n")
 
 
 def test_hyper_parameters_cadence_results_and_software_are_compared(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_reading_that_is_no_power_fails(power: Path) -> None:
     hostile = [line("power_reading", value, 7_250) for value in ("300", -5, None, True)]
     file.write_text(file.read_text() + "\n".join([*hostile, ":::MLLOG {"]) + "\n")
     name = "results/toy/bert/power/result_5/node_0.txt"
-    assert ("power-readings", "error", f"{name}: 5 records that are none") in found(power)
+    assert ("power-readings", "error", f"{name}: 5 unusable records") in found(power)
 
 
 def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
 def test_another_number_of_nodes_in_one_run_fails(power: Path) -> None:
     (power / "result_7" / "node_1.txt").write_text(node_file(RUN_S + 7))
     texts = [text for rule, _, text in found(power) if rule == "power-files"]
-    assert "results/toy/bert/power: another number of files in result_7" in texts
+    assert "results/toy/bert/power: a different number of files in result_7" in texts
     assert any("Inconsistent number of nodes" in text for text in texts)
 
 

@@ -9,14 +9,26 @@ from bertbench.config import load_system
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (("optimizer.impl=triton",), "has kernels for adam and lamb only, not for optimizer.name muon"),
-        (("parallel.fully_shard=true",), "updates whole matrices, which parallel splits"),
-        (("optimizer.sharded=true",), "updates whole matrices, which optimizer.sharded slices"),
+        (("name=muon", "impl=triton"), "has kernels for adam and lamb only, not for optimizer.name muon"),
+        (("name=schedule_free", "ema_decay=0.9"), "schedule_free evaluates an average of its own"),
+        (("name=schedule_free", "beta1=0"), "schedule_free divides by it"),
     ],
 )
-def test_muon_is_refused_where_matrices_are_not_whole(settings: tuple[str, ...], expected: str) -> None:
+def test_what_an_optimizer_has_not_is_refused(settings: tuple[str, ...], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        load_system("cpu_demo", ["optimizer.name=muon", *settings])
+        load_system("cpu_demo", [f"optimizer.{setting}" for setting in settings])
+
+
+@pytest.mark.parametrize("name", ["muon", "soap"])
+def test_split_matrices_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="updates whole matrices, which parallel splits"):
+        load_system("cpu_demo", [f"optimizer.name={name}", "parallel.fully_shard=true"])
+
+
+@pytest.mark.parametrize("name", ["schedule_free", "soap"])
+def test_a_loss_scale_is_refused_where_no_step_can_be_skipped(name: str) -> None:
+    with pytest.raises(ConfigError, match="can't skip steps without stopping the device"):
+        load_system("cpu_demo", [f"optimizer.name={name}", "communication.compression=fp16"])
 
 
 def test_options_of_muon_reach_the_optimizer() -> None:

@@ -182,6 +182,7 @@ def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> No
         "max_sequence_length": 512,
         "bertbench_clip_mode": load_system("dgxa100_n8").clip.mode,
         "bertbench_compression": "none",
+        "bertbench_sync_method": "every_step",
         "bertbench_loss_normalize": "rank",
         "bertbench_ema_decay": 0.0,
         "bertbench_hidden_dropout": 0.1,

@@ -108,7 +108,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "damaged chunks": (flipped, "cannot be read as HDF5"),
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
     "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
-    "our own shards": (ours, "found a shard of this program's own"),
+    "our own shards": (ours, "found one of bertbench's own shards"),
     "no rows": (hdf5({name: values[:0] for name, values in published.fixed_fields().items()}), "found no samples"),
     "no fields": (hdf5({}), "found no field input_ids, but nothing"),
     "a missing mask": (hdf5(without("input_mask", published.fixed_fields())), "found no field input_mask"),
@@ -241,7 +241,7 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "a file cut in a header": (cut(records(), 0.01), "record 0: found"),
     "a cut compressed file": (cut(records(compressed=True), 0.9), "cannot be read after"),
     "an empty TFRecord file": (cut(records(), 0), "found no samples"),
-    "another kind of file": (text_file, "or no TFRecord file"),
+    "another kind of file": (text_file, "or not a TFRecord file"),
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
     "no weights": (records({"masked_lm_weights": None}), "record 0: found no feature masked_lm_weights"),
@@ -258,10 +258,10 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "a mask with a hole": (
         records({"input_mask": [1, 0, 1, 1, 1] + [0] * 6}), "record 0: found an input_mask with a 0 before its last 1",
     ),
-    "no Example": (raw(b"\xff\xff"), "record 0: found no tf.train.Example (a number that is cut short)"),
-    "a cut Example": (raw(ENTRY[:-3]), "record 0: found no tf.train.Example (a field that is longer"),
-    "an unknown wire type": (raw(b"\x0b"), "record 0: found no tf.train.Example (wire type 3)"),
-    "another message": (raw(b"\x10\x05"), "record 0: found no tf.train.Example (field 2 of wire type 0"),
+    "no Example": (raw(b"\xff\xff"), "record 0: found an invalid tf.train.Example (a number that is cut short)"),
+    "a cut Example": (raw(ENTRY[:-3]), "record 0: found an invalid tf.train.Example (a field that is longer"),
+    "an unknown wire type": (raw(b"\x0b"), "record 0: found an invalid tf.train.Example (wire type 3)"),
+    "another message": (raw(b"\x10\x05"), "record 0: found an invalid tf.train.Example (field 2 of wire type 0"),
     "an empty record": (raw(b""), "record 0: found no feature input_ids, but nothing"),
 }  # fmt: skip
 

@@ -125,7 +125,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     for changed, expected in (
         ({"files": (other,)}, r"source\.train differs"),
         ({"shard_samples": 3}, "recipe differs"),
-        ({"split": "eval", "vocab_size": 60}, "to add another one"),
+        ({"split": "eval", "vocab_size": 60}, "and the same vocabulary"),
     ):
         with pytest.raises(DataError, match=expected):
             convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), Progress(False))
@@ -234,5 +234,5 @@ def test_what_published_rows_can_t_hold_is_not_exported(tmp_path: Path, sample: 
 
 
 def test_an_export_overwrites_nothing(tiny_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="found something there, expected nothing"):
+    with pytest.raises(DataError, match="exists already"):
         export(Dataset.open(tiny_folder, "train"), "fixed", tmp_path, Progress(False))

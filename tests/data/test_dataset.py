@@ -120,7 +120,7 @@ def test_prepare_reuses_what_it_made_and_refuses_to_overwrite_anything_else(
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
     _, existed = prepare(copied, Source(text=(text,)), recipe, None, Progress(False))
     assert existed
-    with pytest.raises(DataError, match=r"recipe\.seed: 12345 there, 5 asked"):
+    with pytest.raises(DataError, match=r"recipe\.seed: 12345 there, 5 requested"):
         prepare(copied, Source(text=(text,)), type(recipe)(**{**vars(recipe), "seed": 5}), None, Progress(False))
     assert Manifest.read(copied)
 
@@ -141,7 +141,7 @@ def test_an_interrupted_prepare_leaves_nothing(tmp_path: Path, text: Path, tiny_
 def test_too_little_text_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
     (tmp_path / "text").write_text("one sentence of the only article\n")
-    with pytest.raises(DataError, match="found 1 documents, of which 0 would be held out"):
+    with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
         prepare(tmp_path / "out", Source(text=(tmp_path / "text",)), recipe, None, Progress(False))
 
 

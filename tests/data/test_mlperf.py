@@ -223,7 +223,7 @@ def test_shuffling_into_too_few_shards_says_how_many_fit(
 def test_a_shuffle_of_something_else_is_not_overwritten(tmp_path: Path, tiny_folder: Path) -> None:
     shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
     assert shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)[1]
-    with pytest.raises(DataError, match=r"recipe\.shards: 2 there, 3 asked"):
+    with pytest.raises(DataError, match=r"recipe\.shards: 2 there, 3 requested"):
         shuffle(tiny_folder, tmp_path / "out", 3, 3, QUIET)
 
 

@@ -1,4 +1,4 @@
-"""Ranks of which one is told to stop end after the same step, and no signal stops them on their way out."""
+"""When one rank gets a signal, all ranks end after the same step, and no signal stops them on their way out."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from bertbench.distributed.world import World
 from tests.ranks import run_ranks
 
 
-def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
+def steps_until_stopped(world: World, every: int) -> tuple[int, str, str | None]:
     """The step after which this rank ends, with what error, and what rank 0 would log; rank 1 is told in step 3."""
     ended: tuple[int, str, str | None] = 9, "", None
-    with Preemption(world) as preemption:
+    with Preemption(world, every) as preemption:
         for step in range(1, 9):
             if (world.rank, step) == (1, 3):
                 os.kill(os.getpid(), signal.SIGUSR1)
@@ -28,9 +28,13 @@ def steps_until_stopped(world: World) -> tuple[int, str, str | None]:
 
 def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told() -> None:
     word = "rank 1: stopped by SIGUSR1"
-    assert run_ranks(2, steps_until_stopped) == [
+    assert run_ranks(2, steps_until_stopped, 1) == [
         (4, "stopped by a signal to another rank, after step 4", word), (4, "stopped by SIGUSR1, after step 4", word),
     ]  # fmt: skip
+
+
+def test_over_a_slow_link_ranks_ask_each_other_every_few_steps_only() -> None:
+    assert [ended for ended, _, _ in run_ranks(2, steps_until_stopped, 4)] == [8, 8]
 
 
 def stopped_at_once(world: World) -> str:

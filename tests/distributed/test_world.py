@@ -88,13 +88,13 @@ def test_a_rank_that_comes_twice_is_named_by_all_at_once() -> None:
     began = time.monotonic()
     answers = answers_of([environment(rank, 3, port) for rank in (0, 1, 1)], try_to_join)
     assert time.monotonic() - began < 30  # not a hang, on a busy machine too
-    assert all("rank 1 of 3 came twice" in text for _, text in answers), answers
+    assert all("rank 1 of 3 was started twice" in text for _, text in answers), answers
 
 
-def test_ranks_that_were_told_different_sizes_are_told_so() -> None:
+def test_ranks_started_with_different_sizes_fail_with_both() -> None:
     port = free_port()
     answers = answers_of([environment(0, 2, port), environment(1, 3, port)], try_to_join)
-    assert all("ranks, another of" in text for _, text in answers), answers
+    assert all("ranks, another with" in text for _, text in answers), answers
 
 
 def test_without_rank_0_or_an_address_the_error_says_what_to_set() -> None:

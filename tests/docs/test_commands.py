@@ -21,11 +21,11 @@ NOT_RUN = (
     (r"^(source|pip|make|export|mkdir|cd|bash) ?", "the shell's, or installs, or runs everything"),
     (r"^(docker|srun|torchrun) ", "needs docker, a cluster or several machines"),
     (r"^bertbench track ", "needs a tracker; tests/tracking runs it"),
-    (r"^bertbench rcp .*RESULTS", "needs runs of the reader's own; tests/report runs it"),
+    (r"^bertbench rcp ", "needs runs of the reader's own; tests/report runs it"),
     (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
-    (r"^bertbench (study|bench (optim|kernels))|--from-kernels", "takes minutes"),
+    (r"^bertbench (study|bench (optim|kernels|links))|--from-kernels", "takes minutes"),
     (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (

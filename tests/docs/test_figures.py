@@ -74,33 +74,15 @@ def test_the_start_up_of_the_forecast_is_todays(printed: Printed) -> None:
     assert f"adds up start-up ({start_up[1]} s" in text("running.md")
 
 
-@pytest.mark.parametrize(
-    ("system", "heading"),
-    [("dgxa100_n128", "BERT-Large on 1,024 A100s"), ("bert10b_n128", "A BERT of 9.8 billion parameters")],
-)
-def test_the_layouts_are_those_that_predict_lists(printed: Printed, system: str, heading: str) -> None:
-    output = printed(f"bertbench predict {system} --layouts").output
-    page = (DOCS / "parallelism.md").read_text()
-    known = {tuple(sorted(line.replace("too large", "too_large").split())) for line in output.splitlines()}
-    names = {"recomputed": "recompute", "fully sharded": "fully_shard"}
-    shown = rows(page, heading)
-    assert len(shown) > 5
-    for cells in shown:
-        flags = [names[flag] for flag in cells.pop(5).split(", ") if flag]
-        numbers = [number for cell in cells for number in cell.replace("too large", "too_large").split()]
-        assert tuple(sorted([*flags, *(number.strip("()") for number in numbers)])) in known, cells
-    best = re.search(r"best: (.*)", output)
-    assert best
-    if system == "dgxa100_n128":
-        assert f"Best: `{best[1]}`" in page
-    else:  # the page says the same in words
-        values = re.findall(r"=(\w+)", best[1])
-        assert (
-            "Best, and what `bert10b_n128` has: `tensor {}`, `pipeline {}`, {} with {} virtual stages, {}".format(
-                *values
-            )
-            in page
-        )
+@pytest.mark.parametrize("system", ["dgxa100_n128", "bert10b_n128"])
+def test_the_layouts_are_those_that_predict_lists(printed: Printed, system: str) -> None:
+    command = f"bertbench predict {system} --layouts"
+    (shown,) = [block for block in blocks(DOCS / "parallelism.md") if block.startswith(f"$ {command}\n")]
+    head, *layouts, best = shown.splitlines()[1:]
+    printed_lines = [line.rstrip() for line in printed(command).output.splitlines()]
+    assert (head, best) == (printed_lines[0], printed_lines[-1])
+    assert len(layouts) > 5
+    assert set(layouts) <= set(printed_lines[1:-1])
 
 
 def test_the_grid_of_ranks_is_what_plan_prints(printed: Printed) -> None:
@@ -140,10 +122,9 @@ def test_the_readmes_waiting_is_what_balance_simulates(printed: Printed) -> None
 @pytest.mark.slow  # a minute
 def test_the_table_of_methods_is_what_balance_simulates(printed: Printed) -> None:
     found = simulated(printed, "bertbench balance --seed 1 --json")
-    sizes = [(8, 16), (64, 16), (1024, 2), (1024, 4), (1024, 8), (1024, 16), (1024, 48)]
+    sizes = [(8, 16), (1024, 2), (1024, 16)]
     shown = rows((DOCS / "balance.md").read_text(), "## What they reach")
     assert len(shown) == 12
     for name, *cells in shown:
         method = name.strip("`")
-        assert cells[:7] == [found[method, *size][0] for size in sizes], method
-        assert cells[7] == found[method, 1024, 16][1], method  # milliseconds, the last, were measured
+        assert cells == [*(found[method, *size][0] for size in sizes), found[method, 1024, 16][1]], method

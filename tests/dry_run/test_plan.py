@@ -1,6 +1,7 @@
 """`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,12 +48,28 @@ def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     assert real[0][1] != real[1][1]
 
 
-@pytest.mark.parametrize("communication", ["hierarchical=true", "compression=powersgd", "compression=bf16"])
+@pytest.mark.parametrize(
+    "communication",
+    ["hierarchical=true", "compression=powersgd", "compression=bf16", "compression=int8", "compression=topk"],
+)
 def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Callable[..., System], communication: str) -> None:
     system = tiny("hardware.number_of_nodes=3", f"communication.{communication}")
     counted = count_rank(system, 5, LENGTHS)
     assert sum(counted.bucket_elements) == counted.parameters
     assert counted.bytes_per_step == 4 * counted.parameters or communication.startswith("compression")
+
+
+@pytest.mark.parametrize(
+    ("settings", "copies", "share"),
+    [(("sync.method=diloco",), 2, 1 / 32), (("sync.method=local_sgd", "sync.every_steps=5"), 1, 1 / 5),
+     (("sync.method=delayed", "sync.delay_steps=3"), 4, 1)],
+)  # fmt: skip
+def test_what_ranks_keep_and_send_out_of_step_is_counted(
+    tiny: Callable[..., System], settings: tuple[str, ...], copies: int, share: float
+) -> None:
+    plain, other = (count_rank(tiny(*words), 0, LENGTHS) for words in ((), settings))
+    assert other.optimizer_bytes - plain.optimizer_bytes == 4 * copies * plain.parameters
+    assert other.bytes_per_step == math.ceil(4 * plain.parameters * share)
 
 
 def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(tiny: Callable[..., System]) -> None:

@@ -77,7 +77,7 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     text = said.read_text()
     assert "Traceback" not in text, text
     assert "can't be written (rank " in text
-    assert "the run goes on, and could be resumed from the one before only" in text
+    assert "training continues, but a restart would resume from the previous snapshot" in text
     (told,) = [line for line in text.splitlines() if line.startswith("bertbench: ")]
     assert told.startswith("bertbench: rank 0: ")
     assert "cannot be written (No space left on device); make room there" in told

@@ -90,7 +90,7 @@ def test_a_snapshot_that_would_run_code_is_refused_before_it_does(snapshot: Path
     ("metadata", "found"),
     [
         (Metadata({"weight": BytesStorageMetadata()}, storage_data={}), "asks for .*BytesStorageMetadata"),
-        (Metadata({}, storage_data=None), "is no metadata"),
+        (Metadata({}, storage_data=None), "holds no metadata"),
         (SimpleNamespace(), "asks for types.SimpleNamespace"),
     ],
 )  # torch unpickles bytes without limits

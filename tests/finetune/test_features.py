@@ -113,5 +113,5 @@ def test_a_long_question_is_cut_and_case_kept_where_the_vocabulary_is_cased() ->
 def test_what_no_token_stands_for_is_refused() -> None:
     with pytest.raises(DataError, match="found no token in its context"):
         features(ask("\u200b \u200b"))
-    with pytest.raises(DataError, match=r"question one: no token stands for its answer '\\u200b'"):
+    with pytest.raises(DataError, match=r"question one: found no token for its answer '\\u200b'"):
         features(ask("the \u200b cat", "\u200b"))

@@ -116,12 +116,12 @@ def test_training_starts_from_given_weights_with_a_new_head(
         (["--train", "EMPTY"], "found an empty answer; remove it"),
         (["--vocab", "UNSPECIAL"], "found no entry [CLS]; expected all of"),
         (["--set", "model.vocab_size=197"], "has 199 entries, model.vocab_size is 197; raise model.vocab_size"),
-        (["--init", "/nowhere"], "/nowhere: is no readable weights file"),
+        (["--init", "/nowhere"], "/nowhere: found nothing there"),
         (["--set", "finetune.max_seq_length=102"], "finetune.max_seq_length 102 is more than model.max_positions 101"),
         (["--set", "finetune.max_query_length=98"], "set it to at most 97"),
         (["--set", "finetune.epoch=2"], "finetune.epoch: unknown key; did you mean epochs?"),
         (["--set", "precision.compute=fp16"], "use bf16 or fp32"),
-        (["--out", "FULL"], "holds old.txt, and nothing is overwritten; name another --out"),
+        (["--out", "FULL"], "holds old.txt, which is not overwritten; name another --out"),
     ],
 )
 def test_a_mistake_is_one_error_and_nothing_is_written(

@@ -1,26 +1,105 @@
-"""The image for real; only where BERTBENCH_IMAGE_BUILD asks for it: minutes, root, buildah and debootstrap.
+"""The image for real, without root: buildah builds it, podman runs it, charliecloud runs it under a real Slurm.
 
-BERTBENCH_IMAGE_BUILD holds buildah's build options, or a blank: what a site needs for pip to find its packages.
+BERTBENCH_IMAGE asks for it, as `make image-test` does: `demo` trains to the target, `smoke` takes a few steps.
+BERTBENCH_IMAGE_BUILD may hold buildah's build options: what a site needs for pip to find its packages. Where root runs
+these tests, all of it is done by the ordinary user IMAGE_USER.
 """
 
 import os
+import pwd
 import shlex
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from bertbench.common.paths import REPOSITORY
 from compliance.judge import judge
+from tests.slurm import cluster as slurm
 
-HERE = Path(__file__).parent
+HOW = os.environ.get("BERTBENCH_IMAGE")
+USER = os.environ.get("IMAGE_USER", "bertbench-image") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+ABSENT = [
+    name for name in ("buildah", "podman", "runc", "newuidmap", "ch-run", "mmdebstrap") if shutil.which(name) is None
+]
+WORDS = ["cpu_demo", "--smoke"] if HOW == "smoke" else ["cpu_demo"]
+LOG = Path("cpu_demo/smoke/smoke_0.txt" if HOW == "smoke" else "cpu_demo/bert/result_0.txt")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(HOW not in ("smoke", "demo"), reason="set BERTBENCH_IMAGE to smoke or demo to build the image"),
+    pytest.mark.skipif(bool(ABSENT), reason=f"found no {', '.join(ABSENT)}; tests/image/install.sh installs them"),
+]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("BERTBENCH_IMAGE_BUILD" not in os.environ, reason="set BERTBENCH_IMAGE_BUILD to build the image")
-def test_the_cpu_image_runs_the_demo_to_its_target(tmp_path: Path) -> None:
-    options = shlex.split(os.environ["BERTBENCH_IMAGE_BUILD"])
-    subprocess.run([HERE / "build.sh", tmp_path, *options], check=True, timeout=1800)
-    verdict = judge(tmp_path / "result_0.txt", "5.0.0")
-    assert (verdict.verdict, verdict.findings) == ("pass", ())
+def as_user(*command: str | Path, limit_s: float, variables: Mapping[str, str] | None = None) -> str:
+    """Return what a command of the ordinary user's prints."""
+    known = {name: os.environ[name] for name in ("PATH", "PIP_FIND_LINKS", "BASE", "MIRROR") if name in os.environ}
+    mine = {"HOME": pwd.getpwnam(USER).pw_dir, "USER": USER, "LOGNAME": USER}
+    env = [f"{name}={value}" for name, value in {**known, **mine, **(variables or {})}.items()]
+    switch = ["runuser", "--user", USER, "--"] if os.geteuid() == 0 else []
+    words = [*switch, "env", "--ignore-environment", *env, *command]
+    done = subprocess.run(words, cwd="/", stdout=subprocess.PIPE, text=True, timeout=limit_s, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def work() -> Iterator[Path]:
+    """The ordinary user's folder: the image in `storage`, unpacked in `bertbench`, made of `source`."""
+    work = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="bertbench-image-"))
+    files = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True).stdout
+    for name in files.splitlines():
+        if (REPOSITORY / name).is_file():
+            (work / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, work / "source" / name)
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "--recursive", f"{USER}:", work], check=True)
+    try:
+        options = shlex.split(os.environ.get("BERTBENCH_IMAGE_BUILD", ""))
+        as_user(work / "source/tests/image/build.sh", work / "source", work, *options, limit_s=1800)
+        yield work
+    finally:
+        as_user("buildah", "unshare", "rm", "-rf", work / "storage", work / "run", limit_s=300)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def assert_ran(log: Path) -> None:
+    verdict = judge(log, "5.0.0")
     assert verdict.facts is not None
-    assert verdict.facts.status == "success"
+    if HOW == "demo":
+        assert (verdict.verdict, verdict.findings, verdict.facts.status) == ("pass", (), "success")
+    assert verdict.facts.evaluations, log.read_text()[-2000:]
+
+
+def test_podman_runs_the_image_as_an_ordinary_user(work: Path) -> None:
+    runs = work / "podman-runs"
+    as_user("mkdir", runs, limit_s=10)
+    storage = ["--root", work / "storage", "--runroot", work / "run", "--storage-driver", "overlay"]
+    # root in the container is the ordinary user outside: so the results are that user's
+    as_user(
+        "podman", *storage, "--cgroup-manager", "cgroupfs", "--runtime", "runc", "run", "--rm", "--network", "host",
+        "--user", "0", "--volume", f"{runs}:/runs", "localhost/bertbench", *WORDS, limit_s=900,
+    )  # fmt: skip
+    assert_ran(runs / LOG)
+    assert (runs / LOG).owner() == USER
+
+
+@pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or "")
+def test_charliecloud_runs_the_image_in_an_ordinary_users_slurm_job(work: Path) -> None:
+    runs, folder = work / "slurm-runs", work / "slurm"
+    folder.mkdir()
+    with slurm.running(folder) as cluster:
+        site = {"CONTAINER": "charliecloud", "CONT": str(work / "bertbench"), "DATADIR": str(work / "bertbench/data")}
+        said = as_user(
+            "sbatch", "--nodes=1", "--ntasks-per-node=2", "--time=20", f"--output={work}/job.out", f"--chdir={work}",
+            work / "source/benchmarks/bert/launch/run.sub", *WORDS,
+            limit_s=30, variables={**cluster.environment, **site, "LOGDIR": str(runs)},
+        )  # fmt: skip
+        state = cluster.wait(said.split()[-1], 900)
+    assert state["JobState"] == "COMPLETED", (work / "job.out").read_text()
+    assert state["UserId"].startswith(f"{USER}(")
+    assert_ran(runs / LOG)

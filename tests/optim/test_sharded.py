@@ -14,7 +14,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
 from bertbench.optim.collectives import Wait, exchange, place_of
-from bertbench.optim.distributed import SlicedDataParallel, SlicedOptimizer, WholeNorms
+from bertbench.optim.distributed import SlicedDataParallel, SlicedOptimizer, WholeNorms, sliced_adam
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.options import AdamOptions, Compression
 from bertbench.optim.slices import LogicalSlices, rectangles
@@ -123,7 +123,9 @@ def order_of_events(world: World) -> tuple[list[str], int]:
     buckets = tiny_buckets(world, model)
     noted = _Noted(buckets, events)
     parallel = SlicedDataParallel(model, buckets, noted, "none", 1.0, "none", None)
-    optimizer = SlicedOptimizer(model, buckets, noted, AdamOptions(), True, model.fused_parameters(), lamb)
+    optimizer = SlicedOptimizer(
+        model, buckets, noted, *sliced_adam(buckets, AdamOptions(), True, model.fused_parameters(), lamb)
+    )
     for number, layer in enumerate(model.layers):
         layer.register_forward_hook(lambda *_, number=number: events.append(f"forward {number}"))
         layer.register_full_backward_hook(lambda *_, number=number: events.append(f"backward {number}"))
@@ -160,7 +162,9 @@ def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
     buckets = tiny_buckets(world, model)
     among = exchange(hierarchical=False, local_size=world.size)
     parallel = SlicedDataParallel(model, buckets, among, "none", 1.0, compression, None)
-    optimizer = SlicedOptimizer(model, buckets, among, AdamOptions(), True, model.fused_parameters(), lamb)
+    optimizer = SlicedOptimizer(
+        model, buckets, among, *sliced_adam(buckets, AdamOptions(), True, model.fused_parameters(), lamb)
+    )
     groups: Any = SimpleNamespace(data=distributed.group.WORLD, layout=SimpleNamespace(pipeline=1))
     with Traffic(groups) as traffic:
         tiny_backward(model)
@@ -198,7 +202,7 @@ def no_matrix_here(world: World) -> list[float]:
     buckets = Buckets([[matrix, bias]], world.size, world.rank)
     among = exchange(hierarchical=False, local_size=world.size)
     options = AdamOptions(epsilon=0.0, weight_decay=0.0)
-    optimizer = SlicedOptimizer(model, buckets, among, options, True, {}, lamb)
+    optimizer = SlicedOptimizer(model, buckets, among, *sliced_adam(buckets, options, True, {}, lamb))
     buckets.gradients.fill_(3.0)
     optimizer.step(0.5)
     optimizer.settle()

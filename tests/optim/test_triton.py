@@ -19,7 +19,7 @@ from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.collectives import exchange
-from bertbench.optim.distributed import SlicedOptimizer
+from bertbench.optim.distributed import SlicedOptimizer, sliced_adam
 from bertbench.optim.options import AdamOptions
 from tests import ranks
 
@@ -122,7 +122,9 @@ def slices_beside_plain_ones(world: World, lamb: bool) -> float:
     buckets = Buckets([sliced[:2], sliced[2:]], world.size, world.rank)
     among = exchange(hierarchical=False, local_size=world.size)
     model = nn.Module()
-    optimizer = SlicedOptimizer(model, buckets, among, OPTIONS, lamb, {}, kernels().TritonStep, step_of())
+    optimizer = SlicedOptimizer(
+        model, buckets, among, *sliced_adam(buckets, OPTIONS, lamb, {}, kernels().TritonStep, step_of())
+    )
     whole = MultiTensorAdam(plain, OPTIONS, lamb)
     for number in range(3):
         set_gradients(plain, number, 1.0)

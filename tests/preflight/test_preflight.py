@@ -84,7 +84,7 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
     assert "off rank 0's, 500 are allowed" in clock
     assert 69_000 < second["clock_offset_ms"] < 71_000
     assert "the floor is 100000" in network
-    assert f"other data than 1 of 2 nodes: {second['data']}, not {first['data']}" in data
+    assert f"its data differ from 1 of 2 nodes: {second['data']}, not {first['data']}" in data
     assert len(found["problems"]) == 4
     assert found["problems"][1].startswith("node 1 (")
 
@@ -133,10 +133,10 @@ def nodes_of(count: int) -> list[Node]:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"code": "x"}, "other code than 4 of 5 nodes: x, not c"),
-        ({"data": "x"}, "other data than 4 of 5 nodes"),
-        ({"gpus": ["A100"] * 7}, "other GPUs than 4 of 5 nodes: 7x A100, not 8x A100"),
-        ({"gpus": []}, "other GPUs than 4 of 5 nodes: none"),
+        ({"code": "x"}, "its code differs from 4 of 5 nodes: x, not c"),
+        ({"data": "x"}, "its data differ from 4 of 5 nodes"),
+        ({"gpus": ["A100"] * 7}, "its GPUs differ from 4 of 5 nodes: 7x A100, not 8x A100"),
+        ({"gpus": []}, "its GPUs differ from 4 of 5 nodes: none"),
         ({"disk_free_gb": 0.5}, "0.50 GB are free"),
         ({"clock_offset_ms": -501.0}, "-501 ms off"),
         ({"all_reduce_gbit": 99.9}, "99.90 Gbit/s, the floor is 100"),

@@ -21,7 +21,7 @@ from tests.remedies.messages import Text, texts
 
 _COMMAND = re.compile(r"`((?:srun [^`]*?)?bertbench [^`]*)`")
 _OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
-_SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z_]+)+)(?![a-z_*]|\()")
+_SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z][a-z0-9_]*)+)(?![a-z0-9_*]|\()")
 _NOT_OURS = {"--signal"}
 _STYLES = ("\n:root {", "svg ", "--series-")
 _FILES = {"model.safetensors", "model.ckpt", "checkpoint.md", "data.md", "finetune.md"}

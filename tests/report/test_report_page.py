@@ -12,7 +12,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.report import report_page
 from bertbench.report.curves import curves
-from bertbench.report.page import page, paragraph
+from bertbench.report.page import page, paragraph, table
 from bertbench.report.published import beside, published
 from bertbench.report.runs import summary, systems
 from compliance.judge import Finding, Judgement, judge
@@ -164,6 +164,11 @@ def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) 
         write_package(tmp_path / name, evaluations=2)
     names = [group.name for group in systems([tmp_path])]
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
+
+
+def test_columns_of_numbers_and_of_percentages_stand_to_the_right() -> None:
+    shown = table(["run", "wall", "goodput"], [["result_0", "1,139.3", "85.7%"]])
+    assert re.findall(r'<td class="number">([^<]*)', shown) == ["1,139.3", "85.7%"]
 
 
 def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) -> None:

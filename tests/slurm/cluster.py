@@ -145,7 +145,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SchedulerParameters=batch_sched_delay=1,sched_min_interval=2
-ReturnToService=2
+ReturnToService=1
 MinJobAge=3600
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n

@@ -82,6 +82,13 @@ def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(
     assert not list(folder.glob(".job_*"))
 
 
+def test_two_smoke_runs_complete_their_job(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+    job = submit(cluster, tmp_path, system, "--smoke", RUNS="2")
+    assert cluster.wait(job, 150)["JobState"] == "COMPLETED", (tmp_path / "job.out").read_text()
+    logs = (tmp_path / "runs" / "two_nodes" / "smoke").glob("smoke_*.txt")
+    assert sorted(log.name for log in logs) == ["smoke_0.txt", "smoke_1.txt"]
+
+
 def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
     cluster: slurm.Cluster, tmp_path: Path, system: Path
 ) -> None:
@@ -234,7 +241,7 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(
         ({"RUNS": "no"}, "RUNS is 'no'; set it to a number"),
         ({"RESTARTS": "no"}, "RESTARTS is 'no'; set it to a number"),
         ({"BERTBENCH_HOME": "/nowhere"}, "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME"),
-        ({"CONTAINER": "podman"}, "expected none, pyxis or apptainer"),
+        ({"CONTAINER": "podman"}, "expected none, pyxis, apptainer or charliecloud"),
         ({"CONTAINER": "pyxis"}, "CONT isn't set; set it to an image"),
     ],
 )

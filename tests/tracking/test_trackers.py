@@ -61,6 +61,17 @@ def test_a_feed_passes_on_each_step_once_with_its_time_and_evaluations_where_the
     )
 
 
+def test_an_evaluation_waits_for_the_steps_before_it(log: Path) -> None:
+    run, kept = FollowedRun(log), Kept()
+    feed = Feed(run, kept)
+    feed.forward([1, 2])
+    assert [point.step for point in kept.points] == [1, 2], "the log has those of steps 3 and 6"
+    feed.forward([3, 4])
+    assert [(point.step, "eval/accuracy" in point.values) for point in kept.points[2:]] == [(3, True), (4, False)]
+    feed.close("success")
+    assert [(point.step, point.values["eval/accuracy"]) for point in kept.points[4:]] == [(6, 0.5)]
+
+
 def track(log: Path, to: str, out: Path) -> None:
     assert main(["track", str(log), "--to", to, "--out", str(out)]) == 0
 

@@ -72,6 +72,25 @@ def test_two_ranks_train_alike_in_every_clip_mode_and_with_accumulation(tiny: Ca
     )
 
 
+def test_optimizers_of_the_open_division_train_alike_in_every_clip_mode(tiny: Callable[..., System]) -> None:
+    assert_alike(
+        tiny,
+        2,
+        {
+            "muon": ("optimizer.name=muon", "clip.mode=before", *CLIPPED),
+            # unclipped, gradients are the same bits: rounding would turn a basis of like eigenvalues
+            "soap": (
+                "optimizer.name=soap",
+                "clip.mode=none",
+                SEVERAL_BUCKETS,
+                "optimizer.soap.precondition_frequency=2",
+            ),
+            "nadamw": ("optimizer.name=nadamw", "clip.mode=after", *CLIPPED),
+            "schedule_free": ("optimizer.name=schedule_free", "clip.mode=bucket", *CLIPPED),
+        },
+    )
+
+
 def test_four_ranks_train_alike_with_accumulation_and_in_nodes(tiny: Callable[..., System]) -> None:
     four, nodes = ("launch.ranks_per_node=4",), ("hardware.number_of_nodes=2", "launch.ranks_per_node=2")
     assert_alike(
@@ -80,6 +99,7 @@ def test_four_ranks_train_alike_with_accumulation_and_in_nodes(tiny: Callable[..
         {
             "accumulated": (*four, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
             "bucket": (*four, "clip.mode=bucket", *CLIPPED),
+            "muon in nodes": (*nodes, "optimizer.name=muon", "communication.hierarchical=true", *CLIPPED),
             "in nodes": (*nodes, "communication.hierarchical=true", "clip.mode=after", *CLIPPED),
         },
     )

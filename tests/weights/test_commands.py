@@ -94,12 +94,12 @@ def test_export_then_import_gives_the_same_file(imported: Path) -> None:
         (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config goes with --from-tf"),
         (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config goes with --from-tf"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
-        (["checkpoint", "show", "DIR/none"], "is no readable weights file"),
-        (["checkpoint", "export", "DIR/none", "--to-hf", "DIR/x"], "is no readable weights file"),
+        (["checkpoint", "show", "DIR/none"], "found nothing there"),
+        (["checkpoint", "export", "DIR/none", "--to-hf", "DIR/x"], "found nothing there"),
         (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --checkpoint"),
-        (["evaluate", "TINY", "--checkpoint", "DIR/none"], "is no readable weights file"),
-        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: is no readable weights file"),
-        (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 where the model has 2"),
+        (["evaluate", "TINY", "--checkpoint", "DIR/none"], "found nothing there"),
+        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: found nothing there"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 (the model has 2)"),
         (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, the dataset's has"),
     ],
 )
@@ -126,7 +126,7 @@ def test_missing_tensors_are_in_the_report_and_an_error(published: Path, capsys:
     assert main(import_words(published, "--json")) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["missing"] == ["cls/predictions/output_bias"]
-    assert "misses 1 of 46 tensors: cls/predictions/output_bias" in said.err
+    assert "lacks 1 of 46 tensors: cls/predictions/output_bias" in said.err
 
 
 def bertbench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

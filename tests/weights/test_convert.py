@@ -133,10 +133,10 @@ def test_every_tensor_is_accounted_for(tmp_path: Path, config: Path) -> None:
         "global_step": "step counter",
         "beta1_power": "optimizer state",
         "beta2_power": "optimizer state",
-        "bert/extra": "no tensor of BERT for pre-training",
+        "bert/extra": "not a tensor of BERT for pre-training",
     }
     assert {reason for name, reason in origin.skipped.items() if "adam_" in name} == {"optimizer slot"}
-    with pytest.raises(CheckpointError, match="misses 1 of 46 tensors: bert/pooler/dense/kernel; give a checkpoint of"):
+    with pytest.raises(CheckpointError, match="lacks 1 of 46 tensors: bert/pooler/dense/kernel; give a checkpoint of"):
         convert(origin, tmp_path / "out")
 
 

@@ -77,7 +77,7 @@ def test_old_names_tied_copies_and_half_precision_are_read(model: Path) -> None:
         {**{name: t.bfloat16() for name, t in old.items()}, DECODER: tensors[WORDS].bfloat16(), "ids": position_ids},
     )
     origin = open_hugging_face(model)
-    assert origin.skipped == {DECODER: f"the same as {WORDS}", "ids": "no tensor of BERT for pre-training"}
+    assert origin.skipped == {DECODER: f"the same as {WORDS}", "ids": "not a tensor of BERT for pre-training"}
     assert origin.missing == ()
     found = back(model)["layers.0.attention_norm.weight"]
     expected = tensors["bert.encoder.layer.0.attention.output.LayerNorm.weight"]
@@ -89,7 +89,7 @@ def test_another_gelu_is_noted(model: Path) -> None:
     assert open_hugging_face(model).notes == ()
     (model / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu"}))
     (note,) = open_hugging_face(model).notes
-    assert "hidden_act is gelu; the model here computes gelu_pytorch_tanh" in note
+    assert "hidden_act is gelu; this model computes gelu_pytorch_tanh" in note
 
 
 def test_what_isn_t_such_a_model_is_one_error(model: Path, weights: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_isn_t_such_a_model_is_one_error(model: Path, weights: Path) -> Non
         ({**tensors, DECODER: tensors[WORDS] + 1}, f"{DECODER}: differs from {WORDS}"),
         ({**tensors, pooler: torch.zeros(14, 13)}, f"{pooler}: found shape (14, 13), expected (14, 14)"),
         ({**tensors, pooler: torch.zeros(14, 14, dtype=torch.int64)}, f"{pooler}: found torch.int64, expected a float"),
-        ({name: tensor for name, tensor in tensors.items() if name != pooler}, f"misses 1 of 46 tensors: {pooler}"),
+        ({name: tensor for name, tensor in tensors.items() if name != pooler}, f"lacks 1 of 46 tensors: {pooler}"),
     ):
         rewrite(model, changed)
         with pytest.raises(CheckpointError) as caught:

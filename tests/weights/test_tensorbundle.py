@@ -48,10 +48,10 @@ def test_snappy_copies_overlap_and_reach_back() -> None:
 @pytest.mark.parametrize(
     ("block", "expected"),
     [
-        (bytes([3, 2 << 2]) + b"ab", "literal runs over the end"),
-        (bytes([4, 1, 1]), "reaches 1 bytes back where there are 0"),
-        (bytes([9, 2 << 2]) + b"abc", "has 3 bytes where it promises 9"),
-        (bytes([9, 2 << 2]) + b"abc" + bytes([2]), "copy runs over the end"),
+        (bytes([3, 2 << 2]) + b"ab", "literal exceeds its block"),
+        (bytes([4, 1, 1]), "reaches back 1 bytes, but there are 0"),
+        (bytes([9, 2 << 2]) + b"abc", "has 3 bytes, expected 9"),
+        (bytes([9, 2 << 2]) + b"abc" + bytes([2]), "copy exceeds its block"),
         (b"\xff" * 12, "a number of more than 10 bytes"),
     ],
 )
@@ -77,11 +77,15 @@ DAMAGE: list[tuple[str, Callable[[Path], object], list[str]]] = [
     ("no index", lambda folder: (folder / INDEX).unlink(), [INDEX, "No such file", "without .index"]),
     ("empty index", lambda folder: cut(folder / INDEX, 0), [INDEX, "found 0 bytes", "copy the checkpoint again"]),
     ("truncated index", lambda folder: cut(folder / INDEX, 100), [INDEX, "found 100 bytes", "truncated"]),
-    ("wrong magic", lambda folder: flip(folder / INDEX, -1), [INDEX, "don't end in the mark of a checkpoint's index"]),
+    ("wrong magic", lambda folder: flip(folder / INDEX, -1), [INDEX, "without the end mark of a checkpoint's index"]),
     ("damaged block", lambda folder: flip(folder / INDEX, 20), [INDEX, "checksum of the block at byte 0 is wrong"]),
     ("damaged footer", lambda folder: (folder / INDEX).write_bytes(b"\xff" * 40 + MAGIC), [INDEX, "is damaged"]),
-    ("not a checkpoint", lambda folder: (folder / INDEX).write_bytes(bytes(400)), [INDEX, "something else"]),
-    ("a table, no bundle", lambda folder: (folder / INDEX).write_bytes(table({b"key": b"value"})), ["has no header"]),
+    ("not a checkpoint", lambda folder: (folder / INDEX).write_bytes(bytes(400)), [INDEX, "another file"]),
+    (
+        "a table, no bundle",
+        lambda folder: (folder / INDEX).write_bytes(table({b"key": b"value"})),
+        ["without a checkpoint's header"],
+    ),
     ("an entry that is none", lambda folder: (folder / INDEX).write_bytes(table({b"": b"", b"a": b"\xff"})), [INDEX]),
     ("unknown compression", lambda folder: (folder / INDEX).write_bytes(table({b"": b""}, 7)), ["compression 7"]),
     ("no data", lambda folder: (folder / DATA).unlink(), [DATA, "No such file", KERNEL, "copy all data files"]),

@@ -45,10 +45,10 @@ def test_what_was_written_is_loaded(weights: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"layers": 3}, "layers 2 where the model has 3; set model.* to the file's sizes"),
-        ({"vocab_size": 104}, "vocab_size 97 where the model has 104"),
-        ({"attention_heads": 7}, "attention_heads 2 where the model has 7"),  # no tensor's shape tells
-        ({"hidden_size": 16, "max_positions": 64}, "hidden_size 14 where the model has 16, max_positions 29 where"),
+        ({"layers": 3}, "layers 2 (the model has 3); set model.* to the file's sizes"),
+        ({"vocab_size": 104}, "vocab_size 97 (the model has 104)"),
+        ({"attention_heads": 7}, "attention_heads 2 (the model has 7)"),  # no tensor's shape tells
+        ({"hidden_size": 16, "max_positions": 64}, "hidden_size 14 (the model has 16), max_positions 29 (the"),
     ],
 )
 def test_a_model_of_another_shape_is_refused(weights: Path, changes: dict[str, int], expected: str) -> None:
@@ -71,7 +71,7 @@ def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]]
     ("change", "expected"),
     [
         (lambda tensors, _: tensors.pop("pooler.bias"), "pooler.bias: is missing, expected shape (14,)"),
-        (lambda tensors, _: tensors.update(more=torch.zeros(3)), "more: is no tensor of this model"),
+        (lambda tensors, _: tensors.update(more=torch.zeros(3)), "more: is not a tensor of this model"),
         (
             lambda tensors, _: tensors.update({"pooler.bias": torch.zeros(13)}),
             "pooler.bias: found F32 of shape (13,), expected F32 of (14,)",
@@ -106,13 +106,13 @@ def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, 
     (tmp_path / "text").write_text("no weights at all")
     (tmp_path / "empty").touch()
     for path in (weights, tmp_path / "text", tmp_path / "empty", tmp_path / "nowhere", tmp_path):
-        with pytest.raises(CheckpointError, match=f"{path}: is no readable weights file"):
+        with pytest.raises(CheckpointError, match=f"{path}: is not a readable weights file"):
             Weights.open(path)
 
 
 def test_nothing_is_overwritten_and_nothing_half_written_stays(weights: Path, tmp_path: Path) -> None:
     before = weights.read_bytes()
-    with pytest.raises(CheckpointError, match="exists already, and nothing is overwritten"):
+    with pytest.raises(CheckpointError, match="exists already and is not overwritten"):
         write_weights(weights, tiny_weights(4), PADDED, 89, "a test")
     assert weights.read_bytes() == before
     with pytest.raises(CheckpointError, match=r"nowhere/x: cannot be written \(No such file"):

@@ -1,4 +1,4 @@
-"""What a sequence costs: a linear term for matrix products, a quadratic one for attention."""
+"""Model the cost of a sequence: a linear term for matrix products, a quadratic one for attention."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +29,10 @@ class CostModel:
 
     @cached_property
     def of_length(self) -> NDArray[np.float64]:
-        """Cost by length: [MAX_LENGTH + 1]."""
+        """Return the cost by length: [MAX_LENGTH + 1]."""
         lengths = np.arange(MAX_LENGTH + 1, dtype=np.float64)
         return self.linear * lengths + self.quadratic * lengths**2
 
 
 BERT_LARGE = CostModel(1840.87e6, 0.58982e6)
-"""BERT-Large with a vocabulary of 30,522: what `of_shape` gives for it, to four digits."""
+"""BERT-Large with a vocabulary of 30,522: `of_shape`, to four digits."""

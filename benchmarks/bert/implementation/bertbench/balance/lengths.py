@@ -1,4 +1,4 @@
-"""Lengths of sequences to measure and simulate with: a histogram file, Wikipedia's where none is given."""
+"""Lengths of sequences for measurements and simulations, from a histogram file (default: Wikipedia's)."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _MOST_PREDICTIONS = 76
 
 
 def length_counts(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
-    """Number of sequences that have length i + 1, for every i, from a JSON file with `counts`.
+    """Read the number of sequences of length i + 1, for every i, from a JSON file with `counts`.
 
     Raises DataError if the file isn't such a histogram.
     """
@@ -24,23 +24,23 @@ def length_counts(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
             raise ValueError("counts must be numbers of sequences, not all 0")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path}: is no length histogram ({error}); expected JSON with `counts`, entry i for length i + 1"
+            f"{path}: is not a length histogram ({error}); expected JSON with `counts`, entry i for length i + 1"
         ) from error
     return counts
 
 
 def length_shares(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
-    """Share of the sequences that have length i + 1, for every i; raises what `length_counts` raises."""
+    """Return the share of sequences of length i + 1, for every i. Raises DataError as `length_counts` does."""
     counts = length_counts(path)
     return np.asarray(counts / counts.sum())
 
 
 def draw_lengths(count: int, seed: int, shares: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
-    """Lengths of `count` sequences, drawn from the shares (Wikipedia's where none are given)."""
+    """Draw the lengths of `count` sequences from the shares (default: Wikipedia's)."""
     known = length_shares() if shares is None else shares
     return np.random.default_rng(seed).choice(len(known), size=count, p=known) + 1
 
 
 def predictions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Masked tokens of sequences of these lengths, at least 1 token each: 15 %, at least 1, at most 76."""
+    """Return the masked tokens of sequences of these lengths: 15 %, at least 1, at most 76."""
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)

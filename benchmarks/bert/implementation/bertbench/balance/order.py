@@ -1,4 +1,4 @@
-"""Which samples a step has: the order of an epoch, evaluated at a step; no array is as long as the epoch.
+"""Choose the samples of a step: the order of an epoch, evaluated at a step, without an array of the epoch's length.
 
 Shapes: N samples in the dataset, B samples in the global batch, K steps in a window.
 """
@@ -28,11 +28,11 @@ class RandomOrder:
         self._seed = seed
 
     def step(self, step: int) -> NDArray[np.int64]:
-        """Ids of the samples of a step counted from 0, in the order in which ranks draw them: [B]."""
+        """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
         return self.places(step * self._batch, (step + 1) * self._batch)
 
     def places(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Ids from place `start` to before `stop` of the endless order."""
+        """Return the ids at places `start` to `stop` - 1 of the endless order."""
         epochs, within = np.divmod(np.arange(start, stop), self._samples)
         ids = np.empty_like(within)
         for epoch in range(epochs[0], epochs[-1] + 1):
@@ -59,7 +59,7 @@ class WindowedOrder(ABC):
         self._ids_KB: NDArray[np.int64]
 
     def step(self, step: int) -> NDArray[np.int64]:
-        """Ids of the samples of a step counted from 0, in the order in which ranks draw them: [B]."""
+        """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
         epoch, within = divmod(step, self._steps_per_epoch)
         window, place = divmod(within, self._window_steps)
         if self._planned != (epoch, window):
@@ -70,11 +70,11 @@ class WindowedOrder(ABC):
 
     @abstractmethod
     def _plan(self, epoch: int, steps: range) -> NDArray[np.int64]:
-        """Ids of all samples of these steps of an epoch: [K, B]."""
+        """Return the ids of all samples of these steps of an epoch: [K, B]."""
 
 
 class StratifiedOrder(WindowedOrder):
-    """Every run of consecutive samples holds the strata of length in the dataset's shares, as nearly as it can.
+    """Keep the dataset's shares of each stratum of length in every run of consecutive samples, up to rounding.
 
     The samples of a stratum, in random order, are spread evenly over the window: the i-th of n stands at (i + 1/2) / n.
     So the quotas of a rank's batch are share times batch, rounded down or up in turn, and what one batch rounds away
@@ -116,15 +116,15 @@ class NodeOrder(WindowedOrder):
         blocks = Permutation(self._steps_per_epoch, seed)(np.arange(steps.start, steps.stop))
         ids_KB = first + blocks[:, None] * self._batch + np.arange(self._batch)
         generator = np.random.default_rng(derive(seed, steps.start))
-        share_MW = generator.permuted(self._shares(ids_KB, generator), axis=1)  # or equal lengths would keep an order
+        share_MW = generator.permuted(self._shares(ids_KB, generator), axis=1)  # else equal lengths would keep an order
         sorted_MW = np.take_along_axis(share_MW, longest_first(lengths_of(self._entries_N[share_MW])), axis=1)
         strata_MSK = sorted_MW.reshape(self._nodes, -1, len(steps))
         return generator.permuted(strata_MSK, axis=2).transpose(2, 0, 1).reshape(len(steps), self._batch)
 
     def _shares(self, ids_KB: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-        """Which of each block's samples are each node's: [M nodes, K steps times a node's batch].
+        """Deal each block's samples to the nodes: [M nodes, K steps times a node's batch].
 
-        Of every M neighbours in length each node gets one, at random.
+        Each node gets one of every M neighbours in length, at random.
         """
         sorted_KB = np.take_along_axis(ids_KB, longest_first(lengths_of(self._entries_N[ids_KB])), axis=1)
         neighbours_KQM = sorted_KB.reshape(len(ids_KB), -1, self._nodes)

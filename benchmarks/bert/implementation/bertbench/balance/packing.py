@@ -1,4 +1,4 @@
-"""Sequences packed into rows of fixed length, at most three a row: the usual way to balance, as a rival.
+"""Pack sequences into rows of fixed length, at most three a row: the usual way to balance, for comparison.
 
 Shapes: R ranks, P rows of a window.
 """
@@ -19,10 +19,10 @@ Row = tuple[int, ...]
 
 
 def pack_lengths(counts: NDArray[np.int64], row_length: int) -> Counter[Row]:
-    """How many rows to make of which lengths; `counts[n]` sequences have n tokens, none more than `row_length`.
+    """Return how many rows to make of each combination of lengths; `counts[n]` sequences have n <= `row_length` tokens.
 
-    The longest sequence begins a row; the one or two that fill it best join it, of two as unequal ones as there are,
-    since long and short sequences are many. Wikipedia's rows become 99.5 % full.
+    The longest sequence begins a row; the one or two that fill it best join it. Of two, the most unequal are taken,
+    since long and short sequences are the most frequent. Wikipedia's rows become 99.5 % full.
     """
     left = counts.copy()
     rows: Counter[Row] = Counter()
@@ -39,7 +39,7 @@ def pack_lengths(counts: NDArray[np.int64], row_length: int) -> Counter[Row]:
 
 
 def _best_fill(left: NDArray[np.int64], longest: int, space: int) -> Row:
-    """One or two lengths, none above `longest`, that fill the space as far as what is left allows."""
+    """Return one or two lengths, none above `longest`, that fill the space as far as the remaining ones allow."""
     for total in range(space, 0, -1):
         first = np.arange(min(total - 1, longest), (total - 1) // 2, -1)
         second = total - first
@@ -52,11 +52,11 @@ def _best_fill(left: NDArray[np.int64], longest: int, space: int) -> Row:
 
 
 class PackedOrder:
-    """Every rank gets the same number of rows a step, about its share of the global batch.
+    """Deal every rank the same number of rows a step, about its share of the global batch.
 
-    Rows of a window come in random order, and what doesn't fill its last step joins the next window. A step is found
-    by packing all windows before it: resuming far into an epoch takes 0.4 s a million samples. How many samples a step
-    has varies with its rows; on average it is the global batch, up to the rounding to whole rows.
+    Rows of a window come in random order; rows that don't fill its last step join the next window. To find a step, all
+    windows before it are packed: resuming far into an epoch takes 0.4 s per million samples. The samples of a step vary
+    with its rows; their mean is the global batch, up to rounding to whole rows.
     """
 
     def __init__(self, entries_N: Index, global_batch_size: int, seed: int, ranks: int, row_length: int) -> None:
@@ -71,7 +71,7 @@ class PackedOrder:
         self._step_rows = ranks * max(1, round(rows_of_batch / ranks))
 
     def step(self, step: int) -> NDArray[np.int64]:
-        """Ids of a step's samples by rank, -1 where a row has fewer than three: [R, places]."""
+        """Return the ids of a step's samples by rank, -1 where a row has fewer than three: [R, places]."""
         if step < self._first_step:
             self._restart()
         while step >= self._first_step + len(self._rows_P3) // self._step_rows:
@@ -92,7 +92,7 @@ class PackedOrder:
         self._rows_P3 = self._pack(np.concatenate((left_over[left_over >= 0], fresh)))
 
     def _pack(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of these samples in random order: [P, 3], -1 where a row has fewer."""
+        """Pack these samples into rows in random order: [P, 3], -1 where a row has fewer."""
         lengths = lengths_of(self._entries_N[ids])
         counts = np.bincount(lengths, minlength=self._row_length + 1)
         by_length = ids[np.argsort(lengths, kind="stable")]

@@ -1,4 +1,4 @@
-"""The simulation as a page: efficiency against GPUs by method, and what a step looks like before and after."""
+"""Draw the simulation as a page: efficiency against GPUs by method, and one step before and after."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _STEP_SHOWN = 0
 def page_of(
     outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, steps: int, seed: int, source: str
 ) -> str:
-    """One self-contained HTML file."""
+    """Return one self-contained HTML file."""
     batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
     return page(
         "Load balance",
@@ -44,7 +44,7 @@ def _efficiencies(outcomes: Sequence[Outcome]) -> str:
 
 
 def _one_step(outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int) -> list[str]:
-    """Load of every GPU, dealt as drawn and dealt by cost, on the smallest world and the largest."""
+    """Plot every GPU's load, dealt as drawn and by cost, in the smallest and the largest world."""
     worlds, batches = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("gpus", "batch"))
     batch = batches[len(batches) // 2]
     figures = []

@@ -1,8 +1,8 @@
-"""The plan of a step: which samples each rank reads, and which it trains on.
+"""Plan a step: which samples each rank reads, and which it trains on.
 
-A pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own line of it. So it
-can run ahead of the step, a run resumes at any step from two integers, and a thousand ranks can be simulated in one
-process. Shapes: S samples in the step, R ranks.
+The plan is a pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own share.
+So planning runs ahead of the step, a run resumes at any step from two integers, and one process can simulate a
+thousand ranks. Shapes: S samples in the step, R ranks.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
-from bertbench.balance.deal import Deal, by_cost, by_length
+from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
 from bertbench.balance.packing import PackedOrder
+from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.index import Index, lengths_of
 
@@ -48,29 +49,34 @@ class Shares:
     bounds_R1: NDArray[np.int64]
 
     def of(self, rank: int) -> NDArray[np.int64]:
-        """Ids of one rank's samples."""
+        """Return the ids of one rank's samples."""
         return self.ids_S[self.bounds_R1[rank] : self.bounds_R1[rank + 1]]
 
     def sums(self, values_S: NDArray[np.number]) -> NDArray[np.float64]:
-        """Sum of a value of each sample by rank: [R]."""
+        """Sum a value of each sample by rank: [R]."""
         return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Who reads what, and who trains on what; only where ranks exchange samples do these differ."""
+    """The samples that each rank reads and those that it trains on; they differ only if ranks exchange samples."""
 
     drawn: Shares
     dealt: Shares
 
 
 class Planner:
-    """Plans any step of a run for all ranks."""
+    """Plans any step of a run for all ranks.
+
+    `speeds` makes `planned` deal each rank as much work as it is fast; without it all ranks are equal.
+    """
 
     def __init__(
-        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int
-    ) -> None:
+        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int,
+        speeds: Speeds | None = None,
+    ) -> None:  # fmt: skip
         self._entries_N = entries_N
+        self.speeds = speeds
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
@@ -87,7 +93,7 @@ class Planner:
 
     @property
     def groups(self) -> int:
-        """Groups of consecutive ranks that deal samples among themselves: all ranks, a node's, or each its own."""
+        """Return the number of groups that deal samples among their ranks: one, one a node, or one a rank."""
         match self.balance.method:
             case "planned" | "global_exchange":
                 return 1
@@ -97,18 +103,18 @@ class Planner:
                 return self.ranks
 
     def plan(self, step: int) -> StepPlan:
-        """The shares of all ranks in a step counted from 0."""
+        """Return the shares of all ranks in a step counted from 0."""
         drawn = self._drawn(self._order.step(step))
         if self.groups == self.ranks:
             return StepPlan(drawn, drawn)
-        dealt = self._dealt(drawn.ids_S)
+        dealt = self._dealt(drawn.ids_S, step)
         return StepPlan(drawn if self.balance.method in EXCHANGING else dealt, dealt)
 
     def check_world(self, nodes: int, ranks: int) -> None:
-        """Raises ConfigError if a run that was begun on so many nodes and ranks would see its samples in another order.
+        """Raise ConfigError if a run begun on `nodes` and `ranks` would see its samples in another order.
 
-        The samples of a step depend on the global batch and the seed alone, but for two methods: `planned_local` deals
-        the data to nodes, `packed` counts rows by rank.
+        With most methods the samples of a step depend on the global batch and the seed alone. `planned_local` deals the
+        data to nodes, and `packed` counts rows by rank.
         """
         begun, now = {"planned_local": (nodes, self._nodes), "packed": (ranks, self.ranks)}.get(
             self.balance.method, (0, 0)
@@ -121,11 +127,11 @@ class Planner:
             )
 
     def lengths(self, shares: Shares) -> NDArray[np.int64]:
-        """Tokens of the samples, in their order: [S]."""
+        """Return the tokens of the samples, in their order: [S]."""
         return lengths_of(self._entries_N[shares.ids_S])
 
     def loads(self, plan: StepPlan) -> NDArray[np.float64]:
-        """Cost of each rank's samples: [R]."""
+        """Return the cost of each rank's samples: [R]."""
         return plan.dealt.sums(self.balance.cost.of_length[self.lengths(plan.dealt)])
 
     def _drawn(self, ids: NDArray[np.int64]) -> Shares:
@@ -134,11 +140,19 @@ class Planner:
         there_RC = ids >= 0  # packed rows
         return Shares(ids[there_RC], np.concatenate(([0], np.cumsum(there_RC.sum(axis=1)))))
 
-    def _dealt(self, ids_S: NDArray[np.int64]) -> Shares:
+    def efficiency(self, loads_R: NDArray[np.float64], step: int) -> float:
+        """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
+        if self.speeds is None:
+            return efficiency(loads_R)
+        return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
+
+    def _dealt(self, ids_S: NDArray[np.int64], step: int) -> Shares:
         balance, ranks = self.balance, self.ranks // self.groups
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
             rank_GS = by_length(lengths_GS, ranks, balance.deal)
+        elif self.speeds is not None:
+            rank_GS = by_speed(lengths_GS[0], self.speeds.at(step), balance.cost.of_length)[None]
         else:
             rank_GS = by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()
@@ -149,5 +163,5 @@ class Planner:
 
 
 def efficiency(loads_R: NDArray[np.float64]) -> float:
-    """Mean load over largest load: the share of the step in which the average rank works."""
+    """Return mean load over largest load: the share of the step in which the average rank works."""
     return float(loads_R.mean() / loads_R.max())

@@ -1,8 +1,8 @@
-"""Balance without GPUs: plan steps of any world with the code that training uses, and measure what the plans say."""
+"""Simulate balance without GPUs: plan steps of any world with training's own code, and measure the plans."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,7 @@ from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import MAX_LENGTH, Index, pack
 
-# A histogram stands for a dataset of as many sequences as it counts, within these bounds: enough for 200 steps of
-# 1,024 GPUs x 48, and no more memory than 64 MB.
+# Bounds on the sequences drawn for a histogram: enough for 200 steps of 1,024 GPUs x 48, in at most 64 MB.
 _FEWEST, _MOST = 1 << 24, 1 << 25
 
 VARIANTS: dict[str, Balance] = {
@@ -27,7 +26,7 @@ VARIANTS: dict[str, Balance] = {
     "planned_equal_counts": Balance("planned", BERT_LARGE, equal_counts=True),
     "planned_local_equal_counts": Balance("planned_local", BERT_LARGE, equal_counts=True),
 }
-"""What can be simulated, by name: every method, and the options that change how it balances."""
+"""Methods that can be simulated, by name, with the options that change how they balance."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Outcome:
 
 
 def population(path: Path, seed: int) -> Index:
-    """The index that a file stands for: a data folder's, or that of random samples of a histogram's lengths.
+    """Return the index of a data folder, or of random samples with a histogram's lengths.
 
     Raises DataError if the file is neither.
     """
@@ -66,14 +65,23 @@ def population(path: Path, seed: int) -> Index:
 
 
 def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = None) -> Index:
-    """The index of samples whose lengths are drawn from the shares (Wikipedia's where none are given)."""
+    """Return the index of samples with lengths drawn from the shares (default: Wikipedia's)."""
     lengths = draw_lengths(samples, seed, shares)
     return pack(lengths, predictions(lengths))
 
 
-def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int) -> Outcome:
-    """Plan `steps` steps; raises ConfigError where the dataset is smaller than a global batch."""
-    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed)
+def simulate(
+    entries_N: Index,
+    name: str,
+    gpus: int,
+    batch: int,
+    gpus_per_node: int,
+    steps: int,
+    seed: int,
+    edges: tuple[int, ...] | None = None,
+) -> Outcome:
+    """Plan `steps` steps. Raises ConfigError if the dataset is smaller than a global batch."""
+    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed, edges)
     rows, planning_s = [], 0.0
     for step in range(steps):
         began = time.perf_counter()
@@ -96,10 +104,22 @@ def simulate(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: 
     )
 
 
-def planner(entries_N: Index, name: str, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:
-    """The planner of one variant on one world; GPUs fill nodes, or are one node where they are fewer."""
+def planner(
+    entries_N: Index,
+    name: str,
+    gpus: int,
+    batch: int,
+    gpus_per_node: int,
+    seed: int,
+    edges: tuple[int, ...] | None = None,
+) -> Planner:
+    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node.
+
+    `edges`: ends of the strata; the published four where None.
+    """
     in_node = min(gpus, gpus_per_node)
-    return Planner(entries_N, VARIANTS[name], gpus * batch, seed, gpus // in_node, in_node)
+    balance = VARIANTS[name] if edges is None else replace(VARIANTS[name], strata_edges=edges)
+    return Planner(entries_N, balance, gpus * batch, seed, gpus // in_node, in_node)
 
 
 def simulate_all(
@@ -111,11 +131,12 @@ def simulate_all(
     steps: int,
     seed: int,
     show: Callable[[int, int, Outcome], None],
+    edges: tuple[int, ...] | None = None,
 ) -> list[Outcome]:
-    """Every variant on every world; `show` gets each outcome, its number and how many there will be."""
+    """Simulate every variant on every world; `show` gets the outcomes so far, their total, and the last outcome."""
     worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
     outcomes = []
     for name, gpu, batch in worlds:
-        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed))
+        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed, edges))
         show(len(outcomes), len(worlds), outcomes[-1])
     return outcomes

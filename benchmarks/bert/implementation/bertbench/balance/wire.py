@@ -1,4 +1,4 @@
-"""What an exchange of samples puts on the wire; the simulation counts by it, the exchange itself is built by it."""
+"""Size an exchange of samples; the simulation counts by it and the exchange is built by it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,9 @@ BYTES_OF_WORD = 2
 
 
 def words(entries_N: Index, shares: Shares) -> NDArray[np.int64]:
-    """16-bit words of each rank's samples: ids, places and labels of the masked, and in half words segments and pairs.
+    """Return the 16-bit words of each rank's samples: [R].
 
-    Returns [R].
+    A sample has ids, masked positions and labels in words, segments and pair labels in half words.
     """
     entries_S = entries_N[shares.ids_S]
     tokens, masked = shares.sums(lengths_of(entries_S)), shares.sums(masked_of(entries_S))
@@ -20,7 +20,7 @@ def words(entries_N: Index, shares: Shares) -> NDArray[np.int64]:
 
 
 def bytes_received(entries_N: Index, planner: Planner, plan: StepPlan) -> float:
-    """Bytes that a rank receives from others in the all-gather of a step, mean over the ranks; 0 without exchange."""
+    """Return the bytes that a rank receives in a step's all-gather, mean over ranks; 0 without exchange."""
     if planner.balance.method not in EXCHANGING:
         return 0.0
     largest = words(entries_N, plan.drawn).reshape(planner.groups, -1).max(axis=1)

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: two processes in network namespaces of their own, a virtual cable, its bandwidth limited.
+"""Two hosts on one machine: two processes in network namespaces of their own, a virtual cable, limited and delayed.
 
 The namespaces have no name: when their processes end, however that happens, the kernel removes them and the cable.
 Linux, as root, with iproute2's `ip` and `tc`.
@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
 from typing import Any
 
 from torch import multiprocessing
 
+from bertbench.bench.delay_line import MTU, open_device, relay
 from bertbench.distributed.spawn import on_ranks
 
 _CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
@@ -38,11 +40,23 @@ def obstacle() -> str | None:
     return None
 
 
-def on_two_hosts(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own."""
+def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: float = 0.0) -> Any:
+    """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own.
+
+    Packets take `latency_ms` from one host to the other.
+    """
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when the ranks load torch, or it warns of hosts without names
-    ends = multiprocessing.get_context("spawn").Pipe()
-    return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=ends))
+    context = multiprocessing.get_context("spawn")
+    if not latency_ms:
+        return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=context.Pipe()))
+    (first, first_end), (second, second_end) = context.Pipe(), context.Pipe()
+    delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3, os.getpid()), daemon=True)
+    delaying.start()
+    try:
+        return on_ranks(2, function, *arguments, prepare=partial(_become_far_host, ends=(first_end, second_end)))
+    finally:
+        delaying.kill()
+        delaying.join()
 
 
 def limit_bandwidth(mbit: float) -> None:
@@ -53,8 +67,7 @@ def limit_bandwidth(mbit: float) -> None:
 
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
     """Make this process the host of one of two ranks, with a cable to the other one; `ends` are those of a pipe."""
-    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "unshare")
+    _unshare_network()
     own = ends[rank]
     if rank == 1:  # rank 0 lays the cable once both namespaces are there
         own.send(os.getpid())
@@ -62,6 +75,24 @@ def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
     else:
         _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {own.recv()}")
         own.send(None)
+    _set_up(rank)
+
+
+def _become_far_host(rank: int, ends: tuple[Connection, Connection]) -> None:
+    """As `become_host`, with a cable that a process makes of both hosts' devices, which it gets by the `ends`."""
+    _unshare_network()
+    device = open_device(DEVICE)
+    send_handle(ends[rank], device, 0)
+    _run(f"ip link set {DEVICE} mtu {MTU}")
+    _set_up(rank)
+
+
+def _unshare_network() -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def _set_up(rank: int) -> None:
     for command in (
         "ip link set lo up",
         f"ip addr add {_ADDRESSES[rank]}/24 dev {DEVICE}",

@@ -1,4 +1,4 @@
-"""`bench optim`: a step of LAMB beside one of torch's fused AdamW, on BERT's parameters.
+"""`bench optim`: a step of LAMB and others beside one of torch's fused AdamW, on BERT's parameters.
 
 Both optimisers update the same weights from the same gradients and take turns; medians count. Gradients are drawn anew
 before every step, untimed, and clipping's global norm is left out.
@@ -7,7 +7,7 @@ before every step, untimed, and clipping's global norm is left out.
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,8 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import plain_lamb
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.open_optimizers import open_optimizer
+from bertbench.optim.options import AdamOptions, OptimizerName, OptimizerOptions
 from bertbench.optim.state import Step
 
 _WARMUP = 2  # the first steps touch memory for the first time
@@ -48,14 +49,8 @@ class OptimizerTimes:
 
 def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, progress: Progress) -> OptimizerTimes:
     """Time `rounds` steps of each optimiser in turn; `foreach` measures LAMB in multi-tensor operations too."""
-    with torch.device("meta"):
-        model = Bert(shape)
-    model.to_empty(device=device)
+    model, generator = _with_gradients(shape, device)
     parameters = list(model.parameters())
-    generator = torch.Generator(device).manual_seed(1)
-    for parameter in parameters:
-        parameter.detach().normal_(0.0, 0.02, generator=generator)
-        parameter.grad = torch.empty_like(parameter)
     adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
     lamb = MultiTensorAdam(parameters, AdamOptions(), True, model.fused_parameters())
     plain, plain_text = plain_lamb(sum(parameter.numel() for parameter in parameters), device)
@@ -86,6 +81,40 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
         lamb_plain_arithmetic=plain_text,
         threads=torch.get_num_threads(),
     )
+
+
+def measure_others(
+    shape: BertShape, device: torch.device, rounds: int, names: Sequence[OptimizerName], progress: Progress
+) -> dict[str, float]:
+    """Return the mean milliseconds of a step of each optimizer, alone: its state beside others' could be too large.
+
+    SOAP's steps differ: its mean is one over whole cycles of refreshes.
+    """
+    means: dict[str, float] = {}
+    for name in names:
+        progress.message(f"measuring {name}")
+        model, generator = _with_gradients(shape, device)
+        options = OptimizerOptions(name)
+        optimizer, _ = open_optimizer(model, options, None)
+        cycle = options.soap.precondition_frequency if name == "soap" else 1
+        warm_up = _WARMUP + (1 if name == "soap" else 0)  # SOAP's first step takes eigenvectors
+        times = []
+        for _ in range(warm_up + -(-rounds // cycle) * cycle):
+            _draw_gradients(list(model.parameters()), generator)
+            times.append(_milliseconds(partial(optimizer.step, 1e-4), device))
+        means[name] = round(statistics.mean(times[warm_up:]), 3)
+    return means
+
+
+def _with_gradients(shape: BertShape, device: torch.device) -> tuple[Bert, torch.Generator]:
+    with torch.device("meta"):
+        model = Bert(shape)
+    model.to_empty(device=device)
+    generator = torch.Generator(device).manual_seed(1)
+    for parameter in model.parameters():
+        parameter.detach().normal_(0.0, 0.02, generator=generator)
+        parameter.grad = torch.empty_like(parameter)
+    return model, generator
 
 
 def _lamb_step(device: torch.device, plain: Step, plain_text: str, progress: Progress) -> tuple[Step, str]:

@@ -24,10 +24,11 @@ from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
+from bertbench.optim.bucket_sum import TensorFuture, done
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import TensorFuture, done, flat_sum
+from bertbench.optim.communication import flat_sum
 from bertbench.optim.options import ClipMode, OptimizerOptions
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
@@ -80,8 +81,15 @@ class _Sum:
         buffer = bucket.buffer() if factor is None else bucket.buffer().mul_(factor)
         return flat_sum(buffer) if self.on else done(buffer)
 
+    def finish(self) -> None:
+        """Nothing."""
+
     def reset(self) -> None:
         """Nothing stays from step to step."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
 
 class Arm:

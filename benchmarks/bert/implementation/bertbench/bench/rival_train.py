@@ -48,6 +48,8 @@ class Trained(NamedTuple):
     """From the start of training to the evaluation that reached the target, or to the end."""
     samples: int
     reached: bool
+    course: list[tuple[float, float]]
+    """Seconds since training began, and the accuracy then, at each evaluation."""
 
 
 def train_rival(request: Request) -> Trained:
@@ -76,7 +78,8 @@ def train_rival(request: Request) -> Trained:
         if request.grouped:
             trainer.group_by = training.lengths
         trainer.train()
-    return Trained(watch.ended - watch.began, trainer.state.global_step * system.global_batch_size, watch.reached)
+    samples = trainer.state.global_step * system.global_batch_size
+    return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
 
 
 def _arguments(system: System, request: Request, ranks: int, seed: int, folder: str) -> transformers.TrainingArguments:
@@ -152,6 +155,7 @@ class _Watch(transformers.TrainerCallback):
         self._target = target
         self.began = self.ended = 0.0
         self.reached = False
+        self.course: list[tuple[float, float]] = []
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""
@@ -163,7 +167,9 @@ class _Watch(transformers.TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End the training where the target is reached."""
-        self.reached = given["metrics"]["eval_accuracy"] >= self._target
+        accuracy = given["metrics"]["eval_accuracy"]
+        self.course.append((time.perf_counter() - self.began, accuracy))
+        self.reached = accuracy >= self._target
         control.should_training_stop = self.reached
 
 

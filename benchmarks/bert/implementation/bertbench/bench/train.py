@@ -33,6 +33,12 @@ class Contest(NamedTuple):
     overrides: tuple[str, ...]
     steps: int | None
     """Optimizer steps without an evaluation; None: to the target."""
+    rival_overrides: tuple[str, ...] = ()
+    """For the rivals alone: what is best for them may not be what is best for ours."""
+
+
+Course = list[tuple[float, float]]
+"""Seconds since training began, and the accuracy then, at each evaluation."""
 
 
 class Trained(NamedTuple):
@@ -41,6 +47,7 @@ class Trained(NamedTuple):
     seconds: float
     samples: int
     reached: bool
+    course: Course
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,11 @@ class Result:
 
 def measure(
     contest: Contest, system: System, seeds: Sequence[int], with_rivals: bool, progress: Progress
-) -> list[Result]:
-    """Train every program once a seed, in turns, every other round in reverse; raises RunError if one fails."""
+) -> tuple[list[Result], dict[str, list[Course]]]:
+    """Train every program once a seed, in turns, every other round in reverse; raises RunError if one fails.
+
+    Return the medians, and each program's course in every run.
+    """
     programs = {OURS: _ours, **(_rivals() if with_rivals else {})}
     runs: dict[str, list[Trained]] = {name: [] for name in programs}
     for number, seed in enumerate(seeds):
@@ -71,7 +81,8 @@ def measure(
                 f"seed {seed}: {name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, "
                 f"{trained.samples / trained.seconds:,.0f} samples/s"
             )
-    return [_result(name, done) for name, done in runs.items()]
+    courses = {name: [trained.course for trained in done] for name, done in runs.items()}
+    return [_result(name, done) for name, done in runs.items()], courses
 
 
 def _result(name: str, runs: Sequence[Trained]) -> Result:
@@ -111,7 +122,9 @@ def _ours(contest: Contest, system: System, seed: int) -> Trained:
         facts = RunFacts(read_events(log))
     assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
     seconds = facts.time_to_train_s - (facts.evaluation_s if contest.steps else 0.0)
-    return Trained(seconds, int(facts.samples or 0), facts.status == "success")
+    started = next(event.time_ms for event in facts.events() if event.key == "run_start")
+    course = [((measured.time_ms - started) / 1e3, measured.accuracy) for measured in facts.evaluations]
+    return Trained(seconds, int(facts.samples or 0), facts.status == "success", course)
 
 
 def _rivals() -> dict[str, Callable[[Contest, System, int], Trained]]:
@@ -128,7 +141,8 @@ def _rivals() -> dict[str, Callable[[Contest, System, int], Trained]]:
 
 
 def _rival(contest: Contest, seed: int, ranks: int, grouped: bool) -> Trained:
-    request = json.dumps([contest.name_or_path, contest.overrides, seed, contest.steps, grouped])
+    overrides = (*contest.overrides, *contest.rival_overrides)
+    request = json.dumps([contest.name_or_path, overrides, seed, contest.steps, grouped])
     environments: list[Mapping[str, str]] = [*environments_of(ranks)] if ranks > 1 else [{}]
     processes = [
         subprocess.Popen(

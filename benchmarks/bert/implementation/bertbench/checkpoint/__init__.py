@@ -1,1 +1,1 @@
-"""Snapshots of a run, and going on from one as if nothing had happened (docs/reliability.md)."""
+"""Save snapshots of a run, and resume from one exactly (docs/reliability.md)."""

@@ -1,7 +1,7 @@
-"""Read a snapshot without trusting its files to be harmless: torch reads `.metadata` with pickle, which runs code.
+"""Read a snapshot without trusting its files: torch reads `.metadata` with pickle, which can run code.
 
-Here only the few classes that a snapshot of tensors needs are let in; the tensors themselves torch reads as weights
-only. Whatever else it holds is refused before any of it is made.
+This reader only admits the few classes that a snapshot of tensors needs, and refuses anything else before creating it.
+torch reads the tensors themselves as weights only.
 """
 
 import pickle
@@ -43,14 +43,14 @@ class _TensorsOnly(pickle.Unpickler):
 
 
 class SnapshotReader(FileSystemReader):
-    """torch's reader, but for how it reads `.metadata`."""
+    """torch's reader, with a safe reader of `.metadata`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._folder = folder
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Raises CheckpointError if the file holds anything but the places of tensors in the snapshot's own files."""
+        """Raises CheckpointError if the file holds anything but tensors' places in the snapshot's own files."""
         path = self._folder / _FILE
         try:
             with path.open("rb") as file:
@@ -58,9 +58,9 @@ class SnapshotReader(FileSystemReader):
         except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
             raise _refused(path, str(error)) from error
         if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
-            raise _refused(path, "is no metadata")
+            raise _refused(path, "holds no metadata")
         if not all(isinstance(kind, TensorStorageMetadata) for kind in metadata.state_dict_metadata.values()):
-            raise _refused(path, "holds something that is no tensor")
+            raise _refused(path, "holds something other than tensors")
         if any(Path(info.relative_path).name != info.relative_path for info in metadata.storage_data.values()):
             raise _refused(path, "names a file outside the snapshot")
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
@@ -70,5 +70,5 @@ class SnapshotReader(FileSystemReader):
 
 def _refused(path: Path, found: str) -> CheckpointError:
     return CheckpointError(
-        f"{path}: {found}, as no snapshot of ours does; go on from another one, and find out who wrote this"
+        f"{path}: {found}, which bertbench's snapshots never do; resume from another one, and find out who wrote this"
     )

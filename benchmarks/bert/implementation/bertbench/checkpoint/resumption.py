@@ -1,4 +1,4 @@
-"""What `--resume` names: the run that goes on, the snapshot it goes on from, and its files put back to that moment."""
+"""Find the run and snapshot that `--resume` names, and restore the run's files to that moment."""
 
 import json
 import os
@@ -20,21 +20,21 @@ from compliance.log import CannotJudge, Event, read_events
 from compliance.run import RunFacts
 
 RESUMED = "resumed"
-"""Key of the log's event that labels a run as resumed; its value counts them."""
-# What may differ without --allow-config-change: names, and how ranks are started and share the model. Whether their
-# number may differ, the plan says (balance/plan.py).
+"""Key of the log's event for a resumption; its value counts resumptions."""
+# Settings that may differ without --allow-config-change: names, and how ranks are started and share the model. The
+# plan decides whether their number may differ (balance/plan.py).
 _FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
-    "walltime_minutes", "max_restarts",
+    "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
 )  # fmt: skip
 PUT_BACK = "BERTBENCH_PUT_BACK"
-"""Variable by which `bertbench launch` says to its ranks that it has restored the files of the resumed run."""
+"""Variable by which `bertbench launch` informs its ranks that it has restored the resumed run's files."""
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """A run that goes on."""
+    """A run to resume."""
 
     log: Path
     path: Path
@@ -42,7 +42,7 @@ class Resumption:
 
     @property
     def files(self) -> ResultFiles:
-        """The run's own files: it goes on in them."""
+        """Return the run's own files, in which it continues."""
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
@@ -54,33 +54,38 @@ class Resumption:
         return differences(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
-        """Raises ConfigError if the run would go on as another one."""
+        """Raises ConfigError if seed or configuration changed."""
         if seed not in (None, self.meta.seed):
-            raise ConfigError(f"--seed {seed}: the run that goes on has seed {self.meta.seed}; leave --seed out")
+            raise ConfigError(f"--seed {seed}: the resumed run has seed {self.meta.seed}; omit --seed")
+        if system.state_by_rank and self.meta.ranks != system.world_size:
+            raise ConfigError(
+                f"{self.path}: began on {self.meta.ranks} ranks, found {system.world_size}; "
+                f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
+            )
         changes = self.changes(system)
         if changes and not allow_config_change:
             outcome = "\n".join(f"  {change}" for change in changes)
             raise ConfigError(
-                f"{self.path}: the configuration was another one when the run began:\n{outcome}\n"
-                "undo that, or say --allow-config-change (the log will tell)"
+                f"{self.path}: the configuration has changed since the run began:\n{outcome}\n"
+                "undo that, or give --allow-config-change (the log records it)"
             )
 
     def as_text(self) -> str:
-        """For the other ranks."""
+        """Serialize it for the other ranks."""
         return json.dumps([str(self.log), str(self.path), self.meta.model_dump(mode="json")])
 
     @classmethod
     def from_text(cls, text: str) -> "Resumption":
-        """What `as_text` gave."""
+        """Parse the text of `as_text`."""
         log, path, meta = json.loads(text)
         return cls(Path(log), Path(path), Meta.model_validate_json(json.dumps(meta)))
 
 
 def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
-    """The run that `--resume` means; None to begin a new one.
+    """Return the run that `--resume` names, or None to begin a new one.
 
-    `auto` means the run of `result` or else the latest in `folder`, if that had started and was interrupted. A run
-    without a whole snapshot goes on from step 0. Raises CheckpointError if a path names no run that had started.
+    `auto` means the run of `result`, or else the latest in `folder`, if it had started and was interrupted. A run
+    without a whole snapshot resumes from step 0. Raises CheckpointError if a path names no started run.
     """
     if resume == "never":
         return None
@@ -96,7 +101,7 @@ def _named(path: Path) -> Resumption:
     found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
     if found is None:
         raise CheckpointError(
-            f"--resume {path}: found no run that had started; give auto, a run's log or folder, or a snapshot's "
+            f"--resume {path}: found no started run; give auto, a run's log or folder, or a snapshot's "
             f"(result_<n>/{ResultFiles.SNAPSHOTS}/step_<k>)"
         )
     return found
@@ -109,7 +114,7 @@ def _latest(log: Path) -> Resumption | None:
 
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
-    """A run as it was when its clock started, which is a function of the seed; None if it never did."""
+    """Return a run's state at the start of its clock, which follows from the seed; None if the clock never started."""
     try:
         facts = RunFacts(read_events(files.log))
     except CannotJudge:  # not there, or empty
@@ -122,7 +127,7 @@ def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
         config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{files.folder}: its config.json can't be read; put it back, or begin anew with --resume never"
+            f"{files.folder}: its config.json can't be read; put it back, or start a new run with --resume never"
         ) from error
     nodes = config["hardware"]["number_of_nodes"]
     return files.folder, Meta(
@@ -141,7 +146,7 @@ def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
 
 
 def ended(log: Path) -> str | None:
-    """The status of a run that came to its own end, at the target or at the limit; None of any other."""
+    """Return the status of a run that ended at its target or limit; None for any other run."""
     try:
         stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
     except CannotJudge:  # not there, or empty: a run that never started
@@ -154,7 +159,7 @@ def ended(log: Path) -> str | None:
 def continue_run(resumption: Resumption, system: System) -> None:
     """Restore the files to the snapshot, and log that the run resumes from there.
 
-    Raises CheckpointError as `put_back` does.
+    Raises CheckpointError as `restore_files` does.
     """
     sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
     outcome = restore_files(resumption.files, resumption.meta)
@@ -175,27 +180,27 @@ def continue_run(resumption: Resumption, system: System) -> None:
 
 
 def _last_sign(metrics: Path) -> float | None:
-    """When the last step was recorded, which on a CPU each is as it ends; None before the first."""
+    """Return the time of the last recorded step, which a CPU records at once; None before the first."""
     return metrics.stat().st_mtime if metrics.exists() and metrics.stat().st_size else None
 
 
 def restored_by_launcher() -> bool:
-    """Return whether `bertbench launch` called `continue_run` for this rank: it logs restarts that no rank survived."""
+    """Return whether `bertbench launch` called `continue_run` for this rank, to log a restart that no rank survived."""
     return PUT_BACK in os.environ
 
 
 def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
-    """Cut log and metrics back to the snapshot; lines that are cut from the log go to lost.txt.
+    """Cut log and metrics back to the snapshot; the log's cut lines go to lost.txt.
 
-    Events of former resumptions stay. Later snapshots, final weights, and what is half-written, are removed.
-    Returns `count`, which resumption this is, and `after`, what had ended the run.
-    Raises CheckpointError if the log is shorter than it was.
+    Events of earlier resumptions stay. Later snapshots, final weights and partial files are removed.
+    Returns `count`, the number of this resumption, and `after`, the cause of the interruption.
+    Raises CheckpointError if the log is shorter than at the snapshot.
     """
     lines = files.log.read_bytes()
     if len(lines) < meta.log_bytes:
         raise CheckpointError(
-            f"{files.log}: has {len(lines):,} bytes, had {meta.log_bytes:,} when the snapshot was taken; "
-            "put back the log that the run wrote"
+            f"{files.log}: found {len(lines):,} bytes, expected at least {meta.log_bytes:,}, its size at the snapshot; "
+            "restore the log that the run wrote"
         )
     events = read_events(files.log)
     lost = lines[meta.log_bytes :]
@@ -228,7 +233,7 @@ def _cause(events: list[Event]) -> str:
 
 
 def _cut_metrics(path: Path, step: int) -> None:
-    """Leave the lines up to a step."""
+    """Keep the lines up to a step."""
     with path.open("r+b") as file:
         kept = 0
         for line in file:

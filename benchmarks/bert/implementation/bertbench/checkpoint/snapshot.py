@@ -1,7 +1,7 @@
-"""A snapshot on disk: result_<n>/snapshots/step_<k>/ with torch's distributed checkpoint and meta.json.
+"""Publish and verify snapshots: result_<n>/snapshots/step_<k>/, torch's distributed checkpoint and meta.json.
 
-The folder has another name until all of it is on disk, so one that is called step_<k> was written to its end;
-meta.json has the checksum of every other file, so one that was damaged since is found out.
+A folder gets the name step_<k> when all of it is on disk, so that name means a complete snapshot. meta.json has the
+checksum of every other file, which reveals later damage.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _PARTIAL = ".partial"
 
 
 class Meta(Section):
-    """What meta.json says: all that a run goes on with, but for tensors."""
+    """The content of meta.json: all that a resumed run needs except tensors."""
 
     step: int
-    """Optimizer steps that were taken; data, learning rate and evaluations follow from it and the seed."""
+    """Optimizer steps taken; data, learning rate and evaluations follow from it and the seed."""
     samples: int
     seed: int
     saved_at: str
@@ -36,27 +36,29 @@ class Meta(Section):
     evaluations: tuple[tuple[int, float], ...]
     """Training samples and accuracy of every evaluation so far."""
     log_bytes: int
-    """Length of the MLPerf log at this moment: its clock, run_start, is in there."""
+    """Bytes of the MLPerf log at this moment, which include run_start."""
     bertbench: str
     torch: str
     config: dict[str, Any]
     """The resolved system file."""
+    rank_speeds: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    """Where ranks are dealt to by speed: from which step on each had which."""
     sha256: dict[str, str] = Field(default_factory=dict)
     """Of every other file of the folder."""
 
 
 def step_folder(snapshots: Path, step: int) -> Path:
-    """Where the snapshot of a step is."""
+    """Return the folder of a step's snapshot."""
     return snapshots / f"{_STEP}{step}"
 
 
 def partial_folder(snapshots: Path, step: int) -> Path:
-    """Where it is while it is written."""
+    """Return the folder of a snapshot that is being written."""
     return snapshots / f"{_STEP}{step}{_PARTIAL}"
 
 
 def publish(snapshots: Path, meta: Meta, keep: int) -> None:
-    """Give a folder that is written its checksums and its name, on disk; drop all but the last `keep`."""
+    """Give a written folder its checksums and its name, on disk; drop all but the last `keep` snapshots."""
     partial = partial_folder(snapshots, meta.step)
     whole = meta.model_copy(update={"sha256": _checksums(partial)})
     (partial / META_NAME).write_text(whole.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -69,26 +71,26 @@ def publish(snapshots: Path, meta: Meta, keep: int) -> None:
 
 
 def verified(folder: Path) -> Meta:
-    """What a snapshot's meta.json says, after every file was read and found as it was written.
+    """Return a snapshot's meta.json after checking every file against its checksum.
 
-    Raises CheckpointError if it is damaged, or no snapshot.
+    Raises CheckpointError if it is damaged, or not a snapshot.
     """
-    remedy = "go on from an older one, or begin anew with --resume never"
+    remedy = "resume from an older one, or start a new run with --resume never"
     try:
         meta = Meta.model_validate_json((folder / META_NAME).read_text(encoding="utf-8"))
         found = _checksums(folder)
     except OSError as error:
-        raise CheckpointError(f"{folder}: is no whole snapshot ({system_reason(error)}); {remedy}") from error
+        raise CheckpointError(f"{folder}: is not a whole snapshot ({system_reason(error)}); {remedy}") from error
     except (ValidationError, UnicodeError) as error:
         raise CheckpointError(f"{folder / META_NAME}: is damaged; {remedy}") from error
     wrong = sorted(name for name in meta.sha256.keys() | found.keys() if meta.sha256.get(name) != found.get(name))
     if wrong:
-        raise CheckpointError(f"{folder}: not as they were written: {', '.join(wrong)}; {remedy}")
+        raise CheckpointError(f"{folder}: changed since they were written: {', '.join(wrong)}; {remedy}")
     return meta
 
 
 def newest(snapshots: Path) -> tuple[Path, Meta] | None:
-    """The last snapshot that is whole; warns of damaged ones on the way. None if there is none."""
+    """Return the last whole snapshot, with warnings about later damaged ones; None if there is none."""
     for step in sorted(_steps(snapshots), reverse=True):
         folder = step_folder(snapshots, step)
         try:
@@ -99,7 +101,7 @@ def newest(snapshots: Path) -> tuple[Path, Meta] | None:
 
 
 def drop_unfinished(snapshots: Path, after: int) -> None:
-    """Remove what was half-written, and snapshots of later steps, which the run that goes on will take anew."""
+    """Remove partial snapshots, and snapshots of later steps, which the resumed run saves again."""
     for partial in snapshots.glob(f"{_STEP}*{_PARTIAL}"):
         shutil.rmtree(partial)
     for step in _steps(snapshots):
@@ -108,7 +110,7 @@ def drop_unfinished(snapshots: Path, after: int) -> None:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two nested configurations, one line each."""
+    """Return the differences between two nested configurations, one line each."""
     before, after = _flat(then), _flat(now)
     return [
         f"{name}: was {before.get(name)!r}, is {after.get(name)!r}"

@@ -1,6 +1,6 @@
-"""Taking snapshots while the run goes on, and loading one: torch's distributed checkpoint on its own process group.
+"""Save snapshots during training, and load one: torch's distributed checkpoint on its own process group.
 
-A save copies the state to main memory, which the step loop waits for; a thread writes it while training goes on.
+The step loop waits while a save copies the state to main memory; a thread then writes it during training.
 """
 
 import shutil
@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup, checkpoint
 from torch.distributed.checkpoint.api import CheckpointException
 
 from bertbench import __version__
+from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
@@ -29,20 +30,24 @@ from bertbench.results.metrics import Metrics
 
 
 class Checkpointable(Protocol):
-    """What a snapshot is taken of and put back into: a trainer."""
+    """A trainer whose state can be saved and restored."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what the steps to come depend on, as it is in memory."""
+        """Return the state that later steps depend on, without a copy."""
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once their `state` was put back."""
+        """Continue after `steps` steps, once their `state` is restored."""
 
 
 class Snapshots:
-    """The snapshots of one run; every rank makes one and calls the same methods after the same steps."""
+    """The snapshots of one run; every rank has an instance and calls the same methods after the same steps."""
 
-    def __init__(self, system: System, world: World, seed: int, files: ResultFiles | None) -> None:
+    def __init__(
+        self, system: System, world: World, seed: int, files: ResultFiles | None, speeds: Speeds | None = None
+    ) -> None:
+        """`speeds` are those that the ranks are dealt to by."""
         self._system = system
+        self._speeds = speeds
         self._world = world
         self._seed = seed
         self._files = files
@@ -50,12 +55,12 @@ class Snapshots:
         world.watchdog.leave_evidence_in(self._folder.with_name(evidence.FOLDER))
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         self._pending: tuple[int, Future[None]] | None = None
-        self._step: int | None = None  # of the snapshot that was begun last
+        self._step: int | None = None  # of the last snapshot begun
 
     def save_if_due(
         self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
     ) -> None:
-        """Where one is due after `step` steps, copy the state and begin to write it, once the one before is written."""
+        """Save a snapshot if one is due after `step` steps, once the previous one is written."""
         every = self._system.checkpoint.every_steps
         if every is not None and step % every == 0:
             self._save(trainer, step, evaluations, metrics)
@@ -63,22 +68,22 @@ class Snapshots:
     def save_last(
         self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
     ) -> None:
-        """One after `step` steps, due or not, unless the system can't have any; returns when it is there."""
+        """Save a snapshot after `step` steps, due or not, if the system can have any; return when it is written."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         metrics.timeline.begin(SNAPSHOT, step=step)
         self.wait()
-        self._world.barrier()  # rank 0 gives it its name
+        self._world.barrier()  # rank 0 publishes it
         metrics.timeline.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         self._step = step
-        metrics.flush()  # the lines up to here must be there before the snapshot is
+        metrics.flush()  # earlier lines must be on disk before the snapshot
         with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
             self._begin(trainer, step, evaluations)
 
     def _begin(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]]) -> None:
-        """Copy the state, once the snapshot before is written, and begin to write it."""
+        """Copy the state once the previous snapshot is written, and begin to write it."""
         self.wait()
         state = {**trainer.state(), **self._random_state()}
         if self._files:
@@ -94,6 +99,7 @@ class Snapshots:
                 bertbench=__version__,
                 torch=torch.__version__,
                 config=self._system.model_dump(mode="json", by_alias=True),
+                rank_speeds=self._speeds.since(step) if self._speeds else (),
             )
         writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
         written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
@@ -101,9 +107,9 @@ class Snapshots:
         self._pending = step, self._publisher.submit(self._publish, written, meta if self._files else None)
 
     def wait(self) -> None:
-        """Wait until the snapshot that was begun is there.
+        """Wait until the pending snapshot is written.
 
-        One that could not be written ends no run: rank 0 warns, and the one before stays what the run would go on from.
+        A failed save doesn't end the run: rank 0 warns, and a restart would resume from the previous snapshot.
         """
         pending, self._pending = self._pending, None
         if pending is None:
@@ -112,18 +118,18 @@ class Snapshots:
         step, published = pending
         try:
             published.result()
-        except (OSError, CheckpointException) as error:  # all ranks find the same, or rank 0 alone while it publishes
+        except (OSError, CheckpointException) as error:  # all ranks fail alike, or rank 0 alone while it publishes
             if self._files:
                 shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
                 print(
                     f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
-                    "the run goes on, and could be resumed from the one before only",
+                    "training continues, but a restart would resume from the previous snapshot",
                     file=sys.stderr,
                     flush=True,
                 )
 
     def load(self, trainer: Checkpointable, path: Path, meta: Meta) -> None:
-        """Put the state of a snapshot into a new trainer, of any layout; random states only where that is the same.
+        """Load a snapshot into a new trainer of any layout; random states only into the same layout.
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
@@ -132,7 +138,7 @@ class Snapshots:
             meta.ranks == self._world.size and meta.config.get("parallel") == self._system.parallel.model_dump()
         )
         reader = SnapshotReader(path)
-        reader.read_metadata()  # what is no snapshot is refused here, not in the midst of a collective
+        reader.read_metadata()  # refuse other files here, before a collective begins
         try:
             checkpoint.load(
                 {**trainer.state(), **(random if same_ranks else {})},
@@ -144,6 +150,8 @@ class Snapshots:
                 f"{path}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
             ) from error
         trainer.resume(meta.step)
+        if self._speeds:
+            self._speeds.restore(meta.rank_speeds)
         if same_ranks:
             torch.set_rng_state(random[self._random_name("cpu")])
             if self._world.device.type == "cuda":
@@ -152,17 +160,17 @@ class Snapshots:
             torch.manual_seed(derive(self._seed, "dropout", self._system.layout.stream(self._world.rank), meta.step))
 
     def close(self) -> None:
-        """Wait for the last snapshot; after the last step."""
+        """Wait for the last snapshot, after the last step."""
         self.wait()
         self._publisher.shutdown()
 
     @cached_property
     def _group(self) -> ProcessGroup:
-        """Its own, so that the thread meets no collective of training."""
+        """Return a process group of its own, so that the thread meets no collective of training."""
         return self._world.neighbours(self._world.size)
 
     def _publish(self, written: Future[object], meta: Meta | None) -> None:
-        """In the thread: on rank 0 the save is done when all ranks have written."""
+        """Publish the snapshot, in the thread; rank 0 does so once all ranks have written."""
         written.result()
         if self._files and meta:
             to_disk(self._files.log)
@@ -180,7 +188,7 @@ class Snapshots:
 
 
 def _reason(error: OSError | CheckpointException) -> str:
-    """Why, in a line: of the first rank that failed."""
+    """Return the reason in one line: that of the first rank that failed."""
     if isinstance(error, OSError):
         return system_reason(error)
     rank, (cause, _) = min(error.failures.items())

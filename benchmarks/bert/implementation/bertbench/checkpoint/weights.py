@@ -1,12 +1,14 @@
-"""Open what `--checkpoint` names: a weights file, a run (its folder or log) or a snapshot, alike for every command.
+"""Open the weights that `--checkpoint` names: a weights file, a run (its folder or log) or a snapshot.
 
-A run stands for its final weights, and for its newest snapshot where it has none.
+A run means its final weights, or its newest snapshot if it has none.
 """
 
 import hashlib
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -19,6 +21,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
+from bertbench.optim.schedule_free import mean
 from bertbench.optim.state import logical_weights
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, expected_tensors
@@ -39,14 +42,14 @@ def open_weights(path: Path) -> Weights:
     if path.is_file() and path.suffix == ".txt":
         return _of_run(ResultFiles(path))
     if not path.exists():
-        raise CheckpointError(f"{path}: is no readable weights file (it is not there); expected {_EXPECTED}")
+        raise CheckpointError(f"{path}: found nothing there; expected {_EXPECTED}")
     return Weights.open(path)
 
 
 def newest_run(runs: Path, preferred: str) -> Path:
     """Return the folder of the newest run with weights: of system `preferred`, else of the only system that has any.
 
-    Raises CheckpointError if there is none, or if it isn't clear of which system.
+    Raises CheckpointError if there is none, or several systems have runs but not `preferred`.
     """
     found: dict[str, Path] = {}
     for log in sorted(runs.glob(f"*/bert/{LOG_PATTERN}"), key=lambda log: (len(log.name), log.name)):
@@ -58,15 +61,15 @@ def newest_run(runs: Path, preferred: str) -> Path:
     if len(found) == 1:
         return next(iter(found.values()))
     there = f"runs with weights of {', '.join(sorted(found))}" if found else "no run with weights"
-    raise CheckpointError(f"{runs}: found {there}; train one with `bertbench launch {preferred}`, or name --checkpoint")
+    raise CheckpointError(f"{runs}: found {there}; train one with `bertbench launch {preferred}`, or give --checkpoint")
 
 
 @dataclass(frozen=True)
 class SnapshotWeights(Weights):
-    """The weights of a snapshot that was verified, as evaluations read them; `path` is its folder."""
+    """The weights of a verified snapshot, as evaluations read them; `path` is its folder."""
 
-    averaged: bool = False
-    """Whether evaluations read an average of the weights."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """The section of its configuration: it says what evaluations read."""
 
     @classmethod
     def of(cls, folder: Path, meta: Meta) -> "SnapshotWeights":
@@ -74,35 +77,44 @@ class SnapshotWeights(Weights):
         try:
             shape = Model.model_validate(meta.config["model"]).shape()
         except (KeyError, ValidationError) as error:
-            raise CheckpointError(f"{folder / META_NAME}: holds no model's sizes; name another snapshot") from error
+            raise CheckpointError(f"{folder / META_NAME}: has no model sizes; name another snapshot") from error
         vocabulary = _vocabulary(folder)
         entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
         source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
-        averaged = bool(meta.config.get("optimizer", {}).get("ema_decay", 0))
-        return cls(folder, shape, entries, source, expected_tensors(shape), averaged)
+        return cls(folder, shape, entries, source, expected_tensors(shape), meta.config.get("optimizer", {}))
 
     def read(self) -> dict[str, torch.Tensor]:
-        """All tensors, on the CPU, whatever layout they were saved in."""
-        with torch.device("meta"):
-            model = Bert(self.shape)
-        model = model.to_empty(device="cpu")
-        weights = "average" if self.averaged else "model"
-        state = {f"{weights}.{name}": tensor for name, tensor in logical_weights(model).items()}
+        """Return all tensors, on the CPU, from any saved layout."""
+        model, offsets = (self._empty() for _ in range(2))
+        kind = "average" if self.optimizer.get("ema_decay") else "model"
+        state = {f"{kind}.{name}": tensor for name, tensor in logical_weights(model).items()}
+        schedule_free = self.optimizer.get("name") == "schedule_free"
+        if schedule_free:
+            state |= {f"optimizer.{name}.first": tensor for name, tensor in logical_weights(offsets).items()}
         try:
-            with warnings.catch_warnings():  # torch warns that no_dist is on, which is what it was asked for
+            with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 checkpoint.load(state, storage_reader=SnapshotReader(self.path), no_dist=True)
         except CheckpointException as error:
             raise CheckpointError(f"{self.path}: doesn't hold the model of its configuration ({error})") from error
-        return dict(model.state_dict())
+        weights = dict(model.state_dict())
+        if schedule_free:
+            beta1 = self.optimizer["beta1"]
+            return {name: mean(weights[name], offset, beta1) for name, offset in offsets.state_dict().items()}
+        return weights
+
+    def _empty(self) -> Bert:
+        with torch.device("meta"):
+            model = Bert(self.shape)
+        return model.to_empty(device="cpu")
 
     @property
     def vocabulary(self) -> Path:
-        """Where the run left its vocabulary."""
+        """Return the path of the run's vocabulary."""
         return _vocabulary(self.path)
 
     def sha256(self) -> str:
-        """Return the checksum of meta.json, which has those of all other files."""
+        """Return the checksum of meta.json, which has the checksums of all other files."""
         return hashlib.sha256((self.path / META_NAME).read_bytes()).hexdigest()
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,6 +54,24 @@ def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
         number = getattr(arguments, name)
         if number is not None and number < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {number}: expected at least 1")
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Return the whole numbers that an option lists. Raises ConfigError unless all are at least 1."""
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
+    return numbers
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as text, a line a row, each column as wide as its widest cell."""
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
 
 
 def check_new_file(out: Path | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
-from bertbench.commands import check_at_least_one, emit, seed, write_file
+from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 
@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
     )
+    parser.add_argument(
+        "--strata-edges", metavar="N,...",
+        help="ends of the strata of length, in tokens, the longest length last (default 128,256,384,512)",
+    )  # fmt: skip
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
     parser.add_argument("--seed", type=seed, default=1, help="of the order of samples (default 1)")
     parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with plots, too")
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, print a table."""
-    gpus, batches = _numbers("--gpus", arguments.gpus), _numbers("--batch", arguments.batch)
+    gpus, batches = whole_numbers("--gpus", arguments.gpus), whole_numbers("--batch", arguments.batch)
     names = _names(arguments.methods)
     check_at_least_one(arguments, "steps", "gpus_per_node")
     for number in gpus:
@@ -43,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
         raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a folder that you may write to")
+    edges = None if arguments.strata_edges is None else _edges(arguments.strata_edges)
     entries = population(arguments.lengths, arguments.seed)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     with Progress() as progress:
@@ -50,11 +55,18 @@ def run(arguments: argparse.Namespace) -> int:
         def show(done: int, total: int, last: Outcome) -> None:
             progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
 
-        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show)
+        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show, edges)
     if arguments.html:
         write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name))
     emit(arguments.json, outcomes, _table(outcomes))
     return 0
+
+
+def _edges(text: str) -> tuple[int, ...]:
+    edges = whole_numbers("--strata-edges", text)
+    if edges != sorted(set(edges)):
+        raise ConfigError(f"--strata-edges {text}: expected lengths in rising order, such as 128,256,384,512")
+    return tuple(edges)
 
 
 def _names(text: str) -> list[str]:
@@ -63,16 +75,6 @@ def _names(text: str) -> list[str]:
     if unknown:
         raise ConfigError(f"--methods: found {', '.join(unknown)}; choose all, or some of {', '.join(VARIANTS)}")
     return names
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        numbers = [int(word) for word in text.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
-    return numbers
 
 
 def _table(outcomes: list[Outcome]) -> str:

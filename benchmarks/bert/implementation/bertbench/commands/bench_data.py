@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 
 from bertbench.bench.data import measure
-from bertbench.commands import emit, seed
+from bertbench.commands import seed
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many samples."""
     parser.add_argument("--samples", type=int, default=40_000, metavar="N", help="samples to make and read (default 40,000, 31 MB)")  # fmt: skip  # noqa: E501
     parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and order (default 1)")
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
     lines = [f"samples/s into unpadded batches of 48, one core of {processor()}"]
     lines += [f"{rate.name:<10} {rate.order:<8} {rate.cache:<5} {rate.samples_per_s:>10,.0f}" for rate in rates]
     machine = {"processor": processor(), "cores_used": 1}
-    emit(arguments.json, {"machine": machine, "results": rates}, "\n".join(lines))
+    emit_measured(arguments, {"machine": machine, "results": rates}, "\n".join(lines))
     return 0

@@ -5,12 +5,16 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.bench.optim import measure
+from bertbench.bench.optim import measure, measure_others
 from bertbench.commands import check_at_least_one, emit
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
+from bertbench.optim.options import OptimizerName
+
+_OTHERS: tuple[OptimizerName, ...] = ("muon", "nadamw", "schedule_free", "soap")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="timed steps of each (default 7)")
     parser.add_argument("--foreach", action="store_true", help="measure LAMB in torch's multi-tensor operations too")
     parser.add_argument(
+        "--also", nargs="+", default=[], choices=_OTHERS, metavar="NAME",
+        help=f"measure these optimizers too, each alone: {', '.join(_OTHERS)}",
+    )  # fmt: skip
+    parser.add_argument(
         "--hook", type=int, metavar="STEPS",
         help="instead, take STEPS steps of --system (default cpu_demo) with and without clipping in its hook",
     )  # fmt: skip
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,16 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
 
         shape = load_system(arguments.system).model.shape()
     with Progress() as progress:
-        times = measure(shape, torch.device(arguments.device), arguments.rounds, arguments.foreach, progress)
+        device, rounds = torch.device(arguments.device), arguments.rounds
+        times = measure(shape, device, rounds, arguments.foreach, progress)
+        others = measure_others(shape, device, rounds, arguments.also, progress)
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{times.threads} cores of {processor()}"
     lines = [f"{times.parameters:,} parameters on {where}; peak memory {times.peak_memory_gb:.2f} GB"]
     rows = {"AdamW, torch's fused": times.adamw_fused_ms, f"LAMB, {times.lamb_arithmetic}": times.lamb_ms}
     rows[f"LAMB without a compiler, {times.lamb_plain_arithmetic}"] = times.lamb_plain_ms
     if times.lamb_foreach_ms is not None:
         rows["LAMB, torch's multi-tensor operations"] = times.lamb_foreach_ms
+    rows |= {f"{name}, mean": value for name, value in others.items()}
     for name, value in rows.items():
         lines.append(f"{name:<80} {value:>10,.1f} ms  {value / times.adamw_fused_ms:>5.2f} x")
-    emit(arguments.json, {**asdict(times), "machine": where}, "\n".join(lines))
+    emit_measured(arguments, {**asdict(times), "others_mean_ms": others, "machine": where}, "\n".join(lines))
     return 0
 
 

@@ -9,7 +9,8 @@ import torch
 from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
-from bertbench.commands import check_at_least_one, emit, seed
+from bertbench.commands import check_at_least_one, seed
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure transformers under torch.compile too (default on a GPU only: on a CPU it takes minutes and "
         "didn't help)",
     )  # fmt: skip
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     for size in sizes:
         for dtype in dtypes:
             lines += _table([result for result in results if (result.size, result.dtype) == (size, dtype)])
-    emit(arguments.json, {"machine": machine, "results": results}, "\n".join(lines))
+    emit_measured(arguments, {"machine": machine, "results": results}, "\n".join(lines))
     return 0
 
 

@@ -4,7 +4,8 @@ import argparse
 import importlib.util
 
 from bertbench.bench.train import OURS, Contest, Result, measure
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, check_at_least_one, emit
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, check_at_least_one
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.machine.processor import processor
@@ -18,14 +19,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each program (default 1)")
     parser.add_argument("--steps", type=int, metavar="N", help="measure throughput alone, over so many steps")
+    parser.add_argument(
+        "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
+        help="override a setting for the Trainer alone, such as the learning rate of its AdamW; may be repeated",
+    )  # fmt: skip
     add_system_arguments(parser)
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print a table."""
     check_at_least_one(arguments, "seeds", "steps")
-    contest = Contest(arguments.system, tuple(arguments.overrides), arguments.steps)
+    contest = Contest(arguments.system, tuple(arguments.overrides), arguments.steps, tuple(arguments.rival_overrides))
     system = load_system(contest.name_or_path, contest.overrides)
+    load_system(contest.name_or_path, (*contest.overrides, *contest.rival_overrides))
     open_data(system)  # what is wrong with it is better said before minutes of training
     rivals = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
     with Progress() as progress:
@@ -33,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
             progress.message(
                 "transformers and accelerate are not installed, so ours is measured alone; `make setup` installs them"
             )
-        results = measure(contest, system, range(1, arguments.seeds + 1), rivals, progress)
-    emit(arguments.json, results, _table(results, system.name))
+        results, courses = measure(contest, system, range(1, arguments.seeds + 1), rivals, progress)
+    emit_measured(arguments, results, _table(results, system.name), {"courses": courses})
     return 0
 
 

@@ -16,11 +16,13 @@ from bertbench.study.definition import read_definition
 from bertbench.study.page import page_of
 from bertbench.training.inputs import open_data
 
+_SEEDS, _PARALLEL = 5, 2
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many seeds, and where everything is kept."""
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of every arm (default 5)")
-    parser.add_argument("--parallel", type=int, default=2, metavar="N", help="trials at a time (default 2)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default 5)")
+    parser.add_argument("--parallel", type=int, metavar="N", help="trials at a time (default 2)")
     parser.add_argument(
         "--definition",
         type=Path,
@@ -36,21 +38,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what isn't there yet, print a table."""
     check_at_least_one(arguments, "seeds", "parallel")
-    if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
+    check_optuna()
+    seeds, parallel = arguments.seeds or _SEEDS, arguments.parallel or _PARALLEL
     name = arguments.path.split()[1]
     definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
     for arm in definition.arms:
         open_data(definition.trial_system(arm, {}))  # what is wrong is better said before hours of trials
     folder = arguments.out or runs_folder() / f"study_{name}"
     with Progress() as progress:
-        rows = run_study(definition, folder, arguments.seeds, arguments.parallel, progress)
+        rows = run_study(definition, folder, seeds, parallel, progress)
         summaries, found = summarize(definition, folder, rows), differences(definition, rows)
-        machine = f"{arguments.parallel} trials at a time on {available_cores()} cores of {processor()}"
+        machine = f"{parallel} trials at a time on {available_cores()} cores of {processor()}"
         page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
     write_file(folder / "study.html", page, "--out")
     emit(arguments.json, rows, _table(summaries, found))
     return 0
+
+
+def check_optuna() -> None:
+    """Raise ConfigError where Optuna, an optional extra, is not installed."""
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 
 
 def _table(summaries: Sequence[Summary], found: Sequence[Difference]) -> str:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, emit, write_file
+from bertbench.commands import aligned, check_at_least_one, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
@@ -33,9 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
     write_file(folder / "study.html", page, "--out")
-    table = table_rows(rows)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+    head, *table = table_rows(rows)
+    lines = [aligned(head, table)]
     for heading, points in (("may", concluded(rows, cores)), ("may not", not_concluded(rows, cores))):
         lines += [f"\nwhat {heading} be concluded:", *(f"- {point}" for point in points)]
     emit(arguments.json, rows, "\n".join(lines))

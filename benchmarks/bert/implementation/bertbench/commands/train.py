@@ -26,6 +26,7 @@ from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.machine.describe import differences
+from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
@@ -244,6 +245,8 @@ def _closing_lines(system: System, finished: Run, short: Short | None, files: Re
     if not short:
         yield f"{finished.status}: {finished.reason or 'target reached'}"
     yield _against_guessing(system, finished.accuracy)
+    if files and (slow := straggler_of(files.log)):
+        yield f"straggler: {slow.text()}"
     if short == "smoke":
         yield "smoke test passed: a few steps of everything ran (no result)"
     elif files and not short:

@@ -1,1 +1,1 @@
-"""The ground floor: errors, paths, random streams, progress, and files written whole. Imports no other room."""
+"""Shared basics: errors, paths, random streams, progress, and atomic files. Imports no other room."""

@@ -1,4 +1,4 @@
-"""Write a file or a folder whole or not at all: under a temporary name, renamed when it is complete."""
+"""Write a file or a folder completely or not at all: under a temporary name, renamed when complete."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which it becomes if the body ends well. Raises OSError."""
+    """Yield a temporary path, renamed to `path` if the body ends without an error. Raises OSError."""
     unfinished = _beside(path)
     try:
         yield unfinished
@@ -21,7 +21,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, which it becomes if the body ends well. Raises OSError."""
+    """Yield a temporary folder, renamed to `path` if the body ends without an error. Raises OSError."""
     unfinished = _beside(path)
     unfinished.mkdir()
     try:
@@ -32,17 +32,19 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_state(path: Path, content: object) -> None:
-    """Write `content` as JSON to `path`, where it may replace an earlier state. Raises OSError.
+    """Write `content` as JSON to `path`, replacing an earlier state. Raises OSError.
 
-    The temporary name is always the same, so that work which is stopped and goes on leaves nothing beside it.
+    The temporary name is always the same, so interrupted work leaves no further files.
     """
     partial = path.with_suffix(".partial")
-    partial.unlink(missing_ok=True)  # what a kill left; and "x" below never writes through a link or into a FIFO
+    partial.unlink(
+        missing_ok=True
+    )  # a killed process may leave it; "x" below never writes through a link or into a FIFO
     with partial.open("x") as stream:
         json.dump(content, stream)
     partial.replace(path)
 
 
 def _beside(path: Path) -> Path:
-    """Return a hidden name that no other process, and no killed one, has taken."""
+    """Return a hidden name that no other process, living or killed, has taken."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}")

@@ -1,7 +1,7 @@
 """The errors a person can cause. Each message says what was found, what was expected and what to do.
 
-The command line prints the message without a traceback and exits with `exit_code`; anything else that is
-raised is a defect of ours and keeps its traceback.
+The command line prints the message without a traceback and exits with `exit_code`. Any other exception is a
+defect of ours and keeps its traceback.
 """
 
 import os
@@ -43,5 +43,5 @@ class StoppedError(RunError):
 
 
 def system_reason(error: OSError) -> str:
-    """Why the system refused, in its own few words; HDF5 packs them into paragraphs."""
+    """Return the system's short reason for an error; HDF5 wraps it in paragraphs."""
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Where things are: the files that come with the project, data and results.
+"""Locate the project's own files, data and results.
 
 In a checkout all of them lie in the repository. Installed from a wheel, the files lie in the package's `share`
 (setup.py puts them there), data and results in the working directory.
@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _SHARE = PACKAGE / "share"
 
 REPOSITORY: Path | None = None if _SHARE.is_dir() else PACKAGE.parents[3]
-"""The checkout, or the unpacked archive, that this code runs from; None where it is installed."""
+"""The checkout, or the unpacked archive, that this code runs from; None if it is installed."""
 
 _BENCHMARK = _SHARE if REPOSITORY is None else REPOSITORY / "benchmarks" / "bert"
 SYSTEMS = _BENCHMARK / "systems"
@@ -27,12 +27,12 @@ def data_folder(path: str) -> Path:
 
 
 def within_data(path: str) -> str:
-    """Return a path relative to data/, also where an older system file or recorded run begins with data/ itself."""
+    """Return a path relative to data/; older system files and recorded runs begin with data/ itself."""
     return path.removeprefix("data/")
 
 
 def weights_file(path: str) -> Path:
-    """Return a file of weights that a system names: found as `data_folder` finds a dataset."""
+    """Return the path of a system's weights file, in DATADIR or data/ as a dataset."""
     return data_folder(path)
 
 
@@ -48,5 +48,5 @@ def runs_folder() -> Path:
 
 
 def home() -> Path:
-    """Return the folder of data/, runs/ and results/: the repository, or the working directory where installed."""
+    """Return the folder of data/, runs/ and results/: the repository, or the working directory if installed."""
     return REPOSITORY or Path.cwd()

@@ -1,4 +1,4 @@
-"""Names and texts of others, made safe to print."""
+"""Make foreign names and texts safe to print."""
 
 
 def printable(text: str) -> str:

@@ -8,11 +8,11 @@ from typing import Self
 from tqdm import tqdm
 
 _LINE_EVERY_S = 10.0
-_COLUMNS = 80  # the bar takes what its text leaves: a few at the largest batches
+_COLUMNS = 80  # the text leaves the bar only a few columns at the largest batches
 
 
 class Progress:
-    """What a long command prints while it works; silent on ranks other than 0."""
+    """Progress of a long command; silent on ranks other than 0."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
@@ -21,7 +21,7 @@ class Progress:
         self._last_line = 0.0
 
     def message(self, text: str) -> None:
-        """One line, above the bar where there is one."""
+        """Print one line, above the bar if there is one."""
         if not self._enabled:
             return
         if self._bar is not None:
@@ -30,7 +30,7 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def update(self, done: int, total: int, text: str) -> None:
-        """`done` of `total` units, and a text that says how it goes; a plain line at most every 10 seconds."""
+        """Show `done` of `total` units and a text; without a terminal, print a line at most every 10 seconds."""
         if not self._enabled:
             return
         if self._terminal:

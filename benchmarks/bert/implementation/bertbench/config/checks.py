@@ -12,6 +12,9 @@ from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is
 from bertbench.config.optimizer_checks import OPTIMIZER_RULES
 from bertbench.config.rule import Problem, broken, rule
 from bertbench.config.settings import Settings
+from bertbench.config.sync_checks import SYNC_RULES
+
+_CARRYING = ("int8", "topk", "powersgd")  # compression's errors, from step to step
 
 
 def problems(settings: Settings) -> Iterator[Problem]:
@@ -122,29 +125,32 @@ def _one_rank_a_gpu(settings: Settings) -> Iterator[str]:
 
 
 @rule("communication.compression", "communication.hierarchical")
-def _powersgd_reduces_alone(settings: Settings) -> Iterator[str]:
-    if settings.communication.compression == "powersgd" and settings.communication.hierarchical:
+def _errors_take_their_own_way(settings: Settings) -> Iterator[str]:
+    compression = settings.communication.compression
+    if compression in _CARRYING and settings.communication.hierarchical:
         yield (
-            "communication.hierarchical true does nothing for communication.compression powersgd, which makes its "
-            "own all-reduces; leave one of them out"
+            f"communication.hierarchical true does nothing for communication.compression {compression}, which makes "
+            f"its own {'all-reduces' if compression == 'powersgd' else 'exchanges'}; leave one of them out"
         )
 
 
 @rule("communication.compression", "precision.compute")
-def _powersgd_never_overflows(settings: Settings) -> Iterator[str]:
-    if settings.communication.compression == "powersgd" and settings.precision.compute == "fp16":
+def _errors_never_overflow(settings: Settings) -> Iterator[str]:
+    compression = settings.communication.compression
+    if compression in _CARRYING and settings.precision.compute == "fp16":
         yield (
-            "communication.compression powersgd carries errors from step to step, and an overflow of "
+            f"communication.compression {compression} carries errors from step to step, and an overflow of "
             "precision.compute fp16 would never leave them; use bf16 or fp32"
         )
 
 
 @rule("optimizer.sharded", "communication.compression")
-def _powersgd_sums_whole_gradients(settings: Settings) -> Iterator[str]:
-    if settings.optimizer.sharded and settings.communication.compression == "powersgd":
+def _errors_sum_whole_gradients(settings: Settings) -> Iterator[str]:
+    compression = settings.communication.compression
+    if settings.optimizer.sharded and compression in _CARRYING:
         yield (
             "optimizer.sharded leaves a rank only its slice of the gradients' sum, which communication.compression "
-            "powersgd has no way to form; leave optimizer.sharded out, or choose bf16"
+            f"{compression} has no way to form; leave optimizer.sharded out, or choose bf16"
         )
 
 
@@ -208,10 +214,33 @@ def _windows_hold_a_context(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("launch.rank_speeds", "launch.rebalance_every_steps", "launch.ranks_per_node", "hardware.number_of_nodes")
+def _speeds_of_all_ranks(settings: Settings) -> Iterator[str]:
+    speeds = settings.launch.rank_speeds
+    if isinstance(speeds, tuple) and len(speeds) != settings.world_size:
+        yield f"launch.rank_speeds has {len(speeds)} speeds for {settings.world_size} ranks; give one a rank, or auto"
+    if speeds is None and settings.launch.rebalance_every_steps is not None:
+        yield "launch.rebalance_every_steps does nothing without launch.rank_speeds; set that to auto"
+
+
+@rule("launch.rank_speeds", "data.balance", "data.equal_counts", "loss.normalize", "parallel")
+def _speeds_need_an_unequal_deal(settings: Settings) -> Iterator[str]:
+    if settings.launch.rank_speeds is None:
+        return
+    what = "launch.rank_speeds gives ranks different numbers of samples"
+    if settings.data.balance != "planned":
+        yield f"{what}, data.balance {settings.data.balance} doesn't; choose planned"
+    if settings.data.equal_counts or settings.loss.normalize == "rank":
+        yield f"{what}; set data.equal_counts to false and loss.normalize to global"
+    if settings.parallel.splits:
+        yield f"{what}, and the ranks of a split model (parallel) share theirs; leave one of them out"
+
+
 RULES = (
     _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
-    _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _powersgd_reduces_alone,
-    _powersgd_never_overflows, _powersgd_sums_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
+    _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _errors_take_their_own_way,
+    _errors_never_overflow, _errors_sum_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
     _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context,
-    *GRAPH_RULES, *LAYOUT_RULES, *OPTIMIZER_RULES, *CLOSED_RULES,
+    _speeds_of_all_ranks, _speeds_need_an_unequal_deal, *GRAPH_RULES, *SYNC_RULES, *LAYOUT_RULES, *OPTIMIZER_RULES,
+    *CLOSED_RULES,
 )  # fmt: skip

@@ -105,6 +105,7 @@ CLOSED_RULES = (
     _fixed("closed-clip", "clip.mode", "after", "before"),
     _fixed("closed-clip", "clip.max_norm", 1.0),
     _fixed("closed-compression", "communication.compression", "none", "fp16", "bf16"),  # formats that may be used
+    _fixed("closed-sync", "sync.method", "every_step"),
     _fixed("closed-target", "evaluation.target", TARGET),
     _cadence,
 )

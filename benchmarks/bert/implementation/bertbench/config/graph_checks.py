@@ -32,27 +32,34 @@ def _nothing_skipped(settings: Settings) -> Iterator[str]:
         yield f"compute.compile graphs has no loss scaling, which fp16 needs; use bf16, {_WAY_OUT.removeprefix('or ')}"
 
 
-@rule("compute.compile", "optimizer.name", "optimizer.impl", "optimizer.ema_decay", "communication.compression")
-def _nothing_on_the_host(settings: Settings) -> Iterator[str]:
+@rule("compute.compile", "optimizer.name", "optimizer.impl", "optimizer.ema_decay")
+def _steps_counted_on_the_device(settings: Settings) -> Iterator[str]:
     if settings.compute.compile != "graphs":
         return
-    if settings.optimizer.name == "muon":
-        yield f"compute.compile graphs is not written for optimizer.name muon; choose lamb or adam, {_WAY_OUT}"
-    if settings.optimizer.ema_decay:
+    optimizer = settings.optimizer
+    if not optimizer.options().closed:
+        yield f"compute.compile graphs can't replay optimizer.name {optimizer.name}; set it to lamb or adam, {_WAY_OUT}"
+    if optimizer.ema_decay:
         yield (
             "compute.compile graphs can't replay optimizer.ema_decay, which counts steps on the host; set it to 0, "
             f"{_WAY_OUT}"
         )
-    if settings.optimizer.impl == "apex":
+    if optimizer.impl == "apex":
         yield (
             "compute.compile graphs can't replay optimizer.impl apex, which counts steps on the host; set it to torch, "
             f"{_WAY_OUT}"
         )
-    if settings.communication.compression == "powersgd":
-        yield (
-            "compute.compile graphs can't replay communication.compression powersgd, which starts after some steps; "
-            f"choose another compression, {_WAY_OUT}"
-        )
+
+
+@rule("compute.compile", "sync.method", "communication.compression")
+def _sums_alike_in_every_step(settings: Settings) -> Iterator[str]:
+    if settings.compute.compile != "graphs":
+        return
+    method, compression = settings.sync.method, settings.communication.compression
+    if method != "every_step":
+        yield f"compute.compile graphs can't replay sync.method {method}; set it to every_step, {_WAY_OUT}"
+    if compression not in ("none", "bf16", "fp16"):
+        yield f"compute.compile graphs can't replay communication.compression {compression}; use bf16, {_WAY_OUT}"
 
 
 @rule("compute.compile", "launch.device", "precision.compute")
@@ -65,4 +72,11 @@ def _attention_of_fixed_size(settings: Settings) -> Iterator[str]:
         )
 
 
-GRAPH_RULES = (_as_many_samples, _whole_model, _nothing_skipped, _nothing_on_the_host, _attention_of_fixed_size)
+GRAPH_RULES = (
+    _as_many_samples,
+    _whole_model,
+    _nothing_skipped,
+    _steps_counted_on_the_device,
+    _sums_alike_in_every_step,
+    _attention_of_fixed_size,
+)

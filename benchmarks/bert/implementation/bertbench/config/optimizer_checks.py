@@ -4,32 +4,50 @@ from collections.abc import Iterator
 
 from bertbench.config.rule import rule
 from bertbench.config.settings import Settings
-
-_EVERYWHERE = ("adam", "lamb")
+from bertbench.optim.options import WHOLE_MATRICES
 
 
 @rule("optimizer.name", "optimizer.impl")
 def _kernels_are_adams(settings: Settings) -> Iterator[str]:
     optimizer = settings.optimizer
-    if optimizer.name not in _EVERYWHERE and optimizer.impl != "torch":
+    if not optimizer.options().closed and optimizer.impl != "torch":
         yield (
-            f"optimizer.impl {optimizer.impl} has kernels for {' and '.join(_EVERYWHERE)} only, not for "
-            f"optimizer.name {optimizer.name}; set optimizer.impl to torch"
+            f"optimizer.impl {optimizer.impl} has kernels for adam and lamb only, not for optimizer.name "
+            f"{optimizer.name}; set optimizer.impl to torch"
         )
 
 
-@rule("optimizer.name", "parallel", "optimizer.sharded")
+@rule("optimizer.name", "parallel")
 def _matrices_are_whole(settings: Settings) -> Iterator[str]:
     name = settings.optimizer.name
-    if name != "muon":
-        return
-    if settings.parallel.splits:
+    if name in WHOLE_MATRICES and settings.parallel.splits:
         yield (
-            f"optimizer.name {name} updates whole matrices, which parallel splits; set parallel to one rank a model, "
-            "or choose adam or lamb"
+            f"optimizer.name {name} updates whole matrices, which parallel splits; leave parallel "
+            "out (optimizer.sharded saves memory too), or choose another optimizer"
         )
-    if settings.optimizer.sharded:
-        yield f"optimizer.name {name} updates whole matrices, which optimizer.sharded slices; leave it out"
 
 
-OPTIMIZER_RULES = (_kernels_are_adams, _matrices_are_whole)
+@rule("optimizer.name", "precision.compute", "communication.compression")
+def _counts_every_step(settings: Settings) -> Iterator[str]:
+    name = settings.optimizer.name
+    if name in ("schedule_free", "soap") and settings.scales_loss:
+        yield (
+            f"optimizer.name {name} can't skip steps without stopping the device, which fp16 gradients need; use bf16"
+        )
+
+
+@rule("optimizer.name", "optimizer.ema_decay", "optimizer.beta1")
+def _schedule_free_averages(settings: Settings) -> Iterator[str]:
+    optimizer = settings.optimizer
+    if optimizer.name != "schedule_free":
+        return
+    if optimizer.ema_decay:
+        yield (
+            f"optimizer.ema_decay {optimizer.ema_decay}: optimizer.name schedule_free evaluates an average of its own; "
+            "set optimizer.ema_decay to 0"
+        )
+    if optimizer.beta1 == 0:
+        yield "optimizer.beta1 0: optimizer.name schedule_free divides by it; set optimizer.beta1 to 0.9, say"
+
+
+OPTIMIZER_RULES = (_kernels_are_adams, _matrices_are_whole, _counts_every_step, _schedule_free_averages)

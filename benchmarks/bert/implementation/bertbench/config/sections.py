@@ -1,4 +1,4 @@
-"""The sections of a system file, but for hardware, parallel and finetune; and what all sections share."""
+"""The sections of a system file, but for hardware, launch, parallel and finetune; and what all sections share."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -45,31 +45,6 @@ class Section(BaseModel):
             if name in type(self).model_fields:
                 raise UnsettledError(name)
             return super().__getattr__(name)
-
-
-class Launch(Section):
-    """How processes start on the machine."""
-
-    ranks_per_node: Count
-    """Processes on each node: one a GPU, or a few on a CPU."""
-    device: Literal["cpu", "cuda"]
-    """Where tensors live; the communication backend follows: gloo on cpu, nccl on cuda."""
-    port: int = Field(default=0, ge=0, le=65535)
-    """Port of the rendezvous on the first node; 0 takes any free one (single node only)."""
-    clear_caches: bool = False
-    """Drop the operating system's page cache before a run (needs root), as MLPerf asks of submissions."""
-    timeout_s: Count = 120
-    """Seconds within which all ranks must meet."""
-    stall_timeout_s: Count = 60
-    """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends."""
-    progress_timeout_s: Count = 600
-    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends."""
-    bind_cores: bool = False
-    """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only."""
-    walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
-    max_restarts: Annotated[int, Field(ge=0)] = 0
-    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
 
 
 class Power(Section):
@@ -211,7 +186,10 @@ class Communication(Section):
     """How gradients travel between ranks."""
 
     compression: Compression = "none"
-    """`fp16`, `bf16`: half the bytes; `powersgd`: low-rank factors of each gradient matrix."""
+    """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
+    low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
+    topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share of a bucket's gradients that topk sends."""
     powersgd_rank: Count = 4
     """Rank of PowerSGD's factors."""
     powersgd_start_step: Annotated[int, Field(ge=2)] = 10
@@ -223,7 +201,9 @@ class Communication(Section):
 
     def options(self) -> ReduceOptions:
         """The part that the reduction takes."""
-        return ReduceOptions(self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical)
+        return ReduceOptions(
+            self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical, self.topk_share
+        )
 
 
 class Evaluation(Section):

@@ -9,6 +9,7 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
+from bertbench.config.launch import Launch
 from bertbench.config.layout import Layout
 from bertbench.config.optimizer import Optimizer
 from bertbench.config.parallel import Parallel
@@ -19,7 +20,6 @@ from bertbench.config.sections import (
     Compute,
     Data,
     Evaluation,
-    Launch,
     Loss,
     Model,
     Power,
@@ -27,6 +27,7 @@ from bertbench.config.sections import (
     Schedule,
     Section,
 )
+from bertbench.config.sync import Sync
 from bertbench.model.options import default_mode, wants_few_sizes
 from bertbench.optim.schedule import Schedule as LearningRate
 
@@ -61,6 +62,7 @@ class Settings(Section):
     schedule: Schedule
     clip: Clip = Clip()
     communication: Communication = Communication()
+    sync: Sync = Sync()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
@@ -131,12 +133,15 @@ class Settings(Section):
     @property
     def learning_rate(self) -> LearningRate:
         """The schedule as a function of the step."""
+        warmup = self.schedule.warmup_steps
         return LearningRate(
             base=self.optimizer.learning_rate,
             end=self.schedule.end_learning_rate,
-            warmup_steps=self.schedule.warmup_steps,
+            warmup_steps=warmup,
             start_warmup_step=self.schedule.start_warmup_step,
             decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
+            delay_steps=self.sync.delay,
+            correction_steps=warmup if self.sync.correction_steps is None else self.sync.correction_steps,
         )
 
     @property
@@ -163,6 +168,14 @@ class Settings(Section):
             if stop >= taken:
                 yield first, stop
             first = stop
+
+    @property
+    def state_by_rank(self) -> str | None:
+        """The setting that gives each rank state of its own, so that as many ranks must go on; None if none does."""
+        compression = self.communication.compression
+        if compression in ("int8", "topk"):
+            return f"communication.compression {compression}"
+        return None if self.sync.outer is None else f"sync.method {self.sync.method}"
 
     @property
     def no_snapshots(self) -> str | None:

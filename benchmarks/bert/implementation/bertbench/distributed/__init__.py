@@ -1,1 +1,1 @@
-"""Ranks as a group: who is here, how they meet, stall, fail and stop together."""
+"""Ranks as a group: how they meet, stall, fail and stop together."""

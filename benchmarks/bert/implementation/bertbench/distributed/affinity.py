@@ -1,7 +1,7 @@
-"""Which cores a rank computes on: those near its GPU, or its part of the machine's; no other rank of the node's.
+"""Bind each rank to cores of its own: those near its GPU, or its part of the machine's.
 
 The same division as torchrun's `--numa-binding=exclusive`, but in the rank itself, so that it holds under srun and
-Kubernetes as well. A rank whose launcher has bound it already keeps what it was given. Network cards need no
+Kubernetes as well. A rank that its launcher has bound keeps its cores. Network cards need no
 binding: NCCL picks the one nearest to the GPU from the PCI topology.
 """
 
@@ -17,12 +17,12 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def nearby_cores(device: torch.device) -> list[int]:
-    """Cores that this process may use, of those on the device's NUMA node where the system knows it."""
+    """Return the cores that this process may use; on a GPU, those of its NUMA node if the system reports it."""
     allowed = by_physical_core(os.sched_getaffinity(0), _siblings)
     if device.type != "cuda":
         return allowed
@@ -52,10 +52,10 @@ def _siblings(core: int) -> set[int]:
 
 
 def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:
-    """This rank's part of its nearby cores, which it shares with the ranks of its node that have the same.
+    """Return this rank's part of its nearby cores; ranks of its node with the same nearby cores share them.
 
-    `nearby` holds each local rank's. Contiguous parts, as even as possible; all of them where there are fewer cores
-    than ranks that share them.
+    `nearby` holds each local rank's cores. Parts are contiguous and as even as possible; if there are fewer cores than
+    ranks, each rank gets all of them.
     """
     cores = list(nearby[local_rank])
     sharing = [rank for rank, others in enumerate(nearby) if list(others) == cores]
@@ -64,7 +64,7 @@ def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:
 
 
 def core_list(text: str) -> set[int]:
-    """Linux's list of cores, such as `0-3,8`, as numbers."""
+    """Parse Linux's list of cores, such as `0-3,8`."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""What a rank does when a run hangs: its threads' stacks, and the collectives that torch's flight recorder holds."""
+"""Record what a rank does when a run hangs: its threads' stacks, and the collectives of torch's flight recorder."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ _RECORDERS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 
 
 def place_of(thread: threading.Thread) -> str:
-    """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty where it is in none."""
+    """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty if in none."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         if (where := _ours(frame)) is not None:
@@ -29,9 +29,9 @@ def place_of(thread: threading.Thread) -> str:
 
 
 def collective() -> str:
-    """Return the collective that this rank waits in, with its number in its group; empty where it waits in none.
+    """Return the collective that this rank waits in, with its number in its group; empty if it waits in none.
 
-    Of several the oldest: the others wait for it.
+    If it waits in several, return the oldest: the others wait for it.
     """
     waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
     if not waiting:
@@ -48,7 +48,7 @@ def write(folder: Path, rank: int) -> None:
         f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
         for ident, frame in sys._current_frames().items()
     ]
-    with suppress(OSError):  # a full disk, or one that hangs for this rank: the others' must do
+    with suppress(OSError):  # the disk is full or hangs for this rank: the other ranks' evidence must do
         folder.mkdir(exist_ok=True)
         (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
         (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")

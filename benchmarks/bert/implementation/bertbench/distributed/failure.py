@@ -1,6 +1,6 @@
-"""Why a run ends: the rank that fails records the cause in the store, and all ranks end by the first cause.
+"""Record why a run ends: a failing rank writes the cause to the store, and all ranks end with the first cause.
 
-One thread of a process ends it: the one that begins to. So a failure is printed once, on one line.
+The first thread that begins to end a process does so alone, so a failure is printed once, on one line.
 """
 
 import json
@@ -19,15 +19,15 @@ from bertbench.distributed.rendezvous import Ranks, absent
 
 FAILURE_KEY = "bertbench/failure"
 _LEFT_KEY = "bertbench/left"
-_TELLERS_KEY = "bertbench/tellers"
+_REPORTS_KEY = "bertbench/reports"
 _LAST_WORD_S = 3.0
 READ_EVERY_S = 2.0
-"""How often, at least, every rank looks whether there is a cause."""
+"""Longest time between two looks of a rank for a recorded cause."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
 class FailureReport:
-    """The causes that ranks record as they end; a store that is gone with its process answers nothing."""
+    """The causes that ranks record as they end; without the process that holds the store, none is found."""
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
         self._store = store
@@ -37,23 +37,23 @@ class FailureReport:
             store.compare_set(FAILURE_KEY, "", "")  # so that it can be read without waiting for it
 
     def begin(self) -> None:
-        """From here on this thread ends the process; waits, for the end, if another one does already."""
+        """Let this thread end the process; if another one already does, wait for that end."""
         self._ending.acquire()
 
     def begin_within(self, within_s: float) -> bool:
-        """As `begin`, but gives up after some seconds: whether it is this thread now."""
+        """As `begin`, but give up after some seconds; return whether this thread ends the process."""
         return self._ending.acquire(timeout=within_s)
 
     def claim(self, text: str) -> None:
-        """Record why the run ends, unless a cause is recorded."""
+        """Record why the run ends, unless a cause is already recorded."""
         with suppress(RuntimeError, OSError):
             self._store.compare_set(FAILURE_KEY, "", text)
 
     def report(self, text: str) -> bool:
-        """As `claim`; return whether this rank reports first, and so is the one to print."""
+        """As `claim`; return whether this rank reports first and must print the cause."""
         self.claim(text)
         try:
-            return self._store.add(_TELLERS_KEY, 1) == 1
+            return self._store.add(_REPORTS_KEY, 1) == 1
         except (RuntimeError, OSError):
             return True
 
@@ -65,23 +65,23 @@ class FailureReport:
             return None
 
     def only_stopped(self) -> bool:
-        """Whether no rank has failed, but for those that were stopped; no if the store is gone."""
+        """Return whether no rank has failed, except by a stop from outside; False if the store is gone."""
         try:
             return not (reported := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in reported
         except (RuntimeError, OSError):
             return False
 
     def leave(self) -> None:
-        """Record that this rank ends, so that none counts it among the lost ones."""
+        """Record that this rank ends, so that it isn't counted as lost."""
         with suppress(RuntimeError, OSError):
             self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
     def silent_ranks(self) -> list[int]:
-        """Ranks that don't `leave` within some seconds; none as soon as one has said what went wrong with it."""
+        """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
         end = time.monotonic() + _LAST_WORD_S
         while silent := self._here():
             reported = self.reported()
-            if reported and StoppedError.SIGN not in reported:  # to be stopped is nobody's cause
+            if reported and StoppedError.SIGN not in reported:  # a stop from outside isn't a failure
                 return []
             if time.monotonic() > end:
                 break
@@ -89,14 +89,14 @@ class FailureReport:
         return silent
 
     def let_others_read(self, lost: int = 0) -> None:
-        """On rank 0, stay until all but the lost ranks have left, or some seconds: the store may be in this process."""
+        """On rank 0, which may hold the store, stay some seconds until all but the lost ranks have left."""
         self.leave()
         end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
         while self._ranks.rank == 0 and len(self._here()) > lost and time.monotonic() < end:
             time.sleep(0.05)
 
     def _here(self) -> list[int]:
-        """Ranks that have not left, as far as the store knows."""
+        """Return the ranks that haven't left, as far as the store knows."""
         try:
             return absent(self._store, _LEFT_KEY, self._ranks.size)
         except (RuntimeError, OSError):
@@ -104,7 +104,7 @@ class FailureReport:
 
 
 def report_to_launcher(cause: str) -> None:
-    """Leave the cause where torch's elastic agent looks for it, if that started this process; the first one stays."""
+    """Write the cause for torch's elastic agent, if it started this process; the first cause stays."""
     if path := os.environ.get(_ERROR_FILE):
         with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # a full disk: the exit code must do
             json.dump({"message": cause, "timestamp": int(time.time())}, file)

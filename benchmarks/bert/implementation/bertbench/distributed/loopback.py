@@ -1,6 +1,6 @@
-"""Where the ranks of one machine meet: a store that listens on the loopback address, out of anybody else's reach.
+"""Let the ranks of one machine meet in a store that listens on the loopback address only.
 
-torch's stores, and so the rendezvous that its elastic agent brings, listen on every address of the machine.
+torch's own stores, and so its elastic agent's rendezvous, listen on every address of the machine.
 """
 
 import socket
@@ -20,7 +20,7 @@ _ADDRESS = "127.0.0.1"
 
 
 def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5)) -> TCPStore:
-    """A store that this process holds, on this port or, if that is 0, on a free one; raises OSError if it is taken."""
+    """Open a store in this process, on `port` or, if 0, a free one. Raises OSError if the port is taken."""
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +41,7 @@ def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5)) -> TCPS
 
 
 class _OneMachine(RendezvousHandler):
-    """The elastic agent's rendezvous where there is one agent: it meets nobody and holds the ranks' store."""
+    """The elastic agent's rendezvous for a single agent: it waits for no other and holds the ranks' store."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._run_id = parameters.run_id

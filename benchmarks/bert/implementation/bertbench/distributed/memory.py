@@ -12,7 +12,7 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Do so, where the C library has the option (glibc); elsewhere nothing changes."""
+    """Keep freed blocks, if the C library has the option (glibc); else change nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)

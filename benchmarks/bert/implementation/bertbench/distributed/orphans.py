@@ -1,6 +1,6 @@
 """Leave no rank behind: the kernel kills a rank as soon as its launcher is gone, even by SIGKILL.
 
-Nobody is left then to restart the ranks or to close their log, and `--resume auto` may begin to write the same files.
+No process would be left to restart the ranks or close their log, and `--resume auto` may write the same files.
 """
 
 import ctypes
@@ -9,19 +9,19 @@ import signal
 import sys
 
 LAUNCHER = "BERTBENCH_LAUNCHER_PID"
-"""Variable in which a launcher leaves its process id to its ranks."""
+"""Variable by which a launcher passes its process id to its ranks."""
 _ELASTIC_AGENT = "TORCHELASTIC_RUN_ID"  # torch's agent sets it for the ranks that it starts
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def die_with_launcher() -> None:
-    """Where torch's elastic agent started this process, die by SIGKILL when it does."""
+    """If torch's elastic agent started this process, die by SIGKILL when the launcher does."""
     if _ELASTIC_AGENT in os.environ:
         die_with_parent(int(os.environ.get(LAUNCHER, os.getppid())))
 
 
 def die_with_parent(parent: int) -> None:
-    """Die by SIGKILL when the process `parent`, which started this one, ends, or now if it has; on Linux only."""
+    """Die by SIGKILL when the parent process ends, or now if it has ended; on Linux only."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGUSR1, by which schedulers want a machine back: all ranks end after the same step, with a snapshot.
+"""On SIGTERM or SIGUSR1, end all ranks after the same step, with a snapshot.
 
-A rank can't stop alone: the others would wait for it in their next sum. So whether any rank got one travels in a sum
-of one number, and is read one round later. By then a GPU has long had it, and its host waits for nothing.
+A rank can't stop alone: the others would wait for it in their next all-reduce. So ranks add up one flag and read the
+sum one round later. By then a GPU has finished it, and its host doesn't wait.
 """
 
 import signal
@@ -20,7 +20,7 @@ _ROUND = {"cpu": 1, "cuda": 8}
 
 
 def stop_at_once() -> None:
-    """From now on a signal ends this rank where it is: nothing was trained that would be lost."""
+    """Let a signal end this rank at once: no training would be lost yet."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise StoppedError(_described(number))
@@ -29,14 +29,15 @@ def stop_at_once() -> None:
 
 
 class Preemption:
-    """While this is entered a signal is only noted: the ranks end together, at most two rounds of steps later.
+    """In the body, only note a signal: the ranks end together, at most two rounds of steps later.
 
-    After a body that ended well signals are ignored: a launcher that stops ranks still leaving must not change how
-    they end.
+    After a body without an error, ignore signals: a launcher that stops ranks still leaving must not change their exit
+    code. A round is at least `every` steps.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, every: int = 1) -> None:
         self._world = world
+        self._round = max(_ROUND[world.device.type], every)
         self._signal: str | None = None
         self._sum: torch.Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
@@ -52,8 +53,8 @@ class Preemption:
             _on_signal(signal.SIG_IGN)
 
     def stops_after(self, step: int) -> bool:
-        """Whether all ranks end after this step; each of them must ask after every step."""
-        if step % _ROUND[self._world.device.type]:
+        """Return whether all ranks end after this step; every rank must ask after every step."""
+        if step % self._round:
             return False
         if self._sum is not None:
             if self._copied:
@@ -69,7 +70,7 @@ class Preemption:
         return False
 
     def error(self, step: int) -> StoppedError:
-        """With what a rank ends after this step."""
+        """Return the error that ends a rank after this step."""
         return StoppedError(f"{self._signal or f'{StoppedError.SIGN} a signal to another rank'}, after step {step}")
 
     def _note(self, number: int, frame: FrameType | None) -> None:

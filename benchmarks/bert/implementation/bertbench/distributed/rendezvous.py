@@ -1,7 +1,7 @@
-"""Who am I among the ranks, and are all of them here? The only place that reads launchers' variables.
+"""Find this process's rank and wait for its peers. The only place that reads launchers' variables.
 
-torchrun and Slurm's srun give a process its rank; alone it is none. Ranks meet in a key-value store on rank 0's node
-and call the roll there, so that a rank that is missing, came twice or belongs to another run is named, not waited for.
+torchrun and Slurm's srun set a process's rank. Ranks meet in a key-value store on rank 0's node and call the roll
+there: an error names each rank that is missing, was started twice or belongs to another run.
 """
 
 import os
@@ -28,7 +28,7 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 @dataclass(frozen=True)
 class Ranks:
-    """A process's place: its number among all, and among those of its node."""
+    """A process's rank and the number of ranks, in the run and on its node."""
 
     rank: int
     size: int
@@ -43,9 +43,9 @@ _SLURM: tuple[str, ...] = (
 
 
 def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """This process's place as torchrun or Slurm gives it; None if neither started it.
+    """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
 
-    Raises RunError for a launcher's variable that is missing, no number, or out of range.
+    Raises RunError if a launcher's variable is missing, not a number, or out of range.
     """
     if "RANK" in environment:
         launcher, names = "torchrun", _TORCHRUN
@@ -74,7 +74,7 @@ def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
 
 
 def _tasks_per_node(text: str) -> list[str]:
-    """Slurm's short form, `2(x3),1`, written out: 2, 2, 2, 1."""
+    """Expand Slurm's short form: `2(x3),1` becomes 2, 2, 2, 1."""
     counts = []
     for group in text.split(","):
         tasks, _, repeated = group.partition("(x")
@@ -83,9 +83,10 @@ def _tasks_per_node(text: str) -> list[str]:
 
 
 def meet(ranks: Ranks, timeout_s: int) -> Store:
-    """The key-value store through which the ranks find each other; returns when all have come.
+    """Wait until all ranks have come; return their key-value store.
 
-    Raises RunError that names the ranks that didn't come within `timeout_s`, came twice, or belong to another run.
+    Raises RunError that names the ranks that didn't come within `timeout_s`, were started twice, or belong to another
+    run.
     """
     if "MASTER_ADDR" not in os.environ and ranks.size == 1:
         return HashStore()
@@ -96,7 +97,7 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
             "set it to the first node's, the same on all ranks"
         )
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    one_machine = address in _LOOPBACK  # then listen where nobody else can reach
+    one_machine = address in _LOOPBACK  # then no other machine needs to connect
     if one_machine and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     holds_it = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -104,16 +105,16 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
     try:
         if holds_it and one_machine:
             store = loopback_store(int(port), timeout)
-        else:  # no waiting for workers: the roll call waits, and can say for whom
+        else:  # no waiting for workers: the roll call waits, and names those missing
             store = TCPStore(address, int(port), is_master=holds_it, timeout=timeout, wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(
             f"rank {ranks.rank} of {ranks.size} could not meet the others at {address}:{port} within {timeout_s} s "
-            f"({reason}); check that the port is free, that one rank 0 was started, there, and that "
+            f"({reason}); check that the port is free, that one rank 0 was started there, and that "
             "MASTER_ADDR and MASTER_PORT are the same on all ranks"
         ) from error
-    # torchrun's agent keeps its store over restarts: what an earlier attempt left there must not count
+    # torchrun's agent keeps its store over restarts: keys of an earlier attempt must not count
     attempt = PrefixStore(f"attempt {_restarts()}", store)
     _call_roll(attempt, ranks, timeout_s)
     return attempt
@@ -126,7 +127,7 @@ def leave_log(store: Store, log: Path) -> None:
 
 
 def log_left(store: Store) -> Path | None:
-    """The log of the run that these ranks go on with, having been started again by torchrun's agent; else None."""
+    """Return the log of the run that ranks restarted by torchrun's agent continue; None for a first start."""
     if not _restarts() or not isinstance(store, PrefixStore) or not store.underlying_store.check([_LOG_KEY]):
         return None
     return Path(store.underlying_store.get(_LOG_KEY).decode())
@@ -137,17 +138,17 @@ def _restarts() -> int:
 
 
 def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
-    """Wait until every rank has come, each once and all of the same run; raises RunError that says who hasn't."""
+    """Wait until every rank of this run has come once; raises RunError that names those missing."""
     if ranks.size == 1:
         return
     size = store.compare_set("bertbench/size", "", str(ranks.size)).decode()
     wrong = None
     if size != str(ranks.size):
-        wrong = f"rank {ranks.rank} was told of {ranks.size} ranks, another of {size}; start all of them alike"
+        wrong = f"rank {ranks.rank} was started with {ranks.size} ranks, another with {size}; start all with the same"
     elif store.add(f"{_CAME_KEY}/{ranks.rank}", 1) > 1:
         wrong = (
-            f"rank {ranks.rank} of {ranks.size} came twice (again on {socket.gethostname()}); "
-            "give every process a rank of its own"
+            f"rank {ranks.rank} of {ranks.size} was started twice (again on {socket.gethostname()}); "
+            "give every process its own rank"
         )
     if wrong is not None:
         store.set(_ROLL_CALL_KEY, wrong)
@@ -160,7 +161,7 @@ def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
         raise RunError(_who_is_missing(store, ranks, timeout_s)) from error
     if wrong:
         if ranks.rank == 0:
-            time.sleep(1)  # the store is here: let the others read why, too
+            time.sleep(1)  # this process holds the store: let the others read the cause
         raise RunError(wrong)
 
 
@@ -170,20 +171,20 @@ def _who_is_missing(store: Store, ranks: Ranks, timeout_s: int) -> str:
     except (RuntimeError, OSError):
         return f"rank {ranks.rank} of {ranks.size}: rank 0 is gone; its message says why"
     if ranks.rank == 0:
-        time.sleep(1)  # the store is here: the others are about to ask it the same
+        time.sleep(1)  # this process holds the store: the others still read from it
     return (
         f"{ranks.size - len(missing)} of {ranks.size} ranks came within {timeout_s} s; missing: "
-        f"{named(missing, ranks.size)}; check that every rank was started, and the logs of those"
+        f"{named(missing, ranks.size)}; check that every rank was started, and read their logs"
     )
 
 
 def absent(store: Store, key: str, size: int) -> list[int]:
-    """Ranks that have not set `key/<rank>`."""
+    """Return the ranks that have not set `key/<rank>`."""
     return [rank for rank in range(size) if not store.check([f"{key}/{rank}"])]
 
 
 def named(ranks: list[int], size: int) -> str:
-    """Ranks for a message: the first few, and how many in all."""
+    """Format ranks for a message: the first few, and how many in all."""
     first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
     more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {first}{more} of {size}"

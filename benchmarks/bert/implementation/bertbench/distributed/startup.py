@@ -1,6 +1,6 @@
-"""Start-up, measured: what passes between the launch of a run and the end of its first step, piece by piece.
+"""Measure start-up, piece by piece, from the launch of a run to the end of its first step.
 
-A piece ends at a mark and began at the one before. Names and order of the pieces: compliance/startup.py.
+A piece lasts from one mark to the next. Names and order of the pieces: compliance/startup.py.
 """
 
 import json
@@ -12,52 +12,52 @@ from pathlib import Path
 from bertbench.distributed.world import World
 
 LAUNCHED = "BERTBENCH_LAUNCHED"
-"""Variable in which a launcher says to its ranks when it began: seconds since 1970."""
+"""Variable by which a launcher passes its start to its ranks: seconds since 1970."""
 _IMPORTED = time.time()
 
 
 class Startup:
-    """One rank's marks, from `began` in seconds since 1970 or from now; the first of a name counts."""
+    """One rank's marks, from `began` (seconds since 1970) or from now. The first mark of a name counts."""
 
     def __init__(self, began: float | None = None) -> None:
         self._ended = {"": time.time() if began is None else began}
 
     @classmethod
     def of_rank(cls) -> "Startup":
-        """The start-up of a process that does nothing but this run: it began when its launcher did."""
+        """Return the start-up of a process that only makes this run: it begins with its launcher."""
         process = process_started()
         startup = cls(float(os.environ.get(LAUNCHED, process)))
         startup._ended["launcher"] = process
         return startup
 
     def mark(self, piece: str) -> None:
-        """The piece ends now."""
+        """End a piece now."""
         if piece not in self._ended:
             self._ended[piece] = time.time()
 
     def ended(self, piece: str) -> float | None:
-        """When a piece ended, in seconds since 1970; None before."""
+        """Return when a piece ended, in seconds since 1970; None before."""
         return self._ended.get(piece)
 
     def seconds(self) -> dict[str, float]:
-        """Of each piece that has ended, in order."""
+        """Return the seconds of each finished piece, in order."""
         times = list(self._ended.items())
         return {piece: round(end - began, 6) for (_, began), (piece, end) in pairwise(times)}
 
     def gathered(self, world: World) -> dict[str, dict[str, float]]:
-        """Rank 0's pieces, and the longest of all ranks of each. Every rank must call it, when no clock runs."""
+        """Return rank 0's pieces, and each piece's longest over all ranks. Every rank must call it, off the clock."""
         everyone = [json.loads(text) for text in world.from_all(json.dumps(self.seconds()))]
         slowest = {piece: max(seconds[piece] for seconds in everyone) for piece in everyone[0]}
         return {"seconds": everyone[0], "slowest": slowest}
 
 
 def process_started() -> float:
-    """When this process began, in seconds since 1970: to 10 ms from Linux, else when this module was imported.
+    """Return when this process began, in seconds since 1970: to 10 ms on Linux, else when this module was imported.
 
-    A shell script that became this process by exec counts.
+    The time of a shell script that became this process by exec counts.
     """
     try:
-        # field 22 of proc(5)'s stat, behind the name, which may hold blanks: clock ticks since the machine started
+        # field 22 of proc(5)'s stat, clock ticks since boot; it follows the name, which may hold blanks
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, AttributeError):

@@ -1,12 +1,11 @@
-"""Find the rank that stalls: every rank shows where it is, and all ranks end by one verdict that names it.
+"""Find the rank that stalls: every rank sends heartbeats, and all ranks end with one verdict that names it.
 
-A process that is stopped, or whose node is lost, can't say so, and the others wait for it in a collective. So a thread
-of each rank writes into the store, a few times in `silent_s`, that the process lives, where its main thread is and for
-how long. Rank 0 judges all ranks; the others judge rank 0 and the store, which may be in its process. The main thread
-only counts the places that it comes to (0.4 us each, two a step).
+A process that is stopped, or whose node is lost, can't report it, and the others wait for it in a collective. So a
+thread of each rank writes a heartbeat with its main thread's place to the store, a few times in `silent_s`. Rank 0
+judges all ranks; the others judge rank 0 and the store, which may be in its process. The main thread only counts the
+places that it comes to (0.4 us each, two a step).
 
-Silence is counted in rounds of the judge and not in seconds: where all were stopped together (a suspended job), nobody
-has been silent.
+Silence is counted in rounds of the judge, not in seconds: a job that is suspended as a whole accuses no rank.
 """
 
 import itertools
@@ -37,16 +36,16 @@ class Limits(NamedTuple):
     """How long a rank may stall, in seconds."""
 
     silent_s: float
-    """Without a sign of life."""
+    """Without a heartbeat."""
     progress_s: float
-    """At one place, though it lives."""
+    """At one place, with heartbeats."""
 
 
 class Place(NamedTuple):
     """Where the main thread of a rank is."""
 
     number: int = 0
-    """Places that it has come to: ranks come to the same ones in the same order, so the least is behind."""
+    """Places passed so far: all ranks pass the same ones in the same order, so the smallest number is behind."""
     doing: str = "starting"
     step: int = 0
 
@@ -55,7 +54,7 @@ class Place(NamedTuple):
 
 
 class Watchdog:
-    """One rank's part in the watch, over a connection to the store that only it and the last words use."""
+    """One rank's watchdog, on a connection to the store that it shares with its failure report only."""
 
     def __init__(self, store: Store, ranks: Ranks, failure: FailureReport, limits: Limits) -> None:
         self._store = store
@@ -76,11 +75,11 @@ class Watchdog:
         self._show()
 
     def at(self, doing: str, step: int = 0) -> None:
-        """The main thread begins something that all ranks do, for step `step` where it belongs to one."""
+        """Record that the main thread begins something that all ranks do, in step `step` if any."""
         self._place, self._since = Place(self._place.number + 1, doing, step), time.monotonic()
 
     def around(self, batches: Iterator[Batch], steps_taken: int) -> Iterator[Batch]:
-        """The batches: the main thread loads samples until it has one, then trains until it asks for the next."""
+        """Yield the batches; the place is "loading samples" before each one and "training" after it."""
         for step in itertools.count(steps_taken + 1):
             self.at("loading samples", step)
             batch = next(batches, None)
@@ -90,27 +89,27 @@ class Watchdog:
             yield batch
 
     def leave_evidence_in(self, folder: Path) -> None:
-        """Before a verdict ends this process, write there what it does (distributed/evidence.py)."""
+        """Write evidence to `folder` before a verdict ends this process (distributed/evidence.py)."""
         self._evidence = folder
 
     def goes_on(self) -> None:
-        """The main thread has come forward where it is."""
+        """Record progress of the main thread at its place."""
         self._since = time.monotonic()
 
     @contextmanager
     def closing_log(self, close: Callable[[str], None]) -> Iterator[None]:
-        """In the body, a verdict calls `close` with the cause before this process ends."""
+        """In the body, let a verdict call `close` with the cause before this process ends."""
         before, self._close_log = self._close_log, close
         yield
         self._close_log = before
 
     def start(self) -> None:
-        """Begin to watch; after a barrier, so that every rank has shown itself."""
+        """Begin to watch; call it after a barrier, so that every rank has sent a heartbeat."""
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """End the watch; a rank that ends in order isn't silent."""
+        """End the watch, so that a rank that ends in order isn't judged silent."""
         self._closed.set()
         for thread in self._threads:
             if thread.is_alive():
@@ -138,7 +137,7 @@ class Watchdog:
         seen: list[bytes] = [b""] * len(self._watched)
         silent = [0] * len(self._watched)
         while not self._closed.wait(self._interval):
-            if self._cause and StoppedError.SIGN not in self._cause:  # a rank that gets a signal stops by itself
+            if self._cause and StoppedError.SIGN not in self._cause:  # ranks stop by themselves on a signal
                 self._end(self._cause)
             if self._answers == heard:
                 unanswered += 1
@@ -178,7 +177,7 @@ class Watchdog:
         self._end(f"{where}, while {place}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:
-        """Return the line that the first of the ranks was last seen in, what this rank waits in, and where more is."""
+        """Return the last line of the first of the ranks, this rank's collective, and the folder of the evidence."""
         line, waits = _read(self._beats[ranks[0]])[3], evidence.collective()
         return "".join(
             (
@@ -212,6 +211,6 @@ def _key(rank: int) -> str:
 
 
 def _read(beat: bytes) -> tuple[bool, str, Place, str]:
-    """Whether the rank has ended, its host, where it is, and in which line of our code."""
+    """Parse a heartbeat: whether the rank has ended, its host, its place, and its line of our code."""
     _, ended, host, place, line = json.loads(beat)
     return ended, host, Place(*place), line

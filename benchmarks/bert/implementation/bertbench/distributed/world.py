@@ -1,4 +1,4 @@
-"""This rank among all ranks, once they have met. The only place that names devices and backends."""
+"""The process group of a run: this rank, its device and its peers. The only place that names devices and backends."""
 
 import gc
 import json
@@ -24,7 +24,7 @@ from bertbench.distributed.watchdog import Limits, Watchdog
 _LIMITS = Limits(silent_s=60, progress_s=600)
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-# How gloo, NCCL and the store say that a peer is gone or silent.
+# Messages of gloo, NCCL and the store about a lost peer.
 _LOST_CONTACT = (
     "closed by peer",
     "reset by peer",
@@ -51,32 +51,32 @@ class World:
 
     @property
     def rank(self) -> int:
-        """Number of this process among all."""
+        """Return the number of this process among all."""
         return self.ranks.rank
 
     @property
     def size(self) -> int:
-        """Processes of the whole run."""
+        """Return the number of processes of the run."""
         return self.ranks.size
 
     @property
     def leads(self) -> bool:
-        """Whether this is the rank that logs."""
+        """Return whether this rank logs."""
         return self.ranks.rank == 0
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum of the tensor over all ranks, in place."""
+        """Sum the tensor over all ranks, in place."""
         distributed.all_reduce(tensor)
         return tensor
 
     def from_first(self, value: int) -> int:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value on every rank."""
         holder = torch.tensor([value], dtype=torch.int64, device=self.device)
         distributed.broadcast(holder, 0)
         return int(holder.item())
 
     def neighbours(self, ranks: int) -> distributed.ProcessGroup:
-        """A group of its own for this rank and its neighbours, `ranks` in all, over main memory on any device.
+        """Return a new gloo group of this rank and its neighbours, `ranks` in all.
 
         Every rank of the world must call it.
         """
@@ -84,7 +84,7 @@ class World:
         return group
 
     def from_all(self, value: str) -> list[str]:
-        """Every rank's text, by rank, on every rank."""
+        """Return every rank's text, by rank, on every rank."""
         texts = [""] * self.size
         distributed.all_gather_object(texts, value)
         return texts
@@ -95,10 +95,10 @@ class World:
         distributed.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
     def account_for_failure(self, error: BaseException) -> str:
-        """Return why the run stops, as well as this rank knows; rank 0 names the ranks that recorded nothing.
+        """Return why the run stops, as far as this rank knows; rank 0 names the ranks that recorded nothing.
 
-        A killed rank can't say so, and those that miss it may be stopped before they notice: so every rank
-        that can records that it leaves, and rank 0 waits some seconds for all.
+        A killed rank can't report, and its peers may be stopped before they notice. So every living rank records that
+        it leaves, and rank 0 waits some seconds for all.
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
@@ -133,7 +133,7 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
         **_nccl_options(device),
     )
     # a connection of its own: the main thread may be waiting in the other one
-    own_store = store.clone()  # type: ignore[attr-defined]  # torch's stubs don't know it
+    own_store = store.clone()  # type: ignore[attr-defined]  # missing in torch's stubs
     failure = FailureReport(own_store, ranks)
     world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits))
     world.barrier()
@@ -151,7 +151,7 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Whether an error of torch says that another rank is gone or silent, and not that something of ours broke."""
+    """Return whether an error of torch means that another rank is gone or silent, not a defect of this one."""
     text = str(error)
     return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
 
@@ -160,7 +160,7 @@ def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     found = torch.cuda.device_count()
-    if found == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank one of its own
+    if found == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank only its GPU
         local_rank = 0
     if local_rank >= found:
         raise RunError(
@@ -175,7 +175,7 @@ def _device(kind: str, local_rank: int) -> torch.device:
 
 
 def _nccl_options(device: torch.device) -> dict[str, Any]:
-    """Return what `init_process_group` takes for NCCL: sums go before the computing that they overlap with."""
+    """Return options of `init_process_group` for NCCL: collectives get priority over the compute that they overlap."""
     if device.type != "cuda":
         return {}
     return {"pg_options": distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)}

@@ -61,6 +61,7 @@ class DryRun:
             self.counted.parameters,
             self.system.layout.data,
             self.system.optimizer.sharded,
+            self.system.communication.compression,
         )
 
 

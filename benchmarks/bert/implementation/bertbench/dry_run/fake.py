@@ -31,14 +31,14 @@ from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropou
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.shape import BertShape
+from bertbench.optim.bucket_sum import BucketSum, TensorFuture
 from bertbench.optim.buckets import owned
 from bertbench.optim.collectives import place_of
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import BucketSum, TensorFuture, bucket_sum
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.memory import state_bytes
 from bertbench.optim.options import ReduceOptions
-from bertbench.optim.traffic import bytes_per_step
-
-_MOMENTS_BYTES = 2 * 4  # of Adam and LAMB, fp32
+from bertbench.optim.traffic import bytes_per_step, carried_bytes
 
 
 class CountedRank(NamedTuple):
@@ -69,13 +69,16 @@ def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Count
             model = Bert(system.model.shape())
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
         buckets = _buckets(system, model, mode)
+        sizes = tuple(sum(bucket) for bucket in buckets)
+        options, ranks, sync = system.communication.options(), system.world_size, system.sync
         return CountedRank(
             parameters=sum(math.prod(shape) for shape in shapes),
-            bucket_elements=tuple(sum(sizes) for sizes in buckets),
-            optimizer_bytes=_MOMENTS_BYTES * _kept_moments(system, rank, buckets),
+            bucket_elements=sizes,
+            optimizer_bytes=_state_bytes(system, rank, buckets)
+            + carried_bytes(sum(sizes), options, sync.outer, sync.delay, ranks),
             warm_up_bytes=_kept_bytes(system, warm_up),
             activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
-            bytes_per_step=bytes_per_step(shapes, system.communication.options()),
+            bytes_per_step=bytes_per_step(shapes, options, sizes, ranks, sync.outer),
         )
 
 
@@ -100,8 +103,14 @@ class _TensorsOfBuckets:
         self.sizes.append([gradient.numel() for gradient in bucket.gradients()])
         return self._sum(bucket, factor)
 
+    def finish(self) -> None:
+        self._sum.finish()
+
     def reset(self) -> None:
         self.sizes.clear()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return self._sum.state()
 
 
 def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int]]:
@@ -124,14 +133,16 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int
     return noted.sizes
 
 
-def _kept_moments(system: System, rank: int, buckets: list[list[int]]) -> int:
-    """Elements of parameters whose optimizer state the rank keeps."""
+def _state_bytes(system: System, rank: int, buckets: list[list[int]]) -> int:
+    """Bytes of the optimizer's state that the rank keeps."""
+    options, averaged, shape = system.optimizer.options(), system.optimizer.ema_decay > 0, system.model.shape()
     if not system.optimizer.sharded:
-        return sum(map(sum, buckets))
+        return state_bytes(options, averaged, shape, sum(map(sum, buckets)))
     place = place_of(
         rank, system.world_size, system.launch.ranks_per_node if system.communication.hierarchical else None
     )
-    return sum(owned(sizes, system.world_size, place) for sizes in buckets)
+    held = sum(owned(sizes, system.world_size, place) for sizes in buckets)
+    return state_bytes(options, averaged, shape, held, (rank, system.world_size))
 
 
 def _kept_bytes(system: System, batch: Batch) -> int:

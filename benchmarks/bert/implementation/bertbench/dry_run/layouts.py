@@ -12,10 +12,11 @@ from bertbench.config.sections import Data
 from bertbench.dry_run.activations import Kept, embeddings_keep, heads_keep, layer_keeps
 from bertbench.forecast.layout import StepSeconds, candidates, load_of, step_seconds, utilisation
 from bertbench.forecast.step import gpu_of
+from bertbench.optim.memory import state_bytes
 from bertbench.parallel import theory
 
 _GB = 1e9
-_WEIGHT_BYTES, _MOMENTS_BYTES = 4, 8
+_WEIGHT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,13 @@ def _memory(system: System, place: int) -> dict[str, float]:
         # one unit with its gradient, and the next one that is gathered ahead
         memory["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     weights = _WEIGHT_BYTES * held / _GB
-    moments = held // layout.data if system.optimizer.sharded else held
+    options, averaged = system.optimizer.options(), system.optimizer.ema_decay > 0
+    shared = (0, layout.data if system.optimizer.sharded else 1)
+    state = state_bytes(options, averaged, shape, held // shared[1], shared)
     return {
         "weights": weights,
         "gradients": weights,
-        "optimizer": _MOMENTS_BYTES * moments / _GB,
+        "optimizer": state / _GB,
         "warm_up_copy": weights,
         **memory,
         "activations": _activations(system, place) / _GB,

@@ -1,4 +1,4 @@
-"""Logits -> answers: the best spans of every window, then of every question, and whether it has an answer at all.
+"""Turn logits into answers: the best spans of every window, then of every question, or no answer.
 
 Shapes: N tokens of a feature, C of them in its window of the context.
 """
@@ -26,38 +26,38 @@ class Span(NamedTuple):
 
     @property
     def score(self) -> float:
-        """What spans are compared by."""
+        """Return the sum of both logits, by which spans are ranked."""
         return self.start_logit + self.end_logit
 
 
 class WindowSpans(NamedTuple):
-    """What one window says of its question."""
+    """The candidate answers of one window."""
 
     question: int
     null: Span
     """The empty answer, with the logits of [CLS]."""
     spans: list[Span]
-    """The best, best first."""
+    """The best spans, best first."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is answered to one question."""
+    """The answer to one question."""
 
     text: str
     """Empty: no answer."""
     best_text: str
     """The best answer that isn't empty."""
     null_odds: float
-    """Score of the empty answer less that of the best other."""
+    """Score of the empty answer minus that of the best other answer."""
     n_best: list[dict[str, object]]
-    """text, probability among these, start_logit and end_logit of each, as BERT's published code writes them."""
+    """text, probability, start_logit and end_logit of each, in the form of BERT's published code."""
 
 
 def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: AnswerOptions) -> WindowSpans:
-    """The n best spans of a window of at most max_answer_length tokens, over all of them.
+    """Return the n best spans of a window, among all of at most max_answer_length tokens.
 
-    A span begins only where this window shows more context than others do.
+    A span begins only where this window shows more context than any other.
     """
     logits_C2 = logits_N2[feature.first : -1].astype(np.float64)
     longest = options.max_answer_length
@@ -83,7 +83,7 @@ def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Ans
 def predict(
     questions: Sequence[Question], windows: Iterable[WindowSpans], options: AnswerOptions, may_abstain: bool
 ) -> list[Prediction]:
-    """The answer to every question, from all its windows; empty answers are given only if `may_abstain`."""
+    """Answer every question from all its windows; empty answers are given only if `may_abstain`."""
     of_question: list[list[WindowSpans]] = [[] for _ in questions]
     for window in windows:
         of_question[window.question].append(window)
@@ -99,7 +99,7 @@ def _predict(context: str, windows: list[WindowSpans], options: AnswerOptions, m
         texts.setdefault(text_of(context, span.start, span.stop), span)
     ranked = list(texts.items())[: options.n_best]
     null = min((window.null for window in windows), key=lambda span: span.score)
-    best_text, best = ranked[0]  # every token may begin an answer in one of the windows
+    best_text, best = ranked[0]  # each token may begin an answer in some window
     odds = null.score - best.score
     if may_abstain:
         ranked = sorted([*ranked, ("", null)], key=lambda item: -item[1].score)

@@ -1,4 +1,4 @@
-"""Features -> each rank's share of a global batch, unpadded.
+"""Deal a global batch of features to ranks, unpadded.
 
 Shapes: T tokens in the batch, S sequences.
 """
@@ -19,30 +19,30 @@ from bertbench.loading.batch import Batch, batch_of
 
 
 class SpanBatch(NamedTuple):
-    """Sequences with the places of their answers in the flat batch."""
+    """Sequences, and the places of their answers in the flat batch."""
 
     batch: Batch
     starts_S: torch.Tensor
     ends_S: torch.Tensor
 
     def to(self, device: torch.device) -> "SpanBatch":
-        """The same batch on a device."""
+        """Copy the batch to a device."""
         return SpanBatch(self.batch.to(device), self.starts_S.to(device), self.ends_S.to(device))
 
 
 class Share(NamedTuple):
-    """What one rank works on in a step."""
+    """One rank's part of a step."""
 
     batch: SpanBatch
     weight: float
-    """Of a sequence's loss: one over the global batch; 0 on a rank without a feature, which works on one of another's,
-    since all ranks take part in every step."""
+    """Weight of a sequence's loss: one over the global batch. A rank without features computes another rank's with
+    weight 0, because all ranks take part in every step."""
     load_efficiency: float
-    """Mean over largest cost of the ranks' shares."""
+    """Mean cost of the ranks' shares over the largest."""
 
 
 def span_batch(features: Sequence[Feature]) -> SpanBatch:
-    """One flat batch of features, which come longest first."""
+    """Return one flat batch of features, given longest first."""
     lengths_S = np.array([feature.length for feature in features])
     none_S, no_tokens = np.zeros(len(features), np.int64), np.zeros(0, np.int64)
     batch = batch_of(
@@ -65,7 +65,7 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
 
 
 def share_of(features: Sequence[Feature], ids: NDArray[np.int64], cost: CostModel, rank: int, ranks: int) -> Share:
-    """This rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
+    """Return this rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
     lengths = np.array([features[number].length for number in ids])
     rank_of = by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
     loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
@@ -79,11 +79,11 @@ def share_of(features: Sequence[Feature], ids: NDArray[np.int64], cost: CostMode
 
 
 def longest_first(features: Sequence[Feature], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The ids by length of their features."""
+    """Return the ids by falling length of their features."""
     return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
 
 
 def epoch_batches(features: int, batch_size: int, seed: int) -> list[NDArray[np.int64]]:
-    """Every feature once, in a random order, as global batches; the last one may be smaller."""
+    """Return every feature once, in random order, as global batches; the last one may be smaller."""
     order = Permutation(features, seed)(np.arange(features))
     return [order[start : start + batch_size] for start in range(0, features, batch_size)]

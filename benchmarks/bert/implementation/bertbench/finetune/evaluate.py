@@ -1,4 +1,4 @@
-"""Answers and scores of the development questions, their windows shared by the ranks."""
+"""Answer and score the development questions; ranks share their windows."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from bertbench.model.span import SpanBert
 
 
 class Evaluated(NamedTuple):
-    """What a model answers, and what that is worth; the same on every rank."""
+    """A model's answers and their scores; the same on every rank."""
 
     predictions: dict[str, Prediction]
     """By question id."""
@@ -76,7 +76,7 @@ class DevQuestions:
         ]
 
     def _best(self, predictions: dict[str, Prediction]) -> dict[str, float]:
-        """The best thresholds on null odds that hindsight finds, and what they score."""
+        """Return the best thresholds on null odds in hindsight, and their scores."""
         if not self._may_abstain:
             return {}
         asked = by_id(self._questions)

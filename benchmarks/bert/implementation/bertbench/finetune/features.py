@@ -1,6 +1,6 @@
-"""Questions -> features: sequences of word pieces that know which characters of the context they stand for.
+"""Turn questions into features: sequences of word pieces with their characters in the context.
 
-A context longer than a sequence becomes several windows that overlap (Devlin et al. 2018, google-research/bert).
+A context longer than a sequence becomes several overlapping windows (Devlin et al. 2018, google-research/bert).
 Shapes: N tokens of a sequence, C of them in its window of the context, W windows.
 """
 
@@ -17,7 +17,7 @@ from bertbench.config.finetune import WindowOptions
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question
 
-_BATCH = 1000  # texts handed to the tokenizer at a time
+_BATCH = 1000  # texts tokenized at a time
 
 
 class Feature(NamedTuple):
@@ -29,24 +29,24 @@ class Feature(NamedTuple):
     first: int
     """Place of the window's first token in the sequence."""
     offsets_C2: NDArray[np.int32]
-    """Characters of the context that each of the window's tokens stands for: from, up to and not including."""
+    """Characters of the context for each of the window's tokens: first, one past the last."""
     widest_C: NDArray[np.bool_]
-    """Whether no other window shows more context around the token: only there may an answer begin."""
+    """Whether no other window shows more context around the token; an answer may only begin there."""
     start: int
-    """Place of the answer's first token; 0, which is [CLS], if the window doesn't hold all of the answer."""
+    """Place of the answer's first token; 0 ([CLS]) if the window doesn't hold the whole answer."""
     end: int
     """Place of the answer's last token."""
 
     @property
     def length(self) -> int:
-        """Tokens of the sequence."""
+        """Return the tokens of the sequence."""
         return len(self.tokens_N)
 
 
 def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
-    """Features of all questions, in their order, labelled with the first answer.
+    """Return the features of all questions, in their order, labelled with the first answer.
 
-    Raises DataError if a context holds no token, or an answer stands for none.
+    Raises DataError if a context or an answer has no token.
     """
     tokenizer = vocabulary.tokenizer(options.lower_case)
     contexts = list(dict.fromkeys(question.context for question in questions))
@@ -78,7 +78,7 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
 
 
 def windows(tokens: int, room: int, stride: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and one past the last token of each window of at most `room` tokens, `stride` from start to start.
+    """Return first and one past the last token of each window of at most `room` tokens, starts `stride` apart.
 
     The last window is the first that reaches the end; no token is left between two windows.
     """
@@ -89,9 +89,9 @@ def windows(tokens: int, room: int, stride: int) -> tuple[NDArray[np.int64], NDA
 
 
 def text_of(context: str, start: int, stop: int) -> str:
-    """The context from one character up to another, with the accents that the last letter carries.
+    """Return the context from one character to another, with the accents of the last letter.
 
-    The tokenizer drops combining marks, so that no token stands for them.
+    The tokenizer drops combining marks, so no token covers them.
     """
     while stop < len(context) and unicodedata.combining(context[stop]):
         stop += 1
@@ -112,13 +112,13 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], lower_case: bool) -> li
 
 
 def _lowered(text: str) -> str:
-    """In lower case as `Vocabulary.encode` has it, unless a letter becomes two, as the Turkish I with a dot does."""
+    """Lower-case the text as `Vocabulary.encode` does, unless a letter becomes two, such as the dotted Turkish I."""
     lowered = text.lower()
     return lowered if len(lowered) == len(text) else text
 
 
 def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[int, int] | None:
-    """First and last token that share a character with the first answer; None without answers."""
+    """Return first and last token that share a character with the first answer; None without answers."""
     if not len(offsets_C2):
         raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
     if not question.answers:
@@ -127,12 +127,12 @@ def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[i
     first = int(np.searchsorted(offsets_C2[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets_C2[:, 0], start + len(text), side="left")) - 1
     if first > last:
-        raise DataError(f"question {question.id}: no token stands for its answer {text!r}; remove the question")
+        raise DataError(f"question {question.id}: found no token for its answer {text!r}; remove the question")
     return first, last
 
 
 def _widest(tokens: int, starts_W: NDArray[np.int64], stops_W: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The window in which each token has most context on its poorer side; of equals the first, never the shorter."""
+    """Return the window with most context on each token's poorer side; the first of equals."""
     places = np.arange(tokens)
     left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places
     return np.minimum(left_WC, right_WC).argmax(axis=0)  # negative outside of a window

@@ -1,4 +1,4 @@
-"""What a fine-tuning leaves behind: one folder with its log, predictions, scores and weights."""
+"""Write the folder of a fine-tuning: log, predictions, scores and weights."""
 
 import json
 from collections.abc import Mapping
@@ -19,32 +19,32 @@ from bertbench.weights.output import writing
 
 @dataclass(frozen=True)
 class FinetuneFiles(ResultFiles):
-    """The log of a fine-tuning, and all else in the same folder."""
+    """The log of a fine-tuning, and the other files of its folder."""
 
     LOG = "mlperf_log.txt"
 
     @property
     def folder(self) -> Path:
-        """--out."""
+        """Return the folder of `--out`."""
         return self.log.parent
 
     @property
     def predictions(self) -> Path:
-        """{question id: answer}, in the form that SQuAD's evaluation takes."""
+        """Return the path of {question id: answer}, in the form of SQuAD's evaluation."""
         return self.folder / "predictions.json"
 
     @property
     def scores(self) -> Path:
-        """What was read, and what every epoch scored."""
+        """Return the path of the inputs and the scores of every epoch."""
         return self.folder / "scores.json"
 
     @property
     def weights(self) -> Path:
-        """The fine-tuned model."""
+        """Return the path of the fine-tuned model."""
         return self.folder / "weights.safetensors"
 
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
-        """Predictions, n-best answers, null odds and scores, each file whole or not at all.
+        """Write predictions, n-best answers, null odds and scores, each file whole or not at all.
 
         Raises CheckpointError if one can't be written.
         """
@@ -54,7 +54,7 @@ class FinetuneFiles(ResultFiles):
         _write(self.scores, scores)
 
     def write_model(self, model: SpanBert, inputs: Inputs) -> None:
-        """The model as a weights file, its pre-training heads included as they were; raises CheckpointError."""
+        """Write the model as a weights file, with unchanged pre-training heads; raises CheckpointError."""
         tensors: dict[str, torch.Tensor] = dict(model.bert.state_dict())
         tensors |= {f"{HEAD}.{name}": tensor for name, tensor in model.span.state_dict().items()}
         start = inputs.weights
@@ -68,16 +68,16 @@ class FinetuneFiles(ResultFiles):
 
 
 def reserve(out: Path) -> FinetuneFiles:
-    """Take the folder for a fine-tuning: an empty log stands in it when this returns.
+    """Reserve the folder of a fine-tuning by an empty log.
 
-    Raises ConfigError if something is in it already, but for an empty log, RunError if it can't be written.
+    Raises ConfigError if it holds anything but an empty log, RunError if it can't be written.
     """
     files = FinetuneFiles(out / FinetuneFiles.LOG)
     try:
         out.mkdir(parents=True, exist_ok=True)
         there = [path.name for path in out.iterdir() if path != files.log or path.stat().st_size]
         if there:
-            raise ConfigError(f"{out}: holds {there[0]}, and nothing is overwritten; name another --out, or empty it")
+            raise ConfigError(f"{out}: holds {there[0]}, which is not overwritten; name another --out, or empty it")
         files.log.touch()
     except OSError as error:
         raise RunError(f"{out}: cannot be written ({system_reason(error)}); name another --out") from error

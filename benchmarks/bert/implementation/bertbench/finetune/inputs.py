@@ -1,4 +1,4 @@
-"""What a fine-tuning reads: questions, vocabulary, weights to start from; opened once and found to fit each other."""
+"""Open the inputs of a fine-tuning, and check that questions, vocabulary and initial weights fit each other."""
 
 import hashlib
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from bertbench.weights.file import Weights
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files, and what they hold."""
+    """The input files and their content."""
 
     train_path: Path
     dev_path: Path
@@ -29,15 +29,13 @@ class Inputs:
 
     @classmethod
     def open(cls, system: System, train: Path, dev: Path, vocab: Path, init: Path | None) -> Self:
-        """Read everything but the weights' tensors; `init` is the system's model.checkpoint where it isn't given.
+        """Read everything but the weights' tensors; `init` defaults to the system's model.checkpoint.
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
         if system.precision.compute == "fp16":
-            raise ConfigError(
-                "precision.compute fp16: fine-tuning has no loss scaling, which it would need; use bf16 or fp32"
-            )
-        system.finetune.windows(system.model.max_positions)  # for its errors
+            raise ConfigError("precision.compute fp16: fine-tuning has no loss scaling; use bf16 or fp32")
+        system.finetune.windows(system.model.max_positions)  # raises its errors
         vocabulary = Vocabulary.read(vocab)
         if len(vocabulary) > system.model.vocab_size:
             raise ConfigError(
@@ -52,18 +50,18 @@ class Inputs:
             weights.check_fits(system.model.shape())
             if len(vocabulary) > weights.real_vocab_size:
                 raise ConfigError(
-                    f"{init}: knows a vocabulary of {weights.real_vocab_size:,} entries, {vocab} has "
+                    f"{init}: has a vocabulary of {weights.real_vocab_size:,} entries, {vocab} has "
                     f"{len(vocabulary):,}; give the vocabulary of the checkpoint"
                 )
         return cls(train, dev, vocab, read_squad(train), read_squad(dev), vocabulary, weights)
 
     @property
     def may_abstain(self) -> bool:
-        """Whether the training questions teach to leave questions unanswered, as SQuAD 2.0's do."""
+        """Return whether the training file has questions without answers, as SQuAD 2.0 does."""
         return any(not question.answers for question in self.train)
 
     def description(self) -> dict[str, object]:
-        """Paths, checksums and counts, as scores.json keeps them."""
+        """Return paths, checksums and counts for scores.json."""
         return {
             "train": {**_file(self.train_path), "questions": len(self.train)},
             "dev": {**_file(self.dev_path), "questions": len(self.dev)},

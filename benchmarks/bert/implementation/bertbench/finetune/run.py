@@ -1,4 +1,4 @@
-"""Fine-tuning on one page: initialise, start the clock, an epoch of training and an evaluation in turn, write."""
+"""Fine-tune: initialise, start the clock, alternate an epoch of training and an evaluation, write."""
 
 import time
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
 
 BENCHMARK = "squad_fine_tuning"
-"""What the log names as its benchmark: none of MLPerf's, so that no checker takes it for a result in one."""
+"""The log's benchmark, which is not MLPerf's, so that no checker takes it for a result."""
 
 
 class Epoch(NamedTuple):
@@ -43,7 +43,7 @@ def finetune(
 ) -> list[Epoch]:
     """Train for `finetune.epochs`, evaluating after each; the same seed on the same machine gives the same losses.
 
-    `files` is where rank 0 writes, None on the other ranks. Raises RunError, DataError or CheckpointError; if the
+    Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
@@ -104,7 +104,7 @@ def finetune(
 
 
 def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
-    """The model before the first step; what the weights to start from don't hold is drawn from the seed.
+    """Return the model before the first step; missing weights are drawn from the seed.
 
     Raises CheckpointError if the weights can't be read.
     """
@@ -146,7 +146,7 @@ def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, sch
 
 
 def _scores(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
-    """What scores.json says."""
+    """Return the content of scores.json."""
     return {
         "inputs": inputs.description(),
         "epochs": [

@@ -1,10 +1,9 @@
 """Exact match and F1 of SQuAD, in percent.
 
 Definitions: Rajpurkar et al. 2016, section 6.1, and 2018 for questions without answers. Two texts match if they are
-equal once in lower case, without punctuation, without the words a, an and the, and with single spaces. F1 is the
-harmonic mean of precision and recall of the words so left, counted as often as they occur. Of several people's answers
-the one that scores highest counts; an answer of which nothing is left does not. A question without answers is answered
-by nothing.
+equal in lower case, without punctuation, without the words a, an and the, and with single spaces. F1 is the harmonic
+mean of precision and recall of the remaining words, counted with repetitions. The gold answer with the highest score
+counts; gold answers without remaining words don't. The right answer to a question without answers is empty.
 """
 
 import re
@@ -24,7 +23,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Marks(NamedTuple):
-    """What one prediction earns, from 0 to 1."""
+    """The scores of one prediction, from 0 to 1."""
 
     exact: float
     f1: float
@@ -40,19 +39,19 @@ class Score:
 
 
 class Threshold(NamedTuple):
-    """The threshold on null odds that scores highest, and what it scores."""
+    """The threshold on null odds with the highest score, and that score."""
 
     score: float
     threshold: float
 
 
 def normalized(text: str) -> str:
-    """The text as answers are compared."""
+    """Return the text in the form in which answers are compared."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def marks(question: Question, prediction: str) -> Marks:
-    """What a prediction for a question earns."""
+    """Return the marks of a question's prediction."""
     golds = [text for answer in question.answers if (text := normalized(answer.text))] or [""]
     given = normalized(prediction)
     return Marks(max(float(gold == given) for gold in golds), max(_f1(gold, given) for gold in golds))
@@ -68,12 +67,12 @@ def _f1(gold: str, given: str) -> float:
 
 
 def by_id(questions: Iterable[Question]) -> dict[str, Question]:
-    """Questions by id; of several with one id the last counts, as in SQuAD 2.0's own evaluation."""
+    """Return questions by id; of several with one id the last counts, as in SQuAD 2.0's evaluation."""
     return {question.id: question for question in questions}
 
 
 def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> Score:
-    """The score of a file's predictions; a question without one counts as wrong, also where no answer is right."""
+    """Score a file's predictions; a question without one counts as wrong, even an unanswerable one."""
     earned = [
         marks(question, predictions[name]) if name in predictions else Marks(0.0, 0.0)
         for name, question in by_id(questions).items()
@@ -86,7 +85,7 @@ def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> Scor
 
 
 def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """The score, and apart those of questions with and without answers, under the names of SQuAD 2.0's evaluation."""
+    """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
     found: dict[str, float] = {**vars(score(questions, predictions))}
     groups = {
         "HasAns": [question for question in by_id(questions).values() if question.answers],
@@ -99,10 +98,10 @@ def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
 
 
 def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> Threshold:
-    """The best mean of marks, in percent, if questions whose null odds are above a threshold are left unanswered.
+    """Return the best mean of marks, in percent, if questions with null odds above a threshold stay unanswered.
 
     `earned` are marks of each question's best answer that isn't empty. The threshold is the null odds of the last
-    question that is answered, so that it is one of them; below all of them if to answer none is best.
+    answered question; if answering none is best, it lies below all null odds.
     """
     current = best = float(sum(not has_answer for has_answer in answerable))
     threshold = min(null_odds) - 1.0
@@ -116,9 +115,9 @@ def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerab
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """A predictions file: {question id: answer}.
+    """Read a predictions file: {question id: answer}.
 
-    Raises DataError if it can't be read or is something else.
+    Raises DataError if it can't be read or has another form.
     """
     content = read_object(path, DataError, "give a predictions file, {question id: answer}")
     wrong = next((name for name, text in content.items() if not isinstance(text, str)), None)

@@ -1,4 +1,4 @@
-"""Read SQuAD: questions about paragraphs, with the answers that people gave.
+"""Read SQuAD: questions about paragraphs, with people's answers.
 
 The format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016 and 2018): data[].paragraphs[] have a context and qas[], each
 with id, question and answers[] of text and answer_start, a place in the context counted in characters. In 2.0 a
@@ -14,7 +14,7 @@ from bertbench.common.errors import DataError, system_reason
 
 
 class Answer(NamedTuple):
-    """What someone marked in the context as the answer."""
+    """An answer that someone marked in the context."""
 
     text: str
     start: int
@@ -60,10 +60,10 @@ class _File(_Part):
 
 
 def read_squad(path: Path, check_places: bool = True) -> list[Question]:
-    """All questions of a file, in its order.
+    """Return all questions of a file, in its order.
 
     Raises DataError if it can't be read, isn't SQuAD, holds no question, or has an answer to a question marked
-    impossible; with `check_places` also if an answer doesn't stand in the context where the file says.
+    impossible; with `check_places` also if an answer is not at its place in the context.
     """
     try:
         content = _File.model_validate_json(path.read_bytes())
@@ -101,7 +101,7 @@ def _check_places(place: str, question: Question) -> None:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Where the first problem is and what: `data[0].paragraphs[2].context: field required`."""
+    """Return the place and kind of the first problem: `data[0].paragraphs[2].context: field required`."""
     problem, *more = error.errors(include_url=False)
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
     found = "" if problem["type"] in ("missing", "json_invalid") else f", found {str(problem['input'])[:60]!r}"

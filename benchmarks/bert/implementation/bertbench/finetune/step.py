@@ -1,4 +1,4 @@
-"""One optimizer step of fine-tuning: a rank's share forward and backward, gradients summed, clipped, AdamW.
+"""Take one optimizer step of fine-tuning: forward, backward, sum gradients, clip, AdamW.
 
 Shapes: as in model/span.py.
 """
@@ -20,13 +20,13 @@ from bertbench.results.metrics import StepReport
 
 
 def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:
-    """Mean of the cross-entropies of an answer's first and last token, softmax over its own sequence: [S]."""
+    """Return the mean cross-entropy of an answer's first and last token, softmax over its own sequence: [S]."""
     log_probability_T2 = log_softmax(logits_T2, batch.batch.sequences)
     return -(log_probability_T2[batch.starts_S, 0] + log_probability_T2[batch.ends_S, 1]) / 2
 
 
 def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName, device: torch.device) -> torch.Tensor:
-    """The model's logits in fp32: [T, 2]."""
+    """Return the model's logits in fp32: [T, 2]."""
     inputs = batch.batch
     with computing(precision, device):
         logits_T2 = model(inputs.tokens_T, inputs.segments_T, inputs.positions_T, inputs.sequences)
@@ -34,7 +34,7 @@ def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName
 
 
 class SpanTrainer:
-    """The model of one rank with its optimizer. Gradients travel by DDP as it is, uncompressed."""
+    """One rank's model and optimizer. DDP reduces the gradients uncompressed."""
 
     def __init__(self, system: System, world: World, model: SpanBert, schedule: Schedule) -> None:
         self._system = system
@@ -60,5 +60,5 @@ class SpanTrainer:
         return StepReport(loss.detach(), norm, rate, (norm > limit).float(), None)
 
     def close(self) -> None:
-        """Let go of DDP; before the process group ends."""
+        """Release DDP before the process group ends."""
         del self._parallel

@@ -8,7 +8,7 @@ SCRIPT = LAUNCH / "run_with_docker.sh"
 
 
 def command(job: Job) -> list[str]:
-    """The line that makes the runs. Raises ConfigError for a system of several nodes."""
+    """Return the command line of the runs. Raises ConfigError for a system of several nodes."""
     system = job.system
     if system.hardware.number_of_nodes > 1:
         raise ConfigError(

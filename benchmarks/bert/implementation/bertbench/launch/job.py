@@ -1,6 +1,6 @@
-"""What `bertbench launch` runs elsewhere than in this process: each launcher writes commands, and runs none itself.
+"""A job that `bertbench launch` starts by another launcher; launchers return commands and run none themselves.
 
-All of them end in run_and_time.sh, whose ranks find each other as distributed/rendezvous.py says.
+All of them call run_and_time.sh, whose ranks meet as distributed/rendezvous.py describes.
 """
 
 from typing import NamedTuple

@@ -33,9 +33,9 @@ _Readable.add_representer(str, _Readable.represent_text)
 
 
 def manifest(job: Job, kind: Kind) -> str:
-    """Return the YAML that `kubectl create -f -` takes; one run, its pods end with it.
+    """Return the YAML of one run for `kubectl create -f -`.
 
-    A system file that no image has goes along in a ConfigMap, whole.
+    A ConfigMap carries a user's own system file, with the files that it extends merged in.
     """
     made = [_train_job(job) if kind == "trainjob" else _job_set(job)]
     if is_path(job.name_or_path):

@@ -1,7 +1,7 @@
 """Start the ranks of one machine with torch's elastic agent (torchrun's engine), and print how they ended.
 
-Ranks of which one died are started again by an agent and a store of their own, not by the same agent's restarts: so
-nothing of the attempt before is left to meet, and each attempt's exit codes decide whether there is another.
+After a rank dies, a new agent with a new store starts the ranks again, instead of the same agent: no key of the last
+attempt is left, and its exit codes decide whether there is another.
 """
 
 import json
@@ -38,7 +38,7 @@ from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
 PREEMPTED = StoppedError.exit_code
-"""Exit code of a run that SIGTERM or SIGUSR1 stopped: to be queued again."""
+"""Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 
@@ -52,19 +52,19 @@ class Ended(NamedTuple):
 
 
 def agent_of(system: System) -> elastic_launch:
-    """What starts a process for each rank of this machine when it is called with words for Python.
+    """Return an agent that, called with arguments for Python, starts a process for each rank of this machine.
 
-    It raises ChildFailedError if a rank ends with another code than 0, SignalException if this process is stopped;
-    it passes the signal on to the ranks and waits for them.
+    It raises ChildFailedError if a rank exits with another code than 0, and SignalException if this process gets a
+    signal, which it passes on to the ranks before it waits for them.
     """
     for number in SIGNALS:
         signal.signal(number, _stop)
-    # to stop in order is to wait for a snapshot; torch 2.11 doesn't know it, and waits 30 s
+    # time for a snapshot; torch 2.11 ignores it and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ[LAUNCHER] = str(os.getpid())
     os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
     for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report what happens; each has its own level
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report failures; each logger has its own level
     return elastic_launch(
         LaunchConfig(
             min_nodes=1,
@@ -84,21 +84,21 @@ def agent_of(system: System) -> elastic_launch:
 def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
     """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
 
-    With `resumption` they go on. Where a rank dies they go on again, up to `launch.max_restarts` times; not after a
-    user's mistake, and not if the run keeps dying by the same fault without a step gained. However the ranks end, the
-    log at `files.log` is closed: a run that had started ends with run_stop, one that had not leaves no log.
+    With `resumption` they resume. After a rank dies they resume again, up to `launch.max_restarts` times; not after a
+    user's mistake, and not if the run keeps dying by the same fault without a new step. The log at `files.log` is
+    always closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
     os.environ[PUT_BACK] = "1"
     return _code(files, lambda: _attempts(system, ["train", *arguments, "--result", str(files.log)], files, resumption))
 
 
 def run_once(system: System, words: list[str], files: ResultFiles) -> int:
-    """Run `bertbench` with these words on every rank of this machine; what can't go on. Otherwise as `run_ranks`."""
+    """Run `bertbench` with these arguments on every rank of this machine, without restarts. Else as `run_ranks`."""
     return _code(files, lambda: _attempt(agent_of(system), words))
 
 
 def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
-    """The exit code of what was attempted; its log is closed, and what no rank printed is printed."""
+    """Make the attempts and return their exit code; close the log, and print a cause that no rank has printed."""
     last = Ended(RunError.exit_code)
     try:
         last = attempts()
@@ -161,28 +161,28 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    for further in SIGNALS:  # must not cut short the ranks' snapshot
+    for further in SIGNALS:  # a second signal must not cut the ranks' snapshot short
         signal.signal(further, signal.SIG_IGN)
-    raise SignalException("told to stop", signal.Signals(number))
+    raise SignalException("stopped", signal.Signals(number))
 
 
 def _last_step(metrics: Path) -> int:
-    """The last step that a run has recorded; 0 before the first."""
+    """Return the last step that a run has recorded; 0 before the first."""
     lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
     return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
 
 
 def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
-    """A rank that knows why, then one that was killed, which can't say so.
+    """Sort ranks that recorded the cause first, then ranks that were killed.
 
-    The others lost contact with it, and may have been noticed first; the agent ends the rest with SIGTERM.
+    The others lost contact with that rank and may have exited before it; the agent ends the rest with SIGTERM.
     """
     failure = failed[1]
     return not _reported(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
 
 
 def _reported(failure: ProcessFailure) -> bool:
-    """Whether the rank has left the cause, other than to have been stopped with the rest."""
+    """Return whether the rank has recorded a cause, other than a stop together with the rest."""
     return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 
 
@@ -194,7 +194,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
     nodes, port = system.hardware.number_of_nodes, system.launch.port
     if nodes > 1:
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere or _elsewhere(system)}")
-    differences(system.hardware)  # for its error; of the rest each node warns when it runs
+    differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     if port:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -216,9 +216,10 @@ def _elsewhere(system: System) -> str:
 
 
 def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
-    """End the log of a run whose rank 0 could not, log why it failed; remove what a run that never started left.
+    """Close the log of a run whose rank 0 could not, with the reason; remove the files of a run that never started.
 
-    `again`: the run goes on, and where it never started keeps its number. Raises RunError if the log can't be read.
+    `again`: the run will be restarted, and keeps its number if it never started. Raises RunError if the log can't be
+    read.
     """
     try:
         written = files.log.read_text(encoding="utf-8")

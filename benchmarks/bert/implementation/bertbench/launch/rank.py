@@ -1,4 +1,4 @@
-"""This process as one rank of a system: it meets the others, and a failure of its own doesn't leave them waiting."""
+"""Run this process as one rank of a system: meet the others, and end them with the cause if this one fails."""
 
 import errno
 import secrets
@@ -13,7 +13,7 @@ from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
 
-# What the disk answers and no code of ours can mend.
+# Errors of the disk, which a user must mend.
 _ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _SEED_BITS = 32
 
@@ -58,13 +58,13 @@ def agreed_seed(world: World, seed: int | None) -> int:
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:
-    """End this process; the first rank to do so prints why, the others end by its cause."""
+    """End this process; the first rank to do so prints the cause, and the others end with it."""
     if world is None:
         end_process(message, code)
     world.failure.begin()
     message = f"rank {world.rank}: {message}"
     first = world.failure.report(message)
-    if StoppedError.SIGN not in message:  # others who are stopped end by themselves
+    if StoppedError.SIGN not in message:  # other stopped ranks end by themselves
         message = world.failure.reported() or message
         world.failure.let_others_read()
     report_to_launcher(message)

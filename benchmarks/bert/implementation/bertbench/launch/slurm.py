@@ -1,4 +1,4 @@
-"""sbatch with what the system file says: nodes, ranks, GPUs, wall time. The rest is launch/run.sub's."""
+"""Build the sbatch line from the system file: nodes, ranks, GPUs, wall time. launch/run.sub does the rest."""
 
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.launch.job import Job
@@ -8,7 +8,7 @@ _SPARE_MINUTES = 5  # for the job's own start and end
 
 
 def command(job: Job) -> list[str]:
-    """The sbatch line; partition, account and the like come from SBATCH_* variables of the site's."""
+    """Return the sbatch line; the site sets partition, account and the like in SBATCH_* variables."""
     system = job.system
     gpus = [f"--gpus-per-node={system.launch.ranks_per_node}"] if system.launch.device == "cuda" else []
     return [

@@ -7,7 +7,7 @@ _SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
 
 def commands(job: Job) -> list[list[str]]:
-    """One line a node, to be started within launch.timeout_s of each other; MASTER_ADDR is the first node's.
+    """Return one line a node; start them within launch.timeout_s of each other. MASTER_ADDR is the first node's.
 
     A single node needs no torchrun: `bertbench launch` is its agent.
     """
@@ -18,13 +18,13 @@ def commands(job: Job) -> list[list[str]]:
 
 
 def restarts(job: Job) -> list[str]:
-    """Torchrun's option for launch.max_restarts."""
+    """Return torchrun's option for launch.max_restarts."""
     count = job.system.launch.max_restarts
     return [f"--max-restarts={count}"] if count else []
 
 
 def torchrun(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
-    """The line of one node. One run: torchrun is started anew for the next, so that no rank is left over."""
+    """Return the line of one node, for one run: a new torchrun makes the next, so that no rank is left over."""
     return [
         "torchrun",
         f"--nnodes={job.system.hardware.number_of_nodes}",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertbench.data.store.columns import Columns
 from bertbench.model.sequences import EqualLengths, Sequences
 
-if TYPE_CHECKING:  # benches make batches where h5py isn't
+if TYPE_CHECKING:  # benches make batches without h5py
     from bertbench.data.store.dataset import MappedSamples
     from bertbench.loading.sample_check import SampleCheck
 
@@ -25,7 +25,7 @@ class Batch:
     """S sequences, longest first, one after the other; nothing is padded."""
 
     tokens_T: torch.Tensor
-    """int32, as segments and positions: half the bytes of an index that reaches 30,522."""
+    """int32, as segments and positions: half the bytes of int64."""
     segments_T: torch.Tensor
     positions_T: torch.Tensor
     sequences: Sequences
@@ -35,7 +35,7 @@ class Batch:
     next_sentence_S: torch.Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device; copies don't wait for the device."""
+        """Copy the batch to a device without waiting for it."""
         if device.type == "cpu":
             return self
 
@@ -53,7 +53,7 @@ class Batch:
         )
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
-        """Keep the memory of a batch on a GPU until what `stream` was given so far is done."""
+        """Keep the memory of a batch on a GPU until the work queued on `stream` so far is done."""
         for tensor in (
             self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
             self.masked_at_M, self.masked_labels_M, self.next_sentence_S,
@@ -64,9 +64,9 @@ class Batch:
 def gather(
     samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], check: SampleCheck | None = None
 ) -> Batch:
-    """Read samples by id into a batch, longest first; `lengths` are theirs, from the index.
+    """Read samples by id into a batch, longest first; `lengths` come from the index.
 
-    With `check` they are checked; raises DataError as that does.
+    `check` checks them; raises DataError as it does.
     """
     ordered = ids[np.argsort(-lengths, kind="stable")]
     content = read(samples, ordered)
@@ -76,8 +76,8 @@ def gather(
 def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
     """Read samples by id, in the order of the ids.
 
-    A slice a sample and field is copied as one piece of memory: with MLPerf's thousands of shards nearly every
-    sample of a batch is in another one, so there is nothing to vectorise over.
+    Each sample's field is copied as one slice: MLPerf has thousands of shards, and nearly every sample of a batch comes
+    from another one, so there is nothing to vectorise.
     """
     shard_of = samples.shards_of(ids)
     rows = ids - samples.first_ids[shard_of]
@@ -107,7 +107,7 @@ def _joined(fields: list[memoryview], dtype: type[np.integer]) -> NDArray[np.int
 
 
 def batch_of(content: Columns) -> Batch:
-    """A batch of samples that come longest first."""
+    """Make a batch of samples that come longest first."""
     lengths_S = content.lengths
     sequences = Sequences.of(lengths_S)
     starts_S = sequences.cu_seqlens_S1[:-1].numpy()
@@ -125,7 +125,7 @@ def batch_of(content: Columns) -> Batch:
 
 
 def synthetic(sequences: int, length: int, vocab_size: int, generator: torch.Generator) -> Batch:
-    """A made-up batch for warm-up: equal lengths, random tokens, every seventh one masked."""
+    """Make a batch for warm-up: equal lengths, random tokens, every seventh one masked."""
     total = sequences * length
     tokens_T = torch.randint(vocab_size, (total,), generator=generator, dtype=torch.int32)
     masked_at_M = torch.arange(0, total, 7)

@@ -1,7 +1,7 @@
-"""Ranks hand each other the samples that they have drawn: one all-gather a step, of 16-bit words.
+"""Exchange drawn samples between ranks: one all-gather a step, of 16-bit words.
 
-How many words a rank sends follows from the index, so nobody asks anybody for sizes; all send as many as the largest
-sends. It runs in the loader's thread, ahead of the step, in a process group of its own.
+The index gives the words that each rank sends, so ranks exchange no sizes; all send as many as the largest.
+The exchange runs in the loader's thread, ahead of the step, in a process group of its own.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ class Exchange:
         self._ranks = distributed.get_process_group_ranks(group)
 
     def gathered(self, plan: StepPlan, mine: Columns) -> tuple[NDArray[np.int64], Columns]:
-        """All samples that the group has drawn, with their ids; `mine` are those that this rank has."""
+        """Return all samples that the group has drawn, with their ids; `mine` are this rank's."""
         ids = [plan.drawn.of(rank) for rank in self._ranks]
         lengths, masked = [self._dataset.lengths(of) for of in ids], [self._dataset.masked(of) for of in ids]
         most = int(words(self._dataset.entries_N, plan.drawn)[self._ranks].max())
@@ -44,7 +44,7 @@ class Exchange:
 
 
 def _packed(content: Columns) -> NDArray[np.int16]:
-    """The fields one after the other, the 8-bit ones two to a word."""
+    """Concatenate the fields, with two values of an 8-bit field in a word."""
     small = np.concatenate((content.segment_ids, content.next_sentence_labels))
     return np.concatenate(
         (

@@ -1,7 +1,7 @@
 """Round a batch up to one of few sizes, with tokens that no loss reads.
 
-Compiled code, CUDA graphs, fp8 products and oneDNN's are made for sizes, and hardly two batches have as many tokens.
-Filler tokens are sequences of their own, so real ones never see them; what the heads read of them has no label.
+Compiled code, CUDA graphs, fp8 and oneDNN products are built for fixed sizes, but batches differ in tokens.
+Filler tokens are sequences of their own, so real ones never attend to them, and they have no labels.
 Shapes: as in batch.py; F filler sequences.
 """
 
@@ -17,16 +17,16 @@ _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average,
 
 
 def static_size(count: int) -> int:
-    """The smallest of the sizes that holds `count`: 64 between any power of 2 and the next, multiples of 16."""
+    """Return the smallest size that holds `count`: there are 64 between powers of 2, all multiples of 16."""
     octave = 1 << (count - 1).bit_length()
     step = max(SIZE_STEP, octave // 2 // _SIZES_AN_OCTAVE)
     return -(-count // step) * step
 
 
 def filled(batch: Batch) -> Batch:
-    """The batch, still in main memory, with as many tokens, and tokens that the heads read, as a static size.
+    """Fill a batch in main memory up to static sizes: of its tokens, and of the tokens that the heads read.
 
-    The heads read masked tokens and each sequence's first; for filler they read the last token, again and again.
+    The heads read masked tokens and each sequence's first; as filler they read the last token repeatedly.
     """
     tokens, sequences = len(batch.tokens_T), batch.sequences
     filler = static_size(tokens) - tokens

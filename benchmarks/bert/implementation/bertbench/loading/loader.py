@@ -1,4 +1,4 @@
-"""Batches ahead of the step: a thread plans, gathers and sends the next steps while the device computes this one."""
+"""Load batches ahead: a thread plans, gathers and sends the next steps while the device computes this one."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bertbench.balance.plan import StepPlan, efficiency
+from bertbench.balance.plan import StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.distributed.startup import Startup
 from bertbench.loading.batch import Batch, batch_of, gather, read
@@ -20,7 +20,8 @@ from bertbench.loading.filler import filled
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Part, Sampler
 
-_STEPS_AHEAD = 2
+STEPS_AHEAD = 2
+"""Steps that are planned beyond the one that a rank works on."""
 _LONG_WAIT_S = 1.0
 _WARN_EVERY_S = 60.0
 
@@ -33,23 +34,26 @@ class LoadedPart(NamedTuple):
 
 
 class LoadedStep(NamedTuple):
-    """What one rank works through in a step."""
+    """One rank's samples of a step."""
 
     parts: list[LoadedPart]
     load_efficiency: float
-    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits."""
+    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits; where
+    ranks are of different speeds, of their work in seconds."""
     skipped: int = 0
-    """Samples that were left out."""
+    """Samples left out as damaged."""
+    load: float = 0.0
+    """Cost of this rank's samples, by the cost model."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
 
 
 class Loader:
-    """Reads one rank's batches ahead of its steps, in a thread.
+    """Read one rank's batches ahead of its steps, in a thread.
 
-    `exchange` gathers the samples that a group of ranks has drawn: all its ranks must then iterate alike, since a step
-    that one begins to load, all load. `fill` rounds batches up to static sizes, `bins` to one of
-    a few. `startup` gets the marks of the first step: planned, its shards open, its batch here.
+    `exchange` gathers the samples that a group of ranks has drawn: all its ranks must iterate alike, since they load
+    each step together. `fill` rounds batches up to static sizes, `bins` to one of a few. `startup` gets the marks of
+    the first step: planned, its shards open, its batch here.
     """
 
     def __init__(
@@ -76,18 +80,18 @@ class Loader:
         self._next_warning = time.monotonic()
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
-        """Yield each of `steps` in order; raises what reading raised, DataError for an invalid sample."""
+        """Yield each of `steps` in order. Raises errors of reading, DataError for an invalid sample."""
         with ThreadPoolExecutor(1, "loader", claim, (self._device,)) as reader:
             ahead: deque[tuple[Future[LoadedStep], int]] = deque()
             for step in steps:
                 ahead.append((reader.submit(self._load, step, step == steps.start), step))
-                if len(ahead) > _STEPS_AHEAD:
+                if len(ahead) > STEPS_AHEAD:
                     yield self._wait_for(*ahead.popleft())
             while ahead:
                 yield self._wait_for(*ahead.popleft())
 
     def _load(self, step: int, first: bool) -> LoadedStep:
-        """In the thread: plan a step, read this rank's samples, send them to the device."""
+        """Plan a step, read this rank's samples and send them to the device, in the thread."""
         plan = self._sampler.planner.plan(step)
         parts = self._sampler.share(plan, self._rank)
         if first:
@@ -98,10 +102,12 @@ class Loader:
         batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
             sent = [self._sized(batch).to(self._device) for batch in batches]
+        loads_R = self._sampler.planner.loads(plan)
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
-            efficiency(self._sampler.planner.loads(plan)),
+            self._sampler.planner.efficiency(loads_R, step),
             self._check.skipped - skipped_before if self._check else 0,
+            float(loads_R[self._rank]),
         )
 
     def _sized(self, batch: Batch) -> Batch:
@@ -120,7 +126,7 @@ class Loader:
         return [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
 
     def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: Exchange) -> list[Batch]:
-        """Read the samples that this rank has drawn, and gather from its group those that it was dealt."""
+        """Read the samples that this rank has drawn, and gather its dealt samples from its group."""
         drawn = plan.drawn.of(self._rank)
         content = read(self._samples, drawn)
         ids, content = exchange.gathered(plan, self._check.ensured(drawn, content) if self._check else content)
@@ -129,7 +135,7 @@ class Loader:
         return [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
 
     def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
-        """In the training thread: take a step when it is loaded, and warn of a disk that is too slow."""
+        """Wait for a loaded step, in the training thread, and warn of a slow disk."""
         began = time.monotonic()
         with named(DATA_WAIT):
             loaded = loading.result()
@@ -144,7 +150,7 @@ class Loader:
                 file=sys.stderr,
                 flush=True,
             )
-        if self._copies is not None:  # let what computes wait for the copies, and keep their memory until it is done
+        if self._copies is not None:  # computing waits for the copies and keeps their memory until it is done
             computing = torch.cuda.current_stream(self._device)
             computing.wait_stream(self._copies)
             for _, batch in loaded.parts:
@@ -153,6 +159,6 @@ class Loader:
 
 
 def claim(device: torch.device) -> None:
-    """Let this thread use the rank's GPU: a new thread's is the first, where it would take 0.5 GiB for a context."""
+    """Set the rank's GPU in this thread: by default it would open a context of 0.5 GiB on the first."""
     if device.type == "cuda":
         torch.cuda.set_device(device)

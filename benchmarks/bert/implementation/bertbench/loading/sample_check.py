@@ -1,7 +1,7 @@
-"""Look at samples when they are read: a shard may have been damaged since `data verify`.
+"""Check samples when they are read: a shard may have been damaged since `data verify`.
 
-Looking is cheap and finds what no model could train on: another size than the index promises, numbers beyond the
-vocabulary, places beyond the sample. It doesn't find one word put for another; checksums do (`data verify`).
+The check is cheap and finds samples that no model could train on: sizes unlike the index, ids beyond the vocabulary,
+positions beyond the sample. It doesn't find a wrong but valid token; checksums do (`data verify`).
 """
 
 import sys
@@ -19,20 +19,20 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED
 
-_TOLD = 5
+_WARNINGS = 5
 
 
 class SampleCheck:
-    """Checks what one rank reads of a dataset."""
+    """Check the samples of a dataset that one rank reads."""
 
     def __init__(self, dataset: Dataset, vocab_size: int, on_bad: OnBadSample = "fail", rank: int = 0) -> None:
         self._dataset = dataset
-        self._entries_N = np.asarray(dataset.entries_N)  # the same memory without memmap's cost on every look
+        self._entries_N = np.asarray(dataset.entries_N)  # the same memory without memmap's cost on every access
         self._vocab_size = vocab_size
         self._on_bad = on_bad
         self._rank = rank
         self.skipped = 0
-        """Samples that were left out so far."""
+        """Samples left out so far."""
 
     @classmethod
     def of(cls, dataset: Dataset, on_bad: OnBadSample = "fail", rank: int = 0) -> Self:
@@ -40,10 +40,10 @@ class SampleCheck:
         return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
 
     def ensured(self, ids: NDArray[np.int64], content: Columns) -> Columns:
-        """The samples of these ids, as they were read, if they are valid.
+        """Return the samples of these ids as they were read, if they are valid.
 
-        Otherwise raises DataError that names the shard and the sample; or, with `skip`, puts one of the same size in
-        the place of each bad sample, whose labels are all ignored: it takes the same time, and weighs nothing.
+        Otherwise raise DataError that names the shard and the sample. With `skip`, instead replace each bad sample by
+        one of the same size with ignored labels: it takes the same time and has no weight in the loss.
         """
         entries = self._entries_N[ids]
         if self._sound(content, entries):
@@ -59,14 +59,14 @@ class SampleCheck:
                     "such samples out with --on-bad-sample skip"
                 )
             self.skipped += 1
-            if self.skipped <= _TOLD:
-                more = "; further ones are only counted" if self.skipped == _TOLD else ""
+            if self.skipped <= _WARNINGS:
+                more = "; further ones are only counted" if self.skipped == _WARNINGS else ""
                 print(f"warning: rank {self._rank}: {text}; left out{more}", file=sys.stderr, flush=True)
             samples[row] = _weightless(int(lengths[row]), int(masked[row]))
         return Columns.joined(samples)
 
     def _sound(self, content: Columns, entries: Index) -> bool:
-        """Read as unsigned, negative numbers are too large as well: one pass finds both."""
+        """Return whether all samples are valid: read as unsigned, negative numbers are too large as well."""
         return (
             bool((entries_of(content.lengths, content.masked) == entries).all())
             and content.input_ids.view(np.uint16).max() < self._vocab_size
@@ -96,7 +96,7 @@ class SampleCheck:
                 yield row, problem[1]
 
     def _place(self, sample: int) -> tuple[str, int]:
-        """Name of the shard, and number of the sample in it."""
+        """Return the name of the shard, and the number of the sample in it."""
         for shard in self._dataset.split.shards:
             if sample < shard.samples:
                 return shard.name, sample

@@ -1,6 +1,6 @@
-"""What a rank works through in a step: its samples by the plan, in accumulation parts, and what their losses weigh.
+"""Split a rank's samples of a step into accumulation parts, and weigh their losses.
 
-Everything here is read from the index: no samples, no communication.
+The index is enough: no samples are read, and ranks don't communicate.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Normalize = Literal["global", "rank"]
 
 @dataclass(frozen=True)
 class Part:
-    """The samples of one forward and backward pass on one rank, and what their losses weigh.
+    """The samples of one forward and backward pass on one rank, and the weights of their losses.
 
     The weighted sums of all parts of all ranks add up to the loss of the global batch.
     """
@@ -39,7 +39,7 @@ class Sampler:
     normalize: Normalize
 
     def share(self, plan: StepPlan, rank: int) -> list[Part]:
-        """What rank `rank` works through; fewer parts than `parts` only where it has fewer samples."""
+        """Return the parts of rank `rank`: `parts` of them, or fewer if it has fewer samples."""
         pieces = self.pieces(plan.dealt.of(rank))
         if self.normalize == "global":
             masked_total = int(self.dataset.masked(plan.dealt.ids_S).sum())
@@ -51,5 +51,5 @@ class Sampler:
         ]
 
     def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Ids of each part."""
+        """Return the ids of each part."""
         return np.array_split(ids, min(self.parts, len(ids)))

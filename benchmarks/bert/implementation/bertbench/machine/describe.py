@@ -1,7 +1,7 @@
-"""The machine that this process stands on, in MLPerf's 33 fields, as far as it knows them; and against a system file.
+"""Describe this machine in MLPerf's 33 fields, and compare it with a system file.
 
-Reads /proc, /sys and NVIDIA's management library; what needs root (memory modules) or can't be read off a machine
-(cooling, topology, who submits) stays blank.
+The facts come from /proc, /sys and NVIDIA's management library. Fields that need root (memory modules) or that no
+machine reports (cooling, topology, submitter) stay blank.
 """
 
 import os
@@ -24,23 +24,23 @@ _GIB = 2**30
 
 
 def describe() -> dict[str, str]:
-    """Every field of an MLPerf system description under its name; empty where the machine doesn't say."""
+    """Return every field of an MLPerf system description by name; empty if the machine doesn't report it."""
     found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **software()}
     names = [field.alias or name for name, field in Hardware.model_fields.items()]
     return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
 
 def differences(promised: Hardware) -> list[str]:
-    """What a system file says of a node and this one contradicts, a line each.
+    """Return where this node contradicts its system file, a line each.
 
-    Raises RunError if there are fewer GPUs than promised: the run couldn't be what its file says.
+    Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.
     """
     found, said = {**_processors(), **accelerators()}, promised.description()
     gpus = int(found.get("accelerators_per_node", "0"))
     if gpus < promised.accelerators_per_node:
         raise RunError(
             f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
-            "use a system that has as many, or look why the others are not seen (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+            "use a system with fewer GPUs, or find out why the others are missing (nvidia-smi, CUDA_VISIBLE_DEVICES)"
         )
     return [
         f"{platform.node()}: found {name} {value!r}, the system file says {said[name]!r}"
@@ -56,7 +56,7 @@ _COMPARED = {
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether names mean the same: one may say more, such as `64-Core Processor` or a wattage."""
+    """Return whether two names match: one may add to the other, such as `64-Core Processor` or a wattage."""
     one, other = one.lower(), other.lower()
     if one.isdigit() or other.isdigit():
         return one == other
@@ -103,7 +103,7 @@ def _disk_kind(disk: Path) -> str:
     if disk.name.startswith("nvme"):
         return "NVMe SSD"
     if disk.name.startswith(("vd", "xvd")):
-        return ""  # a virtual disk says nothing of what is below it
+        return ""  # a virtual disk doesn't reveal the real one
     return "HDD" if _read(disk / "queue/rotational") == "1" else "SSD"
 
 
@@ -118,7 +118,7 @@ def _networking() -> dict[str, str]:
 
 
 def accelerators() -> dict[str, str]:
-    """The fields of GPUs; empty where there is no NVIDIA driver."""
+    """Return the fields of GPUs; empty without an NVIDIA driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:  # no driver, or no GPU
@@ -158,5 +158,5 @@ def _counted(things: Iterable[str]) -> str:
 def _read(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip() if os.access(path, os.R_OK) else ""
-    except OSError:  # some of /sys is there and still can't be read
+    except OSError:  # some files of /sys exist but can't be read
         return ""

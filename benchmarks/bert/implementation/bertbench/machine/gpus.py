@@ -1,4 +1,4 @@
-"""The GPUs of a node and their health, through NVIDIA's management library."""
+"""Find the GPUs of a node and their health by NVIDIA's management library."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 _GIB = 2**30
-# More in use is somebody else's: our ranks have only just begun, with a context (0.5 GiB) and NCCL's buffers.
+# More belongs to other processes: our ranks hold only a context (0.5 GiB) and NCCL's buffers yet.
 _OTHERS_GIB = 5
 _SLOWED = {
     "nvmlClocksEventReasonHwSlowdown": "the hardware slows it down",
@@ -19,7 +19,7 @@ _SLOWED = {
 
 @dataclass(frozen=True)
 class Gpus:
-    """What a node's GPUs are, which should be the same on all nodes, and what is wrong with them."""
+    """A node's GPUs, which should be the same on all nodes, and their problems."""
 
     kinds: list[str]
     """Model, memory and driver of each."""
@@ -27,7 +27,7 @@ class Gpus:
 
 
 def gpus() -> Gpus:
-    """Those that the driver sees; none where there is no driver."""
+    """Return the GPUs that the driver sees; none without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -53,22 +53,22 @@ def _sick(gpu: Any) -> list[str]:
         pynvml.nvmlDeviceGetTotalEccErrors, gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
     if errors:
-        found.append(f"{errors} uncorrected memory errors since it was started")
+        found.append(f"{errors} uncorrected memory errors since its start")
     rows = _asked(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
     if rows and rows[2]:
-        found.append("memory rows wait to be remapped; reset it")
+        found.append("memory rows wait for remapping; reset it")
     if rows and rows[3]:
         found.append("memory rows could not be remapped; replace it")
     reasons = _asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
     found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
     used = pynvml.nvmlDeviceGetMemoryInfo(gpu).used / _GIB
     if used > _OTHERS_GIB:
-        found.append(f"{used:.0f} GiB of its memory are in use; end what uses it (nvidia-smi)")
+        found.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
     return found
 
 
 def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer, or None where this kind of GPU has none."""
+    """Return the answer, or None if this kind of GPU has none."""
     try:
         return question(*arguments)
     except pynvml.NVMLError:

@@ -1,6 +1,6 @@
-"""The power meters of a node: RAPL of its processors, NVML of its GPUs, IPMI of the whole machine.
+"""Read the power meters of a node: RAPL of its processors, NVML of its GPUs, IPMI of the whole machine.
 
-RAPL and most GPUs count energy, so a reading is the true mean since the one before; IPMI tells the power of the moment.
+RAPL and most GPUs count energy, so a reading is the true mean since the last one; IPMI reports the momentary power.
 """
 
 import re
@@ -18,7 +18,7 @@ from bertbench.common.errors import system_reason
 
 IPMI = "ipmi"
 _POWERCAP = "sys/class/powercap"
-# Zones that are parts of no other: a package holds its cores; psys holds the packages; -mmio is the same once more.
+# Zones that don't overlap: a package includes its cores; psys includes the packages; -mmio repeats them.
 _PACKAGE, _MEMORY = re.compile(r"intel-rapl:\d+"), re.compile(r"intel-rapl:\d+:\d+")
 _READING = re.compile(r"Instantaneous power reading:\s+(\d+) Watts")
 _IPMI_COMMAND = ("dcmi", "power", "reading")
@@ -26,26 +26,26 @@ _IPMI_LIMIT_S = 5
 
 
 class Meter(Protocol):
-    """Something that measures a part of a node, or all of it."""
+    """A meter of a part of a node, or of all of it."""
 
     name: str
 
     def watts(self) -> dict[str, float]:
-        """Return the power of each part, of the moment or in the mean since the last call; none at the first one.
+        """Return the power of each part, momentary or the mean since the last call; counters have none at first.
 
         Raises OSError if the meter can't be read any more.
         """
 
 
 class Found(NamedTuple):
-    """The meters of a node, and why others aren't there, a line each."""
+    """The meters of a node, and why others are missing, a line each."""
 
     meters: list[Meter]
     absent: list[str]
 
 
 def find(root: Path = Path("/"), nvml: Any = pynvml) -> Found:
-    """Return the meters that can be read; `root` is the machine's, `nvml` NVIDIA's management library."""
+    """Return the readable meters; `root` is the root of the file system, `nvml` NVIDIA's management library."""
     meters: list[Meter] = []
     absent = []
     for kind in (lambda: _rapl(root / _POWERCAP), lambda: _gpus(nvml), _ipmi):
@@ -58,7 +58,7 @@ def find(root: Path = Path("/"), nvml: Any = pynvml) -> Found:
 
 
 class _Counters:
-    """Counters of energy: each part's in joules, and where it begins anew (never: None)."""
+    """Counters of energy: each part's in joules, and where it wraps around (None: never)."""
 
     def __init__(self, name: str, parts: dict[str, tuple[Callable[[], float], float | None]]) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class _Counters:
 
 
 class _Gauges:
-    """What tells the power of the moment, in watts."""
+    """Gauges of the momentary power, in watts."""
 
     def __init__(self, name: str, read: Callable[[], dict[str, float]]) -> None:
         self.name = name
@@ -96,7 +96,7 @@ def _rapl(folder: Path) -> Meter | str:
             if counts or (_MEMORY.fullmatch(zone.name) and name == "dram"):
                 label = name if counts else f"{name}-{zone.name.split(':')[1]}"
                 largest = _microjoules(zone / "max_energy_range_uj")
-                _microjoules(zone / "energy_uj")  # for its error
+                _microjoules(zone / "energy_uj")  # raises if it can't be read
                 parts[label] = partial(_microjoules, zone / "energy_uj"), largest
         except (OSError, ValueError) as error:
             reason = system_reason(error) if isinstance(error, OSError) else "holds no number"

@@ -1,4 +1,4 @@
-"""Whether the kernel killed a process for lack of memory: SIGKILL alone doesn't say who sent it.
+"""Find out whether the kernel killed a process for lack of memory: SIGKILL alone doesn't name its sender.
 
 The kernel counts such kills for each control group, and for the machine: see cgroup-v2.rst (memory.events), cgroup-v1's
 memory.rst (memory.oom_control) and proc(5) (/proc/vmstat).
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class OutOfMemoryKills:
-    """Counts from its creation on; `root` is the machine's."""
+    """Count kills from the creation of this object on; `root` is the root of the file system."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._counter = next(_counters(root), None)
         self._before = self._count()
 
     def any(self) -> bool:
-        """Whether there was one since then, in the control group of this process or below it."""
+        """Return whether there was a kill since then, in this process's control group or below it."""
         return self._count() > self._before
 
     def _count(self) -> int:
@@ -27,7 +27,7 @@ class OutOfMemoryKills:
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Files that count, the narrowest first: this process's group, a container's own, the whole machine."""
+    """Yield the files that count kills, narrowest first: of this process's group, a container, the whole machine."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -52,6 +52,6 @@ def _counters(root: Path) -> Iterator[Path]:
 
 
 def _oom_kills(file: Path) -> int:
-    """Raises LookupError where the kernel doesn't count (before Linux 4.13)."""
+    """Read a count. Raises LookupError if the kernel has none (before Linux 4.13)."""
     counts = dict(line.split(maxsplit=1) for line in file.read_text().splitlines())
     return int(counts["oom_kill"])

@@ -1,7 +1,7 @@
 """Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE --hz 2 ...`.
 
-A line a reading goes to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power from the reading before to
-this one. The first line says which meters there are. It ends by SIGTERM, or with the process that started it.
+Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
+The first line names the meters. The process ends by SIGTERM, or with the process that started it.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from bertbench.machine.meters import IPMI, Meter, find
 
 _FIRST_S = 0.1  # over which counters are read for the first time
 READY = "ready"
-"""What the process prints once it has meters and takes readings."""
+"""The process prints it once it takes readings."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sample until stopped; exit code 1 where the node has no meter, or one can't be read any more."""
+    """Sample until stopped; exit with 1 if the node has no meter, or one fails."""
     parser = argparse.ArgumentParser(prog="python -m bertbench.machine.power", description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--hz", type=float, required=True)
@@ -43,15 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for _ in _moments(1 / options.hz, stopped):
                 _record(file, meters)
     except OSError as error:
-        print(f"{node()}: no power is measured any more: {system_reason(error)}", file=sys.stderr, flush=True)
+        print(f"{node()}: power sampling stopped: {system_reason(error)}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
 def _moments(interval_s: float, stopped: list[int]) -> Iterator[None]:
-    """Yield when to read: before the first moment of the run, then regularly, and once more after it was stopped.
+    """Yield when to read: once before the run, then regularly, and once after the stop.
 
-    A reading that takes longer than the interval is followed by the next at once.
+    After a reading longer than the interval, the next one follows at once.
     """
     time.sleep(_FIRST_S)
     yield

@@ -1,11 +1,11 @@
-"""What this machine's processor calls itself."""
+"""Name this machine's processor."""
 
 import platform
 from pathlib import Path
 
 
 def processor() -> str:
-    """Name of the processor, as far as the system knows it."""
+    """Return the name of the processor, as far as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

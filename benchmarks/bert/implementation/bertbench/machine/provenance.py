@@ -1,4 +1,4 @@
-"""Which code runs on which machine: what every result says of its origin."""
+"""Record the origin of a result: code and machine."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from bertbench.machine.processor import processor
 
 
 def provenance() -> dict[str, object]:
-    """The commit, whether the tree had changes, and the machine: what a result must say of itself."""
+    """Return the commit, whether the tree had changes, and the machine, for a result's record."""
     return {
         "commit": commit(),
         "tree_dirty": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
@@ -30,26 +30,26 @@ def provenance() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """Return the repository's commit; None where there is no git."""
+    """Return the repository's commit; None without git."""
     return _git("rev-parse", "HEAD")
 
 
 def uncommitted(paths: Sequence[str]) -> list[str]:
-    """Return the files below these paths of the repository that differ from its commit; none where there is no git."""
+    """Return the files below these paths of the repository that differ from its commit; none without git."""
     lines = (_git("status", "--porcelain", "--", *paths) or "").splitlines()
     return [line.split(maxsplit=1)[-1] for line in lines]
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git says of the checkout; None where the code is none."""
+    """Return git's answer about the checkout; None if the code isn't in one."""
     return _answer(*arguments) if _is_checkout() else None
 
 
 @cache
 def _is_checkout() -> bool:
-    """Return whether the code is a repository's.
+    """Return whether the code belongs to a checkout.
 
-    A package or an unpacked archive may lie inside somebody else's: its commit says nothing of this code.
+    A package or an unpacked archive may lie inside another project's repository, whose commit doesn't describe it.
     """
     root = _answer("rev-parse", "--show-toplevel")
     return REPOSITORY is not None and root is not None and REPOSITORY.samefile(root)

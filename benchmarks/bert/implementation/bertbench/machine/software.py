@@ -1,4 +1,4 @@
-"""The software of this machine, in the fields of a system description that MLPerf wants versions in."""
+"""Describe the software of this machine, in those fields of a system description that name versions."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def software() -> dict[str, str]:
 
 
 def with_software(description: dict[str, str]) -> dict[str, str]:
-    """Return a system description with the versions of this machine, where it leaves them out or says less."""
+    """Return a system description with this machine's versions, where its own are missing or shorter."""
     found = {name: value for name, value in software().items() if value.startswith(description[name])}
     return description | found
 

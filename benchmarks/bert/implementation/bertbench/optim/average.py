@@ -7,11 +7,20 @@ The division keeps the average a mean of weights that training had, as Adam's bi
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from bertbench.optim.state import Tensors
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """What puts an average of the weights in their place for evaluations."""
+
+    def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the weights and what evaluations read in their place, as this rank holds them."""
 
 
 class WeightAverage:
@@ -33,7 +42,7 @@ class WeightAverage:
         torch._foreach_copy_(self._averages, self._tensors.weights)
 
     def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and what evaluations read in their place, as both are in memory."""
+        """See `Averaging`."""
         return self._tensors.weights, self._averages
 
     def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:

@@ -42,25 +42,29 @@ def _aligned(elements: int) -> int:
 
 
 def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return the trained parameters in the order in which `backward` gives their gradients, which it leaves out.
+    """Return `backward_order` of rank 0; every rank must call this at the same time.
 
-    Every rank must call this at the same time: all get rank 0's order, or their collectives could cross.
+    All ranks need one order, or their collectives could cross.
     """
+    order = backward_order(model, backward)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     places = {parameter: place for place, parameter in enumerate(parameters)}
-    order: list[int] = []
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda parameter: order.append(places[parameter]))
-        for parameter in parameters
-    ]
+    agreed = torch.tensor([places[parameter] for parameter in order], device=parameters[0].device)
+    distributed.broadcast(agreed, 0)
+    return [parameters[place] for place in agreed.tolist()]
+
+
+def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
+    """Return the trained parameters in the order in which `backward` gives their gradients, which it leaves out."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    order: list[nn.Parameter] = []
+    hooks = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in parameters]
     backward()
     for hook in hooks:
         hook.remove()
     model.zero_grad(set_to_none=True)
     assert len(order) == len(parameters), "every trained parameter takes part in every step"
-    agreed = torch.tensor(order, device=parameters[0].device)
-    distributed.broadcast(agreed, 0)
-    return [parameters[place] for place in agreed.tolist()]
+    return order
 
 
 def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:

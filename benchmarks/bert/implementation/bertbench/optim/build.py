@@ -17,11 +17,10 @@ from bertbench.optim.blocks import blocks_step
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.collectives import Exchange
-from bertbench.optim.distributed import SlicedOptimizer, WholeNorms
+from bertbench.optim.distributed import SlicedOptimizer, WholeNorms, sliced_adam
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.matrices import Combined, MatrixOptimizer, WholeMatrices, encoder_matrices
-from bertbench.optim.muon import MuonRule
+from bertbench.optim.open_optimizers import open_optimizer
 from bertbench.optim.options import Implementation, OptimizerOptions
 from bertbench.optim.state import Optimizer, Step
 
@@ -42,9 +41,9 @@ def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Imp
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
-    if options.name == "muon":
+    if not options.closed:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
-        return _by_matrices(model, options)
+        return open_optimizer(model, options, None)
     if impl == "apex":
         return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
     if impl == "triton":
@@ -62,6 +61,10 @@ def build_sliced_optimizer(
 
     Raises ConfigError if `impl` is not there.
     """
+    where = "on this rank's slice of every bucket, weights gathered behind the next forward pass"
+    if not options.closed:
+        local, text = open_optimizer(model, options, buckets)
+        return SlicedOptimizer(model, buckets, exchange, local), f"{text}, {where}"
     vector_step: Step | None = None
     step_with: Callable[[WholeNorms], Step]
     if impl == "triton":
@@ -72,24 +75,9 @@ def build_sliced_optimizer(
         step_with = partial(_with_norms, step)
     else:
         step_with, text = lambda _: native_adam_step, "torch's fused Adam"
-    optimizer = SlicedOptimizer(
-        model, buckets, exchange, options.adam, options.trust_ratio, model.fused_parameters(), step_with, vector_step
-    )
-    return optimizer, f"{text} on this rank's slice of every bucket, weights gathered behind the next forward pass"
-
-
-def _by_matrices(model: Bert, options: OptimizerOptions) -> tuple[Optimizer, str]:
-    matrices = encoder_matrices(model)
-    taken = set(matrices)
-    others = [parameter for parameter in model.parameters() if parameter not in taken]
     fused = model.fused_parameters()
-    whole = WholeMatrices(matrices, fused)
-    device = matrices[0].device
-    # bf16 is Muon's own choice and the tensor cores' pace; a CPU without bf16 products is faster in fp32
-    rule = MuonRule(whole.shapes, device, options.muon, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step)
-    text = f"{rule.text}, torch's fused Adam on the rest"
-    return Combined(MatrixOptimizer(whole, rule, options.adam.weight_decay), adam), text
+    parts = sliced_adam(buckets, options.adam, options.trust_ratio, fused, step_with, vector_step)
+    return SlicedOptimizer(model, buckets, exchange, *parts), f"{text} {where}"
 
 
 def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:

@@ -11,8 +11,8 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.bucket_sum import BucketSum, TensorFuture, done
 from bertbench.optim.clip import clipping, contribution_limit
-from bertbench.optim.communication import BucketSum, TensorFuture, done
 from bertbench.optim.options import ClipMode
 
 
@@ -54,6 +54,10 @@ class Reducer:
         """Forget what former steps left behind, but not the buckets; after a warm-up."""
         self._sum.reset()
 
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the reductions to come depend on, as it is in memory."""
+        return self._sum.state()
+
     def finish(self) -> torch.Tensor | None:
         """End a step's reduction, after its last backward pass.
 
@@ -69,6 +73,8 @@ class Reducer:
             with named(ALL_REDUCE):
                 for future in [self._sum(bucket, factor) for bucket in held]:
                     future.wait()  # on CUDA the stream waits, not the host
+        with named(ALL_REDUCE):
+            self._sum.finish()
         decisions, self._active = self._active, []
         return torch.stack(decisions).mean() if decisions else None
 

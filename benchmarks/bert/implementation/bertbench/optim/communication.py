@@ -1,41 +1,20 @@
-"""How the sum of one bucket over the ranks is formed: in full, compressed, or node by node.
-
-Every sum answers with a future of the bucket's own buffer (torch's fake process group gives futures without a value)
-and leaves the sum in it. All of it is a sum, not DDP's mean: see clip.py.
-"""
+"""How the sum of one bucket over the ranks is formed: in full, compressed (some in error_feedback.py), or by node."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Protocol
 
 import torch
 from torch import distributed
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
+from bertbench.optim.bucket_sum import BucketSum, TensorFuture, Travelling, done
 from bertbench.optim.collectives import all_gather, reduce_scatter, slice_of
+from bertbench.optim.error_feedback import Int8Sum, TopKSum
 from bertbench.optim.options import Compression, ReduceOptions
 
 FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
-TensorFuture = torch.futures.Future[torch.Tensor]
 SumTensor = Callable[[torch.Tensor], TensorFuture]
-
-
-class BucketSum(Protocol):
-    """Sums buckets over the ranks."""
-
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
-
-    def reset(self) -> None:
-        """Forget what former steps left behind; after a warm-up."""
-
-
-def done(buffer: torch.Tensor) -> TensorFuture:
-    """A future of what is there already."""
-    future: TensorFuture = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
-    future.set_result(buffer)
-    return future
 
 
 def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
@@ -45,6 +24,15 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
+    if options.compression == "int8":
+        return Int8Sum()
+    if options.compression == "topk":
+        return TopKSum(options.topk_share)
+    return plain_sum(options, local_size)
+
+
+def plain_sum(options: ReduceOptions, local_size: int) -> "PlainSum":
+    """The sum of every element that the options describe; every rank must call it, as `bucket_sum`."""
     return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
 
 
@@ -52,6 +40,25 @@ def flat_sum(buffer: torch.Tensor) -> TensorFuture:
     """One all-reduce over all ranks."""
     work = distributed.all_reduce(buffer, async_op=True)
     return work.get_future().then(lambda _: buffer)
+
+
+class OwnGradient:
+    """This rank's own gradient times the number of ranks, an estimate of the sum that nothing travels for."""
+
+    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+        """See `BucketSum`."""
+        buffer = bucket.buffer().mul_(distributed.get_world_size())
+        return done(buffer if factor is None else buffer.mul_(factor))
+
+    def finish(self) -> None:
+        """Nothing."""
+
+    def reset(self) -> None:
+        """Nothing stays from step to step."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
 
 def halve(buffer: torch.Tensor, factor: torch.Tensor | None, divisor: int, compressed: torch.Tensor) -> None:
@@ -75,7 +82,7 @@ class PlainSum:
         # kept from step to step: what is allocated for a collective stays taken until torch's watchdog looks at it
         self._halves: dict[int, torch.Tensor] = {}
 
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
+    def __call__(self, bucket: Travelling, factor: torch.Tensor | None) -> TensorFuture:
         """See `BucketSum`."""
         buffer = bucket.buffer()
         if self._format is None:
@@ -92,8 +99,15 @@ class PlainSum:
 
         return self._sum_tensor(compressed).then(restore)
 
+    def finish(self) -> None:
+        """Nothing."""
+
     def reset(self) -> None:
         """Forget nothing: what a step leaves in the buffers is written over by the next."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
 
 class HierarchicalSum:
@@ -163,3 +177,10 @@ class PowerSgdSum:
             return mean.then(lambda future: future.value().mul_(ranks))
         # the hook's later all-reduces start in gloo's threads, where buckets could overtake each other: one at a time
         return done(mean.wait().mul_(ranks))
+
+    def finish(self) -> None:
+        """Nothing."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing: the configuration refuses snapshots."""
+        return {}

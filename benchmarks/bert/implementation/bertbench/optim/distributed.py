@@ -24,7 +24,7 @@ from bertbench.optim.collectives import Exchange, Wait
 from bertbench.optim.communication import FORMATS, halve
 from bertbench.optim.options import AdamOptions, ClipMode, Compression
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import Scalar, Step, matrices_and_vectors
+from bertbench.optim.state import Resumable, Scalar, Step, matrices_and_vectors
 
 
 class SlicedDataParallel:
@@ -97,7 +97,8 @@ class SlicedDataParallel:
         own = [self._buckets.own(bucket.gradients) for bucket in self._buckets.buckets]
         # in fp64 the square of a scaled norm stays in range
         square = nn.utils.get_total_norm(own, foreach=True).double().square()
-        distributed.all_reduce(square)
+        with named(ALL_REDUCE):
+            distributed.all_reduce(square)
         return square.sqrt().float()
 
     def zero_grad(self, set_to_none: bool) -> None:
@@ -107,6 +108,10 @@ class SlicedDataParallel:
 
     def reset(self) -> None:
         """Nothing stays from step to step."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing."""
+        return {}
 
     def _begin_step(self) -> None:
         self._missing = [len(bucket.parameters) for bucket in self._buckets.buckets]
@@ -157,28 +162,14 @@ class SlicedOptimizer:
         model: nn.Module,
         buckets: Buckets,
         exchange: Exchange,
-        options: AdamOptions,
-        trust_ratio: bool,
-        fused: Mapping[torch.Tensor, int],
-        step_with: Callable[["WholeNorms"], Step],
-        vector_step: Step | None = None,
+        local: Resumable,
+        joins: Callable[[], object] | None = None,
     ) -> None:
-        """`step_with` makes the step of the matrices; LAMB's needs the norms of whole tensors."""
+        """`joins` takes part in the collectives of `local` on a rank where it has none of the tensors for them."""
         self._buckets, self._exchange = buckets, exchange
-        parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
-        self._ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
-        self.local = MultiTensorAdam(
-            parameters,
-            options,
-            trust_ratio,
-            fused,
-            step_with(self._ratios),
-            vector_step,
-            partial(LogicalSlices, buckets),
-        )
+        self.local = local
         """The optimizer of this rank's slices."""
-        # a rank whose slices hold no matrix has no step to take, but its part in the all-reduce of norms
-        self._only_joins = trust_ratio and not self._ratios.numbers.numel()
+        self._joins = joins
         self._waits: dict[int, Wait] = {}
         _wait_before_forward(model, buckets.buckets, self._await)
 
@@ -189,8 +180,8 @@ class SlicedOptimizer:
         """Update every parameter on every rank; see `state.Optimizer`."""
         self.settle()
         self.local.step(learning_rate, coefficient, taken)
-        if self._only_joins:
-            self._ratios(self._buckets.weights.new_zeros(2, 0))
+        if self._joins is not None:
+            self._joins()
         self.gather()
 
     def gather(self) -> None:
@@ -205,7 +196,8 @@ class SlicedOptimizer:
     def _await(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             if wait := self._waits.pop(number, None):
-                wait()
+                with named(ALL_REDUCE):
+                    wait()
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; after a warm-up."""
@@ -221,6 +213,24 @@ class SlicedOptimizer:
         self.local.resume(steps)
 
 
+def sliced_adam(
+    buckets: Buckets,
+    options: AdamOptions,
+    trust_ratio: bool,
+    fused: Mapping[torch.Tensor, int],
+    step_with: Callable[["WholeNorms"], Step],
+    vector_step: Step | None = None,
+) -> tuple[MultiTensorAdam, Callable[[], object] | None]:
+    """Return what `SlicedOptimizer` takes for Adam and LAMB: LAMB's `step_with` needs the norms of whole tensors."""
+    parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
+    ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
+    hold = partial(LogicalSlices, buckets)
+    local = MultiTensorAdam(parameters, options, trust_ratio, fused, step_with(ratios), vector_step, hold)
+    if trust_ratio and not ratios.numbers.numel():  # no step to take, but a part in the all-reduce of norms
+        return local, partial(ratios, buckets.weights.new_zeros(2, 0))
+    return local, None
+
+
 class WholeNorms:
     """Makes norms of whole logical tensors from those of this rank's segments; every rank calls it at the same time."""
 
@@ -231,7 +241,8 @@ class WholeNorms:
     def __call__(self, norms: torch.Tensor) -> torch.Tensor:
         """Return [2, segments] for [2, segments]."""
         self._squares.zero_().index_copy_(1, self.numbers, norms.square())
-        distributed.all_reduce(self._squares)
+        with named(ALL_REDUCE):
+            distributed.all_reduce(self._squares)
         return self._squares.index_select(1, self.numbers).sqrt()
 
 

@@ -27,18 +27,7 @@ def foreach_step(
     in and out, weights above updates.
     """
     weights, gradients, firsts, seconds = state
-    share1: float | list[Tensor] = 1 - options.beta1
-    keep2: Scalar = options.beta2
-    if scalars.taken is not None:  # in a step that is skipped, gradients are 0 and moments keep their values
-        for gradient in gradients:
-            gradient.nan_to_num_(0.0, 0.0, 0.0)
-        share1 = [(1 - options.beta1) * scalars.taken] * len(gradients)
-        keep2 = 1 - (1 - options.beta2) * scalars.taken
-    if scalars.coefficient is not None:
-        torch._foreach_mul_(gradients, scalars.coefficient)
-    torch._foreach_lerp_(firsts, gradients, share1)
-    torch._foreach_mul_(seconds, keep2)
-    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - options.beta2)
+    advance_moments(state, options, scalars)
     # m / c1 / (sqrt(v / c2) + eps), from the inside out, in the gradients' place
     updates = gradients
     torch._foreach_copy_(updates, seconds)
@@ -56,11 +45,47 @@ def foreach_step(
         known = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(known, weight_norms / update_norms, torch.ones_like(weight_norms))
         torch._foreach_mul_(updates, list(ratios.unbind()))
-    if isinstance(scalars.learning_rate, Tensor):
-        torch._foreach_mul_(updates, scalars.learning_rate)
+    subtract(weights, updates, scalars.learning_rate)
+
+
+def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) -> None:
+    """Take the gradients, times the coefficient, into both moments; in a step that is skipped, moments stay."""
+    _, gradients, firsts, seconds = state
+    advance_seconds(gradients, seconds, options, scalars)
+    share: float | list[Tensor] = 1 - options.beta1
+    if scalars.taken is not None:
+        share = [(1 - options.beta1) * scalars.taken] * len(gradients)
+    torch._foreach_lerp_(firsts, gradients, share)
+
+
+def advance_seconds(gradients: list[Tensor], seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> None:
+    """Multiply the gradients by the coefficient, and take them into the second moments."""
+    keep: Scalar = options.beta2
+    if scalars.taken is not None:  # in a step that is skipped, gradients are 0 and moments keep their values
+        for gradient in gradients:
+            gradient.nan_to_num_(0.0, 0.0, 0.0)
+        keep = 1 - (1 - options.beta2) * scalars.taken
+    if scalars.coefficient is not None:
+        torch._foreach_mul_(gradients, scalars.coefficient)
+    torch._foreach_mul_(seconds, keep)
+    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - options.beta2)
+
+
+def denominators(seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> list[Tensor]:
+    """Return sqrt(v / (1 - beta2^t)) + epsilon of every tensor, in memory of their own."""
+    found = torch._foreach_div(seconds, scalars.correction2)
+    torch._foreach_sqrt_(found)
+    torch._foreach_add_(found, options.epsilon)
+    return list(found)
+
+
+def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None:
+    """Subtract the updates times the rate from the weights; the updates may be used up."""
+    if isinstance(rate, Tensor):
+        torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(weights, updates)
     else:
-        torch._foreach_add_(weights, updates, alpha=-scalars.learning_rate)
+        torch._foreach_add_(weights, updates, alpha=-rate)
 
 
 def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tensor], rate: Scalar) -> None:

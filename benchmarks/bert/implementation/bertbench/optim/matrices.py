@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
+from bertbench.optim.foreach import subtract
 from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical
 
 Kept = dict[str, list[Tensor]]
@@ -69,12 +70,11 @@ class WholeMatrices:
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._tensors = LogicalTensors(parameters, fused)
+        self._parts = [(parameter, fused.get(parameter, 1)) for parameter in parameters]
         self.weights = self._tensors.weights
         """Flat, on the memory of the parameters."""
         self.shapes = [
-            part.shape
-            for parameter in parameters
-            for part in logical("", parameter.detach(), fused.get(parameter, 1)).values()
+            part.shape for parameter, parts in self._parts for part in logical("", parameter.detach(), parts).values()
         ]
         """Of the matrices whose updates this rank computes."""
 
@@ -92,7 +92,10 @@ class WholeMatrices:
 
     def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that go with `shapes`, by names made from those of the parameters."""
-        return self._tensors.named(names, matrices)
+        labels = [
+            label for parameter, parts in self._parts for label in logical(names[parameter], parameter.detach(), parts)
+        ]
+        return dict(zip(labels, matrices, strict=True))
 
 
 class Matrices(Protocol):
@@ -123,23 +126,22 @@ class MatrixOptimizer:
             learning_rate = (learning_rate * taken).float()
             for gradient in gradients:
                 gradient.nan_to_num_(0.0, 0.0, 0.0)
-        if coefficient is not None:
+        if coefficient is not None and gradients:
             torch._foreach_mul_(gradients, coefficient)
         updates = self._matrices.spread(self._rule.updates(self._matrices.collect(gradients), taken, self._steps))
+        if not weights:  # a rank whose slices hold none of these matrices
+            return
         if self._decay:
             torch._foreach_mul_(weights, 1 - learning_rate * self._decay)
-        if isinstance(learning_rate, Tensor):
-            torch._foreach_mul_(updates, learning_rate)
-            torch._foreach_sub_(weights, updates)
-        else:
-            torch._foreach_add_(weights, updates, alpha=-learning_rate)
+        subtract(weights, updates, learning_rate)
 
     @torch.no_grad()
     def reset(self) -> None:
         """See `state.Optimizer`."""
         self._steps = 0
         for tensors in self._rule.kept().values():
-            torch._foreach_zero_(tensors)
+            for tensor in tensors:
+                tensor.zero_()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """See `state.Resumable`."""
@@ -147,6 +149,7 @@ class MatrixOptimizer:
             f"{name}.{kind}": tensor
             for kind, tensors in self._rule.kept().items()
             for name, tensor in self._matrices.named(names, tensors).items()
+            if tensor.numel()
         }
 
     def resume(self, steps: Scalar) -> None:

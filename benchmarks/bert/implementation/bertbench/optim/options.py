@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OptimizerName = Literal["adam", "lamb", "muon"]
+OptimizerName = Literal["adam", "lamb", "muon", "nadamw", "schedule_free", "soap"]
+WHOLE_MATRICES: tuple[OptimizerName, ...] = ("muon", "soap")
+"""Optimizers that update a matrix as a whole, wherever it is."""
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
-Compression = Literal["none", "fp16", "bf16", "powersgd"]
+Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
+SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,28 @@ class MuonOptions:
 
 
 @dataclass(frozen=True)
+class SoapOptions:
+    """What SOAP takes beside AdamOptions."""
+
+    precondition_frequency: int = 10
+    max_precondition_dim: int = 10_000
+
+
+@dataclass(frozen=True)
 class OptimizerOptions:
     """Which optimizer, and what its parts take."""
 
     name: OptimizerName = "adam"
     adam: AdamOptions = AdamOptions()
     muon: MuonOptions = MuonOptions()
+    soap: SoapOptions = SoapOptions()
+    half_products: bool = False
+    """Whether Muon's products are computed in bf16: its own choice, where the hardware multiplies that faster."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is Adam or LAMB, the optimizers of published results: every layout and every kernel has them."""
+        return self.name in ("adam", "lamb")
 
     @property
     def trust_ratio(self) -> bool:
@@ -54,3 +73,15 @@ class ReduceOptions:
     """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
+    topk_share: float = 0.01
+    """Share of a bucket's elements that top-k sends."""
+
+
+@dataclass(frozen=True)
+class OuterOptions:
+    """The step that makes the weights of ranks equal again, which train alone in between (local_updates.py)."""
+
+    every_steps: int
+    learning_rate: float
+    momentum: float
+    """Nesterov's."""

@@ -4,29 +4,82 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bertbench.optim.options import ClipMode, Compression, ReduceOptions
+from bertbench.optim.options import ClipMode, Compression, OuterOptions, ReduceOptions
 
 _GRADIENT_BYTES = 4  # fp32
+_SCALE_BYTES = 4  # fp32
+_PLACED_BYTES = 4 + 4  # fp32 and its place
 _POWERSGD_LEAST_SAVING = 2  # torch's hook leaves a tensor alone unless its factors are less than half of it
 
 
-def bytes_per_step(shapes: Iterable[Sequence[int]], options: ReduceOptions) -> int:
-    """Bytes that one rank contributes to the sums of one step, for parameters of these shapes.
+INT8_BLOCK = 512
+"""Elements that share a scale in int8."""
 
-    PowerSGD: once it has started.
+
+def int8_slice(elements: int, ranks: int) -> int:
+    """Return the elements of each rank's slice of a bucket, which int8 sums there."""
+    return -(-elements // ranks)
+
+
+def topk_elements(elements: int, share: float) -> int:
+    """Return how many elements of a bucket top-k sends: at least one."""
+    return max(1, math.ceil(share * elements))
+
+
+def bytes_per_step(
+    shapes: Iterable[Sequence[int]],
+    options: ReduceOptions,
+    bucket_elements: Sequence[int] = (),
+    ranks: int = 1,
+    outer: OuterOptions | None = None,
+) -> int:
+    """Bytes that one rank contributes to the sums of one step, for parameters of these shapes in these buckets.
+
+    PowerSGD: once it has started. int8: a byte an element and 4 a block, for each of `ranks` slices. Top-k: 4 for an
+    element and 4 for its place. With `outer`, weights travel in place of gradients, and a step has its share of them.
     """
+    if outer is not None:
+        return -(-_GRADIENT_BYTES * sum(math.prod(shape) for shape in shapes) // outer.every_steps)
+    if options.compression == "int8":
+        slices = [int8_slice(elements, ranks) for elements in bucket_elements]
+        return ranks * sum(length + _SCALE_BYTES * -(-length // INT8_BLOCK) for length in slices)
+    if options.compression == "topk":
+        return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in bucket_elements)
     if options.compression == "powersgd":
         return _GRADIENT_BYTES * sum(_powersgd_elements(shape, options.powersgd_rank) for shape in shapes)
     width = _GRADIENT_BYTES if options.compression == "none" else _GRADIENT_BYTES // 2
     return width * sum(math.prod(shape) for shape in shapes)
 
 
-def link_bytes_per_step(handed_over: int, parameters: int, ranks: int, sharded: bool) -> int:
+def carried_bytes(
+    parameters: int, options: ReduceOptions, outer: OuterOptions | None, delay_steps: int, ranks: int
+) -> int:
+    """Return the bytes that a rank keeps from step to step beside weights, gradients and optimizer state.
+
+    Ranks that train alone keep the weights of the last outer step, and its velocity; delayed gradients a ring of
+    buffers; int8 and top-k their errors.
+    """
+    copies = 0.0
+    if outer is not None:
+        copies = 2 if outer.momentum else 1
+    elif delay_steps:
+        copies = delay_steps + 1
+    elif options.compression in ("int8", "topk"):
+        copies = 1 + (1 / ranks if options.compression == "int8" else 0)
+    return round(_GRADIENT_BYTES * parameters * copies)
+
+
+def link_bytes_per_step(
+    handed_over: int, parameters: int, ranks: int, sharded: bool, compression: Compression = "none"
+) -> int:
     """Return the bytes that one rank sends in a step if it hands `handed_over` to sums; filling of buckets left out.
 
     A ring all-reduce of n bytes over R ranks sends 2 (R - 1) / R n over each link, a reduce-scatter or an all-gather
-    half of that: with sliced optimizer state, gradients take the one and fp32 weights the other.
+    half of that: with sliced optimizer state, gradients take the one and fp32 weights the other. int8's all-to-all and
+    all-gather make up a ring; top-k's all-gather passes on what each rank handed over.
     """
+    if compression == "topk":
+        return (ranks - 1) * handed_over
     gathered = _GRADIENT_BYTES * parameters if sharded else handed_over
     return (ranks - 1) * (handed_over + gathered) // ranks
 
@@ -51,12 +104,14 @@ class Communication:
     """What one rank hands over."""
     model_arithmetic: str
     optimizer_arithmetic: str
+    sync: str = "every_step"
+    """`sync.method`; of ranks that train alone, `bytes_per_step` is their share of the outer step's."""
 
     def text(self) -> str:
         """All of it in a line."""
         sizes = [_GRADIENT_BYTES * elements / 2**20 for elements in self.bucket_elements]
         return (
             f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
-            f"compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
+            f"sync {self.sync}, compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
             f"model: {self.model_arithmetic}; optimizer: {self.optimizer_arithmetic}"
         )

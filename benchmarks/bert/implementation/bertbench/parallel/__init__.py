@@ -1,1 +1,1 @@
-"""A model split over ranks: tensor, pipeline and fully sharded data parallelism, and what each costs and sends."""
+"""Split a model over ranks: tensor, pipeline and fully sharded data parallelism, with their costs."""

@@ -1,7 +1,7 @@
-"""Bytes that a rank sends in each dimension of a layout: counted as the operations are called, and by formula.
+"""Count the bytes that a rank sends in each dimension of a layout, from its operations and by formula.
 
 A collective counts as its ring algorithm sends: an all-reduce of n bytes over g ranks 2 (g - 1) / g n, a gather or a
-reduce-scatter of n bytes in all (g - 1) / g n. What is sent to one rank counts as it is.
+reduce-scatter of n bytes in all (g - 1) / g n. A send to one rank counts once.
 """
 
 import math
@@ -21,7 +21,7 @@ from bertbench.parallel import theory
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.weights.names import pieces
 
-# By a part of the operation's name, on g ranks: factor on the bytes of the tensor that it takes in
+# Factor on the bytes of an operation's input, on g ranks, by a part of its name
 _SENT = {
     "all_reduce": lambda g: 2 * (g - 1) / g,
     "allreduce": lambda g: 2 * (g - 1) / g,
@@ -34,10 +34,7 @@ _FUNCTIONAL = "_c10d_functional"
 
 
 class Traffic(TorchDispatchMode):
-    """While it is entered, adds up what this rank sends.
-
-    The few numbers that norms and losses are made of are left out.
-    """
+    """Add up the bytes that this rank sends in the body, without the few numbers of norms and losses."""
 
     def __init__(self, groups: ProcessGroups) -> None:
         super().__init__()
@@ -48,7 +45,7 @@ class Traffic(TorchDispatchMode):
 
     @property
     def sent(self) -> dict[str, int]:
-        """Bytes by dimension."""
+        """Return the bytes by dimension."""
         return {dimension: round(size) for dimension, size in self._sent.items()}
 
     def __torch_dispatch__(
@@ -58,7 +55,7 @@ class Traffic(TorchDispatchMode):
         arguments: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Count a collective on plain tensors; a DTensor first turns into those."""
+        """Count a collective on plain tensors; DTensor calls it again with those."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         if getattr(function, "namespace", "") in ("c10d", _FUNCTIONAL):
@@ -75,7 +72,7 @@ class Traffic(TorchDispatchMode):
             dimension = "tensor"  # only DTensor calls these
         else:
             dimension = "pipeline" if name.startswith("send") else self._names.get(group.group_name, "")
-        # what writes into a tensor has that first
+        # these take their output first
         into = name.startswith(("_allgather_base", "_reduce_scatter_base"))
         tensors = _tensors(arguments[1] if into else arguments[0])
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -84,7 +81,7 @@ class Traffic(TorchDispatchMode):
 
 
 def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
-    """The functional operations name their group last; the others take it before all that is like it."""
+    """Return the group: functional operations name it last; the others take it as their first script object."""
     names = [argument for argument in arguments if isinstance(argument, str)]
     if names:
         return _resolve_process_group(cast(Any, names[-1]))
@@ -96,7 +93,7 @@ def _tensors(argument: Any) -> list[torch.Tensor]:
 
 
 def expected(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
-    """What the formulas say that a rank sends in a step with so many tokens, by dimension; none is 0."""
+    """Return the bytes that a rank sends in a step of `tokens` tokens by the formulas, by dimension; none is 0."""
     shape, layout = system.model.shape(), system.layout
     if system.parallel.fully_shard:
         ranks = layout.data

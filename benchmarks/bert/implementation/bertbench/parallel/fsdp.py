@@ -11,12 +11,12 @@ from bertbench.parallel.stage import Stage
 
 
 def shard(stage: Stage, mesh: DeviceMesh) -> None:
-    """Leave this rank its rows of every tensor; all ranks of the mesh must call it."""
+    """Keep this rank's rows of every tensor; all ranks of the mesh must call it."""
     for layer in stage.layers.values():
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-    # the root too gives its weights back: evaluation is followed by no backward pass that would
+    # the root too frees its weights: evaluation has no backward pass that would
     fully_shard(stage, mesh=mesh, reshard_after_forward=True)
     for module in stage.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # the loss is divided by the global batch already
-            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+            module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums

@@ -1,4 +1,4 @@
-"""Gradients of a model in parts: summed over those who hold the same part, and their norm over all parts.
+"""Sum the gradients of a split model over ranks with the same part, and take their norm over all parts.
 
 A bucket of gradients travels as soon as the last backward pass of a step has filled it, behind the rest of that pass.
 """
@@ -19,15 +19,15 @@ _BUCKET_ELEMENTS = 25 * 2**20 // 4  # as DDP's buckets, 25 MiB
 
 
 def sharded(parameter: torch.Tensor) -> bool:
-    """Whether a rank holds a part of it only."""
+    """Return whether a rank holds only a part of the tensor."""
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
 class Gradients:
     """The gradients of this rank's part of the model.
 
-    `words` are the word embeddings if this rank's first or last stage holds them: both do, and each computes a part of
-    their gradient. A gradient is whole after `parts` backward passes.
+    `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient.
+    A gradient is whole after `parts` backward passes.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Gradients:
             shares[next(i for i, parameter in enumerate(parameters) if parameter is words)] = 0.0
         self._shares = torch.tensor(shares, device=groups.world.device)
         self.buckets = [] if fully_shard else _buckets([local(parameter).numel() for parameter in parameters])
-        """Places of the parameters whose gradients travel together, in the order in which they do."""
+        """Places of the parameters whose gradients are reduced together, in the order in which they travel."""
         self._held = next(
             (
                 number
@@ -85,7 +85,7 @@ class Gradients:
 
     @torch.no_grad()
     def norm(self) -> torch.Tensor:
-        """Of the whole model's gradient, every element counted once, on the device."""
+        """Return the norm of the whole model's gradient, every element counted once, on the device."""
         squares = torch.stack(torch._foreach_norm(self._local())).square()
         total = squares @ self._shares
         distributed.all_reduce(total, group=self._groups.model)

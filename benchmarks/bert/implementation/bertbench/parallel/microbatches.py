@@ -1,8 +1,8 @@
-"""Parts of one size: a pipeline fixes the shape that stages send each other, so every microbatch is a token budget.
+"""Make microbatches of one size: a pipeline fixes the shape that stages send, so each one fills a token budget.
 
-A step's samples are dealt to microbatches by tokens, and what is missing to the budget are sequences of one token that
-nothing is learnt from: attention costs them next to nothing, and their loss has no weight. The plan is a pure function
-of seed and step, so the least budget that is enough is known before the first step.
+A step's samples are dealt to microbatches by tokens; sequences of one token without weight in the loss fill the rest,
+at next to no cost in attention. The plan is a pure function of seed and step, so the smallest sufficient budget is
+known before the first step.
 Shapes: T tokens in the batch, S sequences.
 """
 
@@ -26,7 +26,7 @@ class TokenSampler(Sampler):
     """Splits a rank's share of a step into microbatches with nearly as many tokens each."""
 
     def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Ids of each microbatch; raises ConfigError if there are fewer samples than microbatches."""
+        """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""
         if len(ids) < self.parts:
             raise ConfigError(
                 f"a pipeline gets {len(ids)} samples in a step, parallel.microbatches is {self.parts}; lower it, raise "
@@ -38,7 +38,7 @@ class TokenSampler(Sampler):
         return [ids[part_S == part] for part in range(self.parts)]
 
     def budget(self, steps: Iterable[int], rank: int) -> int:
-        """Tokens of the largest microbatch of one rank in these steps; raises what `pieces` raises."""
+        """Return the tokens of one rank's largest microbatch in these steps. Raises ConfigError as `pieces` does."""
         return max(
             int(self.dataset.lengths(part.ids).sum())
             for step in steps
@@ -47,7 +47,7 @@ class TokenSampler(Sampler):
 
 
 def filled(batch: Batch, tokens: int) -> Batch:
-    """The batch with as many tokens in all: fillers are sequences of one token, behind the others."""
+    """Fill the batch up to `tokens` tokens, by sequences of one token behind the others."""
     there, device = len(batch.tokens_T), batch.tokens_T.device
     missing = tokens - there
     assert missing >= 0, "the budget is the largest microbatch of the run"

@@ -1,7 +1,6 @@
-"""Microbatches through the stages of a pipeline: torch's schedules, and a plain pass for evaluation.
+"""Run microbatches through the stages of a pipeline: by torch's schedules, or by a plain pass for evaluation.
 
-What travels between stages are hidden states and their gradients; each stage knows the microbatches themselves, and is
-told which one it gets.
+Stages send each other hidden states and their gradients; each stage holds the microbatches and gets their number.
 """
 
 from collections.abc import Sequence
@@ -35,7 +34,7 @@ class Pipeline:
     ) -> None:
         self.stages = stages
         self.tokens = tokens
-        """Of every microbatch."""
+        """Tokens of every microbatch."""
         self._groups = groups
         self._device = groups.world.device
         self._places = torch.arange(microbatches)
@@ -61,7 +60,7 @@ class Pipeline:
             self._schedule = kind(self.staged[0], microbatches, _sum, scale_grads=False)
 
     def run(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
-        """Forward and backward passes of a step; returns the loss where the last stage is, 0 elsewhere."""
+        """Run a step's forward and backward passes; return the loss on the last stage, 0 elsewhere."""
         parts = [LoadedPart(part, filled(batch, self.tokens)) for part, batch in parts]
         for stage in self.stages:
             stage.microbatches = parts
@@ -72,7 +71,7 @@ class Pipeline:
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
-        """Masked-LM scores of a batch of any size, [M, V], where the last stage is; the model is in evaluation mode."""
+        """Return masked-LM scores of a batch, [M, V], on the last stage; the model must be in evaluation mode."""
         layout, hidden = self._groups.layout, self._places
         unweighted = LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
         for number, stage in zip(self._numbers(), self.stages, strict=True):

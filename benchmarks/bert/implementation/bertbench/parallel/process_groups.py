@@ -1,4 +1,4 @@
-"""The process groups of a layout: who sums, sends or shares with whom."""
+"""The process groups of a layout: ranks that sum, send or share."""
 
 from collections.abc import Callable, Hashable
 
@@ -24,20 +24,20 @@ class ProcessGroups:
         self.pipeline = self._group(lambda at: (at.data, at.tensor))
         """Ranks that hold the stages that a sample goes through."""
         self.tied = self._group(lambda at: (at.data, at.tensor, at.pipeline in ends))
-        """The first and the last stage, both of which hold the word embeddings; the others have nothing to tie."""
+        """The first and the last stage, which both hold the word embeddings; unused on the other stages."""
         self.model = self._group(lambda at: "all" if fully_shard else at.data)
         """Ranks that together hold the model once."""
         self.shards = self.model if fully_shard else self.tensor
         """Ranks that hold shards of the same tensors."""
 
     def mesh(self, name: str, group: distributed.ProcessGroup) -> DeviceMesh:
-        """A group as torch's DTensor and FSDP2 take it."""
+        """Return a group as a mesh for DTensor and FSDP2."""
         return DeviceMesh.from_group(group, self.world.device.type, mesh_dim_names=(name,))
 
     def _group(self, key: Callable[[Coordinate], Hashable]) -> distributed.ProcessGroup:
-        """Ranks whose key is this one's. Only they meet: a thousand ranks make hundreds of groups.
+        """Make a group of the ranks with this rank's key. Only they meet: a thousand ranks make hundreds of groups.
 
-        torch names such a group by its ranks and by how many groups this rank has, so all ranks must make as many.
+        torch names such a group by its ranks and this rank's number of groups, so all ranks must make equally many.
         """
         mine = key(self.place)
         ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == mine]

@@ -1,7 +1,7 @@
 """One stage of BERT: some of its layers, with the embeddings before the first and the heads behind the last.
 
-Parameters keep their names, so that a state moves between layouts; query, key and value are three matrices here, each
-of which can be split. Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
+Parameters keep their names, so that a state moves between layouts; query, key and value are three matrices here, so
+that each can be split. Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ class Projection(nn.ModuleList):
 
 
 class Stage(nn.Module):
-    """Stage `number` of so many: it takes its modules out of `model`, which is not whole afterwards."""
+    """Stage `number` of `stages`: it takes its modules out of `model`, which is incomplete afterwards."""
 
     def __init__(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> None:
         super().__init__()
         self.is_first, self.is_last = number == 0, number == stages - 1
         self.microbatches: Sequence[LoadedPart] = ()
-        """What `place` counts in the step that runs."""
+        """The microbatches of the current step, by `place`."""
         self._precision = precision
         share = len(model.layers) // stages
         self.layers = nn.ModuleDict(
@@ -61,10 +61,10 @@ class Stage(nn.Module):
         return self.get_parameter("embeddings.word.weight") if self.is_first or self.is_last else None
 
     def forward(self, received: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-        """Work on microbatch `place`, [1], with what the stage before gave: hidden states [T, D] in and out.
+        """Compute microbatch `place`, [1], from the previous stage's hidden states: [T, D] in and out.
 
-        The first stage looks at `received` not at all. The last answers the loss, [1]; in evaluation mode the scores
-        of the masked tokens, [M, V].
+        The first stage ignores `received`. The last returns the loss, [1], or in evaluation mode the scores of the
+        masked tokens, [M, V].
         """
         part, batch = self.microbatches[int(place)]
         with computing(self._precision, batch.tokens_T.device):
@@ -82,7 +82,7 @@ class Stage(nn.Module):
                 return masked_lm_MV
             first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
             next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
-        # no view: FSDP2 and the pipeline mean to change what they are given
+        # no view: FSDP2 and the pipeline change their inputs in place
         loss = weighted_loss(
             Scores(masked_lm_MV, next_sentence_S2), batch.masked_labels_M, batch.next_sentence_S,
             part.masked_lm_weight, part.next_sentence_weight,
@@ -91,11 +91,11 @@ class Stage(nn.Module):
 
 
 def wire_format(precision: str) -> torch.dtype:
-    """What hidden states travel in between stages."""
+    """Return the dtype of hidden states between stages."""
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 def logical_name(name: str) -> str:
-    """The name of a stage's parameter in a state that moves between layouts: `qkv.0.weight` is `qkv.weight.0`."""
+    """Return a stage parameter's name in a state that moves between layouts: `qkv.weight.0` for `qkv.0.weight`."""
     *path, last, kind = name.split(".")
     return ".".join((*path, kind, last)) if last.isdecimal() else name

@@ -6,7 +6,7 @@ columns of inputs, so that a layer needs two all-reduces forward and two backwar
 weights and, computed for masked tokens only, 2 % of the work.
 
 Hidden states are the same on all ranks of a group, so their dropout must be too: the ranks share a random stream.
-Attention probabilities are each rank's own heads', so there each rank leaves that stream for one of its own.
+Attention probabilities belong to each rank's own heads, so there each rank draws from a stream of its own.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _SEED_LIMIT = 2**31
 
 
 def split_layers(stage: Stage, mesh: DeviceMesh) -> None:
-    """Leave this rank its share of every layer of a stage; all ranks of the mesh must call it."""
+    """Keep this rank's share of every layer of a stage; all ranks of the mesh must call it."""
     for layer in stage.layers.values():
         assert isinstance(layer, EncoderLayer)
         plan = {
@@ -48,9 +48,9 @@ def split_layers(stage: Stage, mesh: DeviceMesh) -> None:
 
 
 def _own_stream(layer: EncoderLayer, rank: int) -> None:
-    """Draw what lies between the projections from a stream of this rank's own.
+    """Draw dropout between the projections from a stream of this rank's own.
 
-    Its seed is drawn from the shared stream, so that recomputation, which puts that back, repeats it.
+    Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
     """
     held: list[tuple[torch.Generator, torch.Tensor]] = []
 

@@ -1,4 +1,4 @@
-"""What a layout sends, waits and computes by formula: plain arithmetic, without torch.
+"""Formulas of what a layout sends and how long it waits: plain arithmetic, without torch.
 
 Formulas of Narayanan et al. 2021 (arXiv 2104.04473), with tokens T for their batch times sequence, b s: nothing here is
 padded but a pipeline's microbatches. All byte counts are what one rank sends in a step.
@@ -13,12 +13,12 @@ _GRADIENT_BYTES = 4
 
 
 def bubble(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:
-    """Idle time of a pipeline's ranks over the time that they compute: (p - 1) / (v m) (sections 2.2.1 and 2.2.2)."""
+    """Return idle time of a pipeline's ranks over their compute time: (p - 1) / (v m) (sections 2.2.1 and 2.2.2)."""
     return (pipeline - 1) / (virtual_stages * microbatches)
 
 
 def ring(ranks: int) -> float:
-    """What an all-reduce sends, over the size of what it reduces: 2 (g - 1) / g."""
+    """Return the bytes that a rank sends in an all-reduce over the size of its tensor: 2 (g - 1) / g."""
     return 2 * (ranks - 1) / ranks
 
 
@@ -31,23 +31,23 @@ class Widths(NamedTuple):
 
     @classmethod
     def of(cls, precision: str) -> "Widths":
-        """Under autocast products are bf16, and what they are added to, with its gradient, stays fp32."""
+        """Return the widths: under autocast products are bf16; the residual stream and its gradient stay fp32."""
         return cls(2, 4, 2) if precision == "bf16" else cls(4, 4, 4)
 
 
 def tensor_bytes(shape: BertShape, layout: Layout, tokens: int, widths: Widths, recompute: bool) -> int:
-    """Of a step with so many tokens: 8 T h (t - 1) / t numbers a layer (section 3.2), half of them forward.
+    """Return bytes sent per step for `tokens` tokens: 8 T h (t - 1) / t numbers a layer (section 3.2).
 
-    That is two all-reduces forward and two backward. Recomputation makes the forward ones again.
+    These are two all-reduces forward and two backward. Recomputation makes the forward ones again.
     """
     width = 2 * widths.forward * (1 + recompute) + 2 * widths.backward
     return round(shape.layers // layout.pipeline * tokens * shape.hidden_size * width * ring(layout.tensor))
 
 
 def pipeline_bytes(shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths) -> int:
-    """Of a step with so many tokens, fillers included: T h numbers at every boundary of a stage (section 3.2).
+    """Return bytes sent per step for `tokens` tokens, fillers included: T h numbers per stage boundary (section 3.2).
 
-    Forward to the next stage, and backward to the one before.
+    Forward to the next stage, and backward to the previous one.
     """
     stages = range(place.pipeline, layout.stages, layout.pipeline)
     sends = sum((stage < layout.stages - 1) + (stage > 0) for stage in stages)
@@ -55,45 +55,45 @@ def pipeline_bytes(shape: BertShape, layout: Layout, place: Coordinate, tokens: 
 
 
 def tied_bytes(shape: BertShape, layout: Layout, place: Coordinate) -> int:
-    """The gradient of the word embeddings, summed over the first and the last stage."""
+    """Return bytes of the word embeddings' gradient, summed over the first and the last stage."""
     holds = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
     return holds * _GRADIENT_BYTES * shape.vocab_size * shape.hidden_size
 
 
 def data_bytes(elements: int, layout: Layout) -> int:
-    """The gradient of so many elements of this rank's part: 2 (d - 1) / d of it (section 3.3.1)."""
+    """Return bytes of the gradient of this rank's `elements`: 2 (d - 1) / d of it (section 3.3.1)."""
     return round(_GRADIENT_BYTES * elements * ring(layout.data))
 
 
 def fully_sharded_bytes(elements: int, layout: Layout, parts: int) -> int:
-    """Weights gathered forward and backward, gradients scattered, in every part of a step: 3 (d - 1) / d of them.
+    """Return bytes of weights gathered twice and gradients scattered in every part of a step: 3 (d - 1) / d of them.
 
-    `elements` are those of the whole model, each tensor's rows rounded up to a multiple of d.
+    `elements` counts the whole model, each tensor's rows rounded up to a multiple of d.
     """
     return round(parts * _GRADIENT_BYTES * elements * 3 * (layout.data - 1) / layout.data)
 
 
 def layer_parameters(shape: BertShape, tensor: int = 1) -> int:
-    """Of one layer on one of `tensor` ranks."""
+    """Return the parameters of one layer on one of `tensor` ranks."""
     hidden, inner = shape.hidden_size, shape.feed_forward_size
     split = 4 * hidden * hidden + 3 * hidden + 2 * hidden * inner + inner
     return split // tensor + 6 * hidden  # two biases behind the sums, two LayerNorms
 
 
 def embedding_parameters(shape: BertShape) -> int:
-    """Of the first stage, beside its layers."""
+    """Return the parameters of the first stage, beside its layers."""
     rows = shape.vocab_size + shape.max_positions + shape.token_types
     return (rows + 2) * shape.hidden_size
 
 
 def head_parameters(shape: BertShape) -> int:
-    """Of both heads, without the word embeddings, which they share with the first stage."""
+    """Return the parameters of both heads, without the word embeddings, which they share with the first stage."""
     hidden = shape.hidden_size
     return 2 * (hidden * hidden + hidden) + 2 * hidden + shape.vocab_size + 2 * hidden + 2
 
 
 def stage_parameters(shape: BertShape, layout: Layout, place: int) -> int:
-    """Of all stages of rank `place` of a pipeline."""
+    """Return the parameters of all stages of rank `place` of a pipeline."""
     total = shape.layers // layout.pipeline * layer_parameters(shape, layout.tensor)
     if place == 0:
         total += embedding_parameters(shape)

@@ -1,7 +1,7 @@
-"""Clocks and all-reduce bandwidth between nodes, by collectives on the run's own backend.
+"""Measure clocks and all-reduce bandwidth between nodes, with the run's own backend.
 
-Bandwidth is counted as nccl-tests does ("bus bandwidth"): 2 (R - 1) / R of the bytes over the time, so that it can be
-compared with the links' rate whatever the number of ranks.
+Bandwidth is counted as nccl-tests does ("bus bandwidth"): 2 (R - 1) / R of the bytes over the time, so that any number
+of ranks compares with the links' rate.
 """
 
 import json
@@ -18,7 +18,7 @@ _CLOCK_REPEATS = 5
 
 
 def clock_offsets_s(world: World) -> list[float]:
-    """Each rank's clock less rank 0's, by rank; right to the time in which ranks leave a barrier."""
+    """Return each rank's clock minus rank 0's, by rank, as exactly as ranks leave a barrier together."""
     rounds = []
     for _ in range(_CLOCK_REPEATS):
         world.barrier()
@@ -27,7 +27,7 @@ def clock_offsets_s(world: World) -> list[float]:
 
 
 def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | None:
-    """Bandwidth of an all-reduce over these ranks (all where none are given), in Gbit/s; None on ranks not among them.
+    """Return the bandwidth of an all-reduce over these ranks (default: all) in Gbit/s; None on other ranks.
 
     Every rank of the world must call it.
     """
@@ -48,9 +48,9 @@ def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | Non
 
 
 def neighbours_gbit(world: World, nodes: list[list[int]]) -> float | None:
-    """The better of a node's bandwidths with the node before it and the one after: a bad node is slow with both.
+    """Return the better of a node's bandwidths with its two neighbours: a bad node is slow with both.
 
-    `nodes` holds each node's ranks; None where there is one node.
+    `nodes` holds each node's ranks. Returns None if there is only one node.
     """
     best: list[float] = []
     for first in (0, 1):  # pairs 0-1, 2-3, ..., then 1-2, 3-4, ...: each node in one pair at a time

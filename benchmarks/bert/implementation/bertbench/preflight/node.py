@@ -1,4 +1,4 @@
-"""What one node has: the code, the data, the GPUs and the disk that a run on it would use."""
+"""Describe one node: the code, the data, the GPUs and the disk that a run on it would use."""
 
 import hashlib
 import shutil
@@ -21,7 +21,7 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class Node:
-    """What must be the same on all nodes, what need not, and what is wrong with this one by itself."""
+    """A node's facts, those that must be equal on all nodes included, and its own problems."""
 
     host: str
     ranks: list[int]
@@ -37,7 +37,7 @@ class Node:
 
 
 def this_node(system: System, ranks: list[int]) -> Node:
-    """Look at the node that this process stands on; `ranks` are those that run on it."""
+    """Describe the node of this process; `ranks` are those that run on it."""
     problems: list[str] = []
     found = gpus()
     try:
@@ -86,7 +86,7 @@ def _data(system: System, problems: list[str]) -> str:
 
 
 def _disk(problems: list[str]) -> int:
-    """Bytes that are free where the run would write."""
+    """Return the free bytes where the run would write."""
     folder = runs_folder()
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
@@ -95,5 +95,5 @@ def _disk(problems: list[str]) -> int:
         probe.write_text("")
         probe.unlink(missing_ok=True)
     except OSError as error:
-        problems.append(f"{there}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can")
+        problems.append(f"{there}: cannot be written ({system_reason(error)}); set LOGDIR to a writable folder")
     return free

@@ -1,4 +1,4 @@
-"""What is wrong with which node, from what all of them said. Pure: no I/O, no communication."""
+"""Find each node's problems from the facts of all nodes. Pure: no I/O, no communication."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:  # it loads torch, and a command's help names a limit of this 
     from bertbench.preflight.node import Node
 
 LEAST_DISK_GB = 1.0
-"""Logs and metrics of ten runs take some 10 MB; checkpoints take more, where a run writes them."""
+"""Logs and metrics of ten runs take some 10 MB; snapshots take more."""
 MOST_CLOCK_MS = 500.0
-"""People compare what ranks say of a moment; NTP keeps clocks to some 10 ms."""
+"""People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
 LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
-"""NCCL over one of today's cards exceeds it; over a socket that it fell back to, or one bad cable, it doesn't."""
+"""NCCL exceeds it over one of today's network cards, but not over a fallback socket or a bad cable."""
 
 _SAME: tuple[tuple[str, Callable[[Node], str], str], ...] = (
-    ("code", lambda node: node.code, "check out the same commit, and the same system file, everywhere"),
-    ("data", lambda node: node.data, "copy the same data and checkpoint everywhere"),
-    ("GPUs", lambda node: "; ".join(f"{n}x {kind}" for kind, n in Counter(node.gpus).items()) or "none",
+    ("code differs", lambda node: node.code, "check out the same commit, and the same system file, everywhere"),
+    ("data differ", lambda node: node.data, "copy the same data and checkpoint everywhere"),
+    ("GPUs differ", lambda node: "; ".join(f"{n}x {kind}" for kind, n in Counter(node.gpus).items()) or "none",
      "ask for nodes of one kind"),
 )  # fmt: skip
 
 
 def judged(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
-    """The nodes with all their problems: their own, where they differ from most others, and bounds that they exceed."""
+    """Return the nodes with all their problems: their own, exceeded bounds, and differences from most other nodes."""
     return [
         replace(node, problems=[*node.problems, *_bounds(node, least_gbit), *_unlike(node, nodes)]) for node in nodes
     ]
@@ -51,7 +51,7 @@ def _bounds(node: Node, least_gbit: float) -> list[str]:
 def _unlike(node: Node, nodes: Sequence[Node]) -> list[str]:
     problems = []
     for what, value, remedy in _SAME:
-        usual, count = Counter(map(value, nodes)).most_common(1)[0]  # of as many, the first node's
+        usual, count = Counter(map(value, nodes)).most_common(1)[0]  # of equally many, the first node's
         if value(node) != usual:
-            problems.append(f"other {what} than {count} of {len(nodes)} nodes: {value(node)}, not {usual}; {remedy}")
+            problems.append(f"its {what} from {count} of {len(nodes)} nodes: {value(node)}, not {usual}; {remedy}")
     return problems

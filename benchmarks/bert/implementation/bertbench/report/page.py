@@ -15,7 +15,7 @@ _DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8
 # Browsers refuse whatever isn't in the file itself: what a log says can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
-_NUMBER = re.compile(r"[-\d,.]*")
+_NUMBER = re.compile(r"[-\d,.]*%?")
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;

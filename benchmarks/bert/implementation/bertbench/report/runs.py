@@ -13,6 +13,7 @@ from bertbench.common.timeline import BUCKETS, TRAINING
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
 from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
+from bertbench.report.straggler import Straggler, straggler_of
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
 from compliance.record import printable
@@ -108,6 +109,7 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "startup": facts.startup and facts.startup._asdict(),
         "ledger": _ledger(log),
         "energy": energy(log, facts),
+        "straggler": (slow := straggler_of(log)) and slow._asdict(),
     }
 
 
@@ -177,6 +179,9 @@ def _table(content: dict[str, Any]) -> str:
     for heading, (header, rows) in ((LEDGER_TITLE, ledger_rows(content)), (ENERGY_TITLE, energy_rows(content))):
         if rows:
             lines += [heading, *aligned(header, rows)]
+    for row in content["runs"]:
+        if row["straggler"]:
+            lines.append(f"straggler: {cell(Path(row['log']).stem)}: {Straggler(**row['straggler']).text()}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,11 @@
 """metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times and load balance.
 
+The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
+
 What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
-that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step. A step
-that loss scaling skipped has no gradient norm: null.
+that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step, or every
+few steps where `sync` spares a slow link. Where ranks train alone, the gradient norm is rank 0's own. A step that
+loss scaling skipped has no gradient norm: null.
 """
 
 from __future__ import annotations
@@ -15,10 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 
 from bertbench.common.errors import RunError
+from bertbench.common.phase_clock import PhaseClock
+from bertbench.common.phases import PHASES
+from bertbench.common.ranges import clocked
 from bertbench.distributed.rendezvous import named
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.optim.state import Scalar
+from bertbench.report.straggler import RANKS_MS
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
 
@@ -55,26 +62,45 @@ class _TakenStep(NamedTuple):
 
 
 class Metrics:
-    """Collects steps; rank 0 writes them. `remedy` is what to do about a loss that isn't finite."""
+    """Collects steps; rank 0 writes them.
+
+    `remedy` is what to do about a loss that isn't finite; on a CPU, `every` steps are written at a time.
+    """
 
     def __init__(
-        self, path: Path | None, world: World, log: MlperfLog, remedy: str = "", timeline: Timeline | None = None
+        self,
+        path: Path | None,
+        world: World,
+        log: MlperfLog,
+        remedy: str = "",
+        timeline: Timeline | None = None,
+        every: int = 1,
     ) -> None:
         self._world = world
         self._file = LineFile(path) if path else None
         self._log = log
-        self._remedy = remedy
+        self._remedy, self._every = remedy, every
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
+        self.phases = PhaseClock(world.device)
+        """This rank's time by phase, of the steps it takes while these metrics are open."""
+        self._clocked = clocked(self.phases)
+        self._before_ms = torch.zeros(len(PHASES), dtype=torch.float64)
+        self._timed_steps: int | None = None
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """One step; raises RunError as `flush` does."""
         self.timeline.waited(loaded.wait_ms / 1e3)
+        if self._timed_steps is None:  # warm-up, and a first step that waits for the first samples
+            self.phases.discard()
+            self._timed_steps = 0
+        else:
+            self._timed_steps += 1
         self._steps.append(
             _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
         )
-        if self._world.device.type == "cpu":
+        if self._world.device.type == "cpu" and step % self._every == 0:
             self.flush()
 
     def flush(self) -> None:
@@ -89,7 +115,10 @@ class Metrics:
         reports = [step.report for step in steps]
         on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
         on_host = torch.tensor([[step.wait_ms, step.skipped] for step in steps])
-        summed = self._world.sum(torch.cat((on_device, on_host.to(on_device)), dim=1))
+        table = torch.cat((on_device, on_host.to(on_device)), dim=1)
+        times = self._own_times()
+        all_summed = self._world.sum(torch.cat((table.flatten(), times.flatten().to(table))))
+        summed, ranks_ms = all_summed[: table.numel()].view_as(table), all_summed[table.numel() :].view_as(times)
         rates, norms, scales = (
             _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
         )
@@ -111,6 +140,8 @@ class Metrics:
                 "skipped": int(skipped),
                 **({} if scale is None else {"loss_scale": scale}),
             }
+            if taken is steps[-1] and ranks_ms.any():
+                line[RANKS_MS] = _by_phase(ranks_ms)
             lines.append(json.dumps(line) + "\n")
             if skipped:
                 self._log.point(SKIPPED, int(skipped), {"step": taken.step})
@@ -123,6 +154,19 @@ class Metrics:
         if fault:
             raise RunError(fault)
 
+    def _own_times(self) -> torch.Tensor:
+        """Return milliseconds a step since the last flush, [ranks, phases], of which only this rank's are not zero.
+
+        No row before the second step.
+        """
+        if not self._timed_steps:
+            return torch.zeros(0, len(PHASES))
+        times = torch.zeros(self._world.size, len(PHASES))
+        total = torch.tensor(self.phases.total_ms(), dtype=torch.float64)
+        times[self._world.rank] = (total - self._before_ms) / self._timed_steps
+        self._timed_steps, self._before_ms = 0, total
+        return times
+
     def _fault(self, taken: _TakenStep, loss: float) -> str:
         """What is wrong with a step, which all ranks find alike; each says whether its own loss is finite."""
         own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
@@ -134,11 +178,18 @@ class Metrics:
         return f"the loss of step {taken.step} is {loss}{where}; {remedy}"
 
     def __enter__(self) -> Self:
+        self._clocked.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._clocked.__exit__(None, None, None)
         if self._file:
             self._file.close()
+
+
+def _by_phase(ranks_ms: torch.Tensor) -> dict[str, list[float]]:
+    """A list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
+    return {phase: [round(one, 2) for one in of] for phase, of in zip(PHASES, ranks_ms.T.tolist(), strict=True)}
 
 
 def _read(values: list[Any]) -> list[Any]:

@@ -54,7 +54,7 @@ def open_run(
     with (
         MlperfLog(files.log if files else None) as log,
         Timeline(files.timeline if files else None) as timeline,
-        Metrics(files.metrics if files else None, world, log, remedy, timeline) as metrics,
+        Metrics(files.metrics if files else None, world, log, remedy, timeline, system.sync.report_steps) as metrics,
     ):
         clock = Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)
         yield Opened(log, metrics, clock)

@@ -15,6 +15,7 @@ from bertbench.config import System
 from bertbench.config.hardware import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
 from bertbench.data.text.mlperf import MlperfRecipe
+from bertbench.optim.options import WHOLE_MATRICES
 from bertbench.results.mlperf_log import MlperfLog
 
 
@@ -72,7 +73,9 @@ def _choices(system: System) -> dict[str, Any]:
     """Return what decides legality and has no name in MLPerf's logs, under ours: checkers ignore these keys."""
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
-    return {
+    options = system.optimizer.options()
+    own = {"bertbench_optimizer": asdict(getattr(options, options.name))} if options.name in WHOLE_MATRICES else {}
+    return own | {
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,
         "bertbench_attention_dropout": system.model.attention_dropout,
@@ -81,6 +84,7 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_ema_decay": system.optimizer.ema_decay,
         "bertbench_clip_mode": system.clip.mode,
         "bertbench_compression": system.communication.compression,
+        "bertbench_sync_method": system.sync.method,
         "bertbench_balance": system.data.balance,
         "bertbench_precision": system.precision.compute,
         "bertbench_target": system.evaluation.target,

@@ -145,7 +145,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
                 len(own),
                 len(samples),
                 statistics.mean(samples) if samples else None,
-                _half_interval(samples),
+                half_interval(samples),
                 round(statistics.mean(row.clipped_steps for row in own), 4),
             )
         )
@@ -158,7 +158,7 @@ def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]
     for comparison in definition.comparisons:
         ours, theirs = (_samples(rows, arm) for arm in (comparison.arm, comparison.against))
         apart = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-        if (half := _half_interval(apart)) is not None:
+        if (half := half_interval(apart)) is not None:
             mean = statistics.mean(apart)
             found.append(Difference(comparison.arm, comparison.against, mean, mean - half, mean + half))
     return found
@@ -169,7 +169,7 @@ def _samples(rows: Sequence[Row], arm: str) -> dict[int, int]:
     return {row.seed: row.samples_to_target for row in rows if row.arm == arm and row.samples_to_target is not None}
 
 
-def _half_interval(values: Sequence[float]) -> float | None:
+def half_interval(values: Sequence[float]) -> float | None:
     """Half the width of the 95 % interval of a mean, by Student's t; None of fewer than 2 values."""
     if len(values) < 2:
         return None

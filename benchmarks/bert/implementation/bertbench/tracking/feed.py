@@ -1,5 +1,6 @@
 """From a run's files to a tracker: what every step and every evaluation measured, in order, with the time it was at."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -43,30 +44,38 @@ class Feed:
 
     def __init__(self, run: FollowedRun, tracker: Tracker) -> None:
         self._run, self._tracker = run, tracker
-        self._evaluations = 0
+        self._evaluations = self._passed = 0
         self._block, self._in_block_ms = -1.0, 0.0
 
     def forward(self, steps: Sequence[int]) -> None:
-        """Pass on these steps, which the run's `read` returned, and the evaluations since the last call."""
-        points = {step: self._point(step, self._run.rows[step]) for step in steps}
+        """Pass on these steps, in their order, and each evaluation with the first steps that reach it."""
+        self._passed = max(self._passed, *steps, 0)
+        self._forward({step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows})
+
+    def _forward(self, points: dict[int, Point]) -> None:
         facts = self._run.facts
         batch = facts.global_batch_size
         for evaluation in facts.evaluations[self._evaluations :]:
             if evaluation.samples is None or not isinstance(batch, int):
+                self._evaluations += 1
                 continue
             step = round(evaluation.samples / batch)
+            if step > self._passed:
+                break
+            self._evaluations += 1
             values = {"eval/accuracy": evaluation.accuracy}
             so_far = phases(self._run, evaluation.time_ms, evaluation.samples)
             values |= {f"phase/{name.replace(' ', '_')}_s": seconds for name, seconds in so_far.items()}
             known = points.get(step, Point(step, evaluation.time_ms / 1e3, {}))
             points[step] = known._replace(values=known.values | values)
-        self._evaluations = len(facts.evaluations)
         if points:
             self._tracker.record([points[step] for step in sorted(points)])
 
     def close(self, status: str) -> None:
-        """End the record."""
+        """End the record, with the evaluations whose steps no file has."""
         facts = self._run.facts
+        self._passed = sys.maxsize
+        self._forward({})
         summary: dict[str, Any] = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,

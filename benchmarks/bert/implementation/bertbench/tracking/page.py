@@ -102,7 +102,7 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
         table.add_column(heading, justify="left" if heading in ("host", "") else "right")
     busiest = sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]
     for rank in sorted(busiest, key=lambda rank: rank.rank):
-        note = "the others wait for it" if rank.rank == state.straggler else _process_note(rank)
+        note = _waited_for(state) if rank.rank == state.straggler else _process_note(rank)
         table.add_row(
             str(rank.rank), rank.host, str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
             style="yellow" if note else "",
@@ -110,6 +110,10 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
     yield table
     if len(state.ranks) > _MOST_RANKS:
         yield Text(f" the {_MOST_RANKS} busiest of {len(state.ranks)}", style="dim")
+
+
+def _waited_for(state: RunState) -> str:
+    return "the others wait for it" + (f": slow in {state.straggler_phase}" if state.straggler_phase else "")
 
 
 def _process_note(rank: Rank) -> str:

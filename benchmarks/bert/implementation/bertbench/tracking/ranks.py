@@ -57,7 +57,7 @@ def ranks_of(log: Path) -> list[Process]:
 def ranks_beside(pid: int) -> list[Process]:
     """Return the processes on this machine that were started with `pid`, a rank, by the same launcher."""
     parent = _parent(pid)
-    return _sorted(iter({pid, *_children(parent)} if parent > 1 else {pid}))
+    return _sorted(iter({pid, *children(parent)} if parent > 1 else {pid}))
 
 
 def between(before: Sequence[Process], after: Sequence[Process]) -> list[Rank]:
@@ -119,8 +119,8 @@ def _process(pid: int) -> Process | None:
         if not rank.isdigit():
             return None
         fields = _stat(pid)
-        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
-        return Process(int(rank), pid, os.uname().nodename, cpu_s, int(fields[21]) * _PAGE, fields[0], time.time())
+        cpu_s, rss_bytes = _processor_s(fields), int(fields[21]) * _PAGE
+        return Process(int(rank), pid, os.uname().nodename, cpu_s, rss_bytes, fields[0], time.time())
     except (OSError, ValueError, IndexError):
         return None
 
@@ -130,6 +130,18 @@ def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
+    try:
+        return _processor_s(_stat(pid))
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _processor_s(fields: list[str]) -> float:
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 def _parent(pid: int) -> int:
     try:
         return int(_stat(pid)[1])
@@ -137,7 +149,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return the processes that a process has started: from Linux's list of them, which costs no look at all others."""
     try:
         lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]

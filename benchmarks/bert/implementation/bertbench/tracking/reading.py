@@ -4,16 +4,19 @@ A run that goes on from a snapshot cuts both files back: the steps after the sna
 """
 
 import json
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from bertbench.report.beside import described
 from bertbench.report.listing import system_name
 from bertbench.report.settings import flattened
+from bertbench.report.straggler import RankTimes, rank_times
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts, number
 
 _REMEMBERED = 256  # bytes before the place that was read to: if they change, the file was cut back and grew again
+_RECENT = 50  # steps whose ranks are compared
 Row = dict[str, float]
 
 
@@ -51,6 +54,8 @@ class FollowedRun:
         self.facts = RunFacts([])
         self.rows: dict[int, Row] = {}
         """What metrics.jsonl has of each step, in order."""
+        self.rank_times: deque[RankTimes] = deque(maxlen=_RECENT)
+        """What its last lines say of the ranks."""
         self._metrics = GrowingFile(self.folder / "metrics.jsonl")
         self._seen = (-1, -1)
         self.read()
@@ -90,15 +95,19 @@ class FollowedRun:
         lines, again = self._metrics.lines()
         if again:
             self.rows.clear()
+            self.rank_times.clear()
         fresh: list[int] = []
         for line in lines:
-            row = _row(line)
-            if row is None:
+            content = _content(line)
+            row = {name: value for name, one in content.items() if (value := number(one)) is not None}
+            if "step" not in row:
                 continue
             step = int(row["step"])
             for later in [known for known in reversed(self.rows) if known >= step]:  # it went back to a snapshot
                 del self.rows[later]
             self.rows[step] = row
+            if times := rank_times(content):
+                self.rank_times.append(times)
             fresh.append(step)
         self._read_log()
         return [step for step in fresh if step in self.rows]
@@ -114,10 +123,9 @@ class FollowedRun:
             return
 
 
-def _row(line: bytes) -> Row | None:
+def _content(line: bytes) -> dict[str, Any]:
     try:
         content = json.loads(line)
-        row = {name: value for name, one in content.items() if (value := number(one)) is not None}
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    return row if "step" in row else None
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

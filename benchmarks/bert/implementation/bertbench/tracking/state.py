@@ -11,6 +11,8 @@ from typing import Any
 
 from bertbench.report.beside import described
 from bertbench.report.listing import run_logs, silence_s, status, system_name
+from bertbench.report.straggler import mean_times
+from bertbench.report.straggler import straggler as slow_rank
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank, straggler
 from bertbench.tracking.reading import FollowedRun, Row
@@ -56,6 +58,9 @@ class RunState:
     """Seconds to the target by the forecast."""
     ranks: tuple[Rank, ...]
     straggler: int | None
+    """The rank that the others wait for."""
+    straggler_phase: str | None
+    """In which phase of a step, where the run measured it."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what `watch --json` prints."""
@@ -84,6 +89,8 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     expected = forecast(curve, target, earlier) if target is not None and going else None
     seed, commit, size = (described(run.log, "run.json").get(name) for name in ("seed", "commit", "world_size"))
     max_steps = run.setting("schedule.max_steps")
+    slow = slow_rank(mean_times(run.rank_times)) if going else None
+    busiest = straggler(ranks) if going and run.setting("launch.device") == "cpu" else None
     return RunState(
         name=run.name,
         system=run.system,
@@ -110,7 +117,8 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         target_forecast=expected,
         target_s=_seconds(expected, reached, facts, speed),
         ranks=tuple(ranks),
-        straggler=straggler(ranks) if going and run.setting("launch.device") == "cpu" else None,
+        straggler=slow.rank if slow else busiest,
+        straggler_phase=slow and slow.phase,
     )
 
 

@@ -1,11 +1,14 @@
 """Build what the timed run needs beside its clock: data, sampler, trainer, evaluator, snapshots."""
 
+import sys
 from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
 
 from bertbench.balance.plan import EXCHANGING, Planner
+from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
@@ -30,6 +33,7 @@ from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import check_start, open_data
 from bertbench.training.layout_evaluate import LayoutEvaluator
 from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from bertbench.training.trainer import Trainer
 from bertbench.weights.names import pieces
 
@@ -40,7 +44,7 @@ class Built(NamedTuple):
     trainer: Trainer
     evaluator: Evaluator
     snapshots: Snapshots
-    loader: Loader
+    loader: Loader | RebalancingLoader
     """Touches no sample before its first step: that is on the clock."""
 
 
@@ -52,13 +56,18 @@ def build(
     on_bad_sample: OnBadSample,
     startup: Startup,
     arithmetic: Arithmetic,
+    clock: PhaseClock,
 ) -> Built:
-    """Build this rank's parts of a run; raises what `open_data` and the trainers raise."""
+    """Build this rank's parts of a run, whose steps `clock` times; raises what `open_data` and the trainers raise."""
     training, evaluation = open_data(system)
     startup.mark("data")
-    sampler = make_sampler(system, training, seed)
-    bins = make_bins(system, training)
+    bins, speeds = make_bins(system, training), make_speeds(system)
+    sampler = make_sampler(system, training, seed, speeds)
     trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic, bins)
+    if speeds and isinstance(trainer, DDPTrainer) and system.launch.rank_speeds == "auto":
+        speeds.change(0, of_all_ranks(world, trainer.rate))
+        if world.leads:
+            print(f"rank speeds: {speeds.text()}", file=sys.stderr)
     loader = Loader(
         sampler,
         system.layout.coordinate(world.rank).data,
@@ -69,10 +78,12 @@ def build(
         startup,
         bins,
     )
+    every = system.launch.rebalance_every_steps
+    batches = RebalancingLoader(loader, every, speeds, world, clock) if speeds and every else loader
     evaluator = make_evaluator(system, evaluation, trainer, world)
     if files:
         files.describe_communication(trainer.communication())
-    return Built(trainer, evaluator, Snapshots(system, world, seed, files), loader)
+    return Built(trainer, evaluator, Snapshots(system, world, seed, files, speeds), batches)
 
 
 def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
@@ -85,18 +96,21 @@ def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 
 
-def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
+def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | None = None) -> Sampler:
     """What every data-parallel rank trains on in every step, as the system's balance method says."""
-    planner = make_planner(system, training.entries_N, derive(seed, "data"))
+    planner = make_planner(system, training.entries_N, derive(seed, "data"), speeds)
     kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
     return kind(training, planner, system.parts, system.loss.normalize)
 
 
-def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
-    """Which data-parallel rank gets which samples."""
+def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
+    """Which data-parallel rank gets which samples; those that a system lists are its `speeds` where none are given."""
+    speeds = speeds or make_speeds(system)
     # where ranks share the model, methods that know of nodes are refused
     nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
-    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
+    return Planner(
+        entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes, speeds
+    )
 
 
 def make_trainer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -10,12 +11,15 @@ from torch import nn
 
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
+from bertbench.optim.bucket_sum import BucketSum
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
 from bertbench.optim.collectives import Exchange, exchange
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.optim.communication import HierarchicalSum, OwnGradient, bucket_sum, flat_sum, plain_sum
+from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.distributed import SlicedDataParallel
+from bertbench.optim.local_updates import LocalUpdates
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.state import Optimizer
 
@@ -34,6 +38,9 @@ class Reduction(Protocol):
 
     def reset(self) -> None:
         """Forget what former steps left behind; after a warm-up."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what the reductions to come depend on, as it is in memory."""
 
 
 class DataParallel(NamedTuple):
@@ -68,7 +75,8 @@ def data_parallel(
 ) -> DataParallel:
     """Join the ranks' copies of a model, whose weights are where they stay; every rank must call this."""
     scale = None if scaler is None else scaler.scale
-    options, communication = system.optimizer.options(), system.communication
+    half = world.device.type == "cuda" or system.precision.compute == "bf16"
+    options, communication = replace(system.optimizer.options(), half_products=half), system.communication
     if slices is not None:
         module = SlicedDataParallel(
             model, *slices, system.clip.mode, system.clip.max_norm, communication.compression, scale
@@ -79,9 +87,26 @@ def data_parallel(
         system.clip.mode,
         system.clip.max_norm,
         world.size,
-        bucket_sum(communication.options(), world.ranks.local_size),
+        _bucket_sum(system, world),
         scale,
     )
     parallel = reducer.attach(model, communication.bucket_mb)
     whole, text = build_optimizer(model, options, system.optimizer.impl)
     return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)
+
+
+def _bucket_sum(system: System, world: World) -> BucketSum:
+    options, local_size = system.communication.options(), world.ranks.local_size
+    if system.sync.outer is not None:
+        return OwnGradient()
+    if system.sync.delay:
+        return DelayedSum(plain_sum(options, local_size), system.sync.delay)
+    return bucket_sum(options, local_size)
+
+
+def local_updates(system: System, world: World, model: Bert) -> LocalUpdates | None:
+    """Return what makes weights of ranks that train alone equal again, None where none does; every rank calls this."""
+    if system.sync.outer is None:
+        return None
+    sum_tensor = HierarchicalSum(world.ranks.local_size) if system.communication.hierarchical else flat_sum
+    return LocalUpdates(model, model.fused_parameters(), world.size, system.sync.outer, sum_tensor)

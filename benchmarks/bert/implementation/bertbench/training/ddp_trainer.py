@@ -5,6 +5,7 @@ Shapes: as in model/bert.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named, reduced_behind
 from bertbench.common.seeding import derive
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -27,7 +28,7 @@ from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
@@ -35,12 +36,14 @@ from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
-from bertbench.training.data_parallel import data_parallel, move_to_buckets
+from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
 from bertbench.training.trainer import initial_model
 
 if TYPE_CHECKING:  # gpu_check.sh trains where pydantic isn't
     from bertbench.config import System
 
+# a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
+_BURST_S, _RATE_S = 0.2, 2.0
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
 
 
@@ -80,12 +83,15 @@ class DDPTrainer:
         self._parallel, self._reducer, self._norm, self.optimizer, self._arithmetic = data_parallel(
             system, world, self._model, slices, self._scaler
         )
+        self._local = local_updates(system, world, self._model)
         self._average: WeightAverage | None = None
         if system.optimizer.ema_decay:
             fused = self._model.fused_parameters()
             held = LogicalTensors if slices is None else partial(LogicalSlices, slices.buckets)
             self._average = WeightAverage(held(self._parameters, fused), system.optimizer.ema_decay)
         self._schedule = system.learning_rate
+        self.rate = 1.0
+        """Where ranks are dealt to by measured speed: parts of warm-up that this rank alone computed in a second."""
         if self._scaler is not None:  # the host doesn't know how many steps were taken
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
             self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
@@ -96,19 +102,23 @@ class DDPTrainer:
 
     @property
     def model(self) -> Bert:
-        """The whole model, whose weights are all here."""
+        """The whole model, whose weights are all here: of ranks that train alone their mean, for which all must ask."""
         self._settle()
+        if self._local is not None:
+            self._local.show_mean()
         return self._model
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
-        if self._average is None:
+        averaging = self._average or self.optimizer
+        if isinstance(averaging, SlicedOptimizer):
+            averaging = averaging.local
+        if not isinstance(averaging, Averaging):
             yield
             return
-        weights, averages = self._average.read_out()
         self._settle()
-        with replaced(weights, averages):
+        with replaced(*averaging.read_out()):
             self._gather()
             yield
             self._settle()
@@ -124,18 +134,22 @@ class DDPTrainer:
 
     def communication(self) -> Communication:
         """Return how gradients travel and are used: what a run prints and keeps."""
-        options = self._system.communication.options()
+        options, outer = self._system.communication.options(), self._system.sync.outer
+        shapes = [parameter.shape for parameter in self._parameters]
         return Communication(
             clip=self._system.clip.mode,
             compression=options.compression,
             bucket_elements=self._reducer.buckets,
-            bytes_per_step=bytes_per_step([parameter.shape for parameter in self._parameters], options),
+            bytes_per_step=bytes_per_step(shapes, options, self._reducer.buckets, self._world.size, outer),
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._arithmetic,
+            sync=self._system.sync.method,
         )
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0."""
+        if self._local is not None:
+            self._local.put_back()
         loss = torch.zeros((), device=self._world.device)
         for place, part in enumerate(parts, start=1):
             last = place == len(parts)
@@ -143,6 +157,8 @@ class DDPTrainer:
                 with named(FORWARD):
                     part_loss = self._loss(part)
                 with named(BACKWARD):
+                    if last:
+                        reduced_behind(part_loss)
                     (part_loss if self._scaler is None else part_loss * self._scaler.scale).backward()
             loss += part_loss.detach()
         clipped = self._reducer.finish()
@@ -152,7 +168,11 @@ class DDPTrainer:
                 self._average.update(number + 1)
         # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
         self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
-        return report
+        if self._local is None:
+            return report
+        self._local.took(number + 1)
+        # norms are the ranks' own, and all ranks must learn of one that isn't finite: metrics add up losses
+        return report._replace(loss=report.loss + 0 * report.norm)
 
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
         """Update the weights from the reduced gradient; nothing here is read back from the device."""
@@ -169,7 +189,8 @@ class DDPTrainer:
             clipped = torch.zeros_like(norm)
         if scaler is None:
             rate = self._schedule.rate(number)
-            self.optimizer.step(rate, factor)
+            if number >= self._system.sync.delay:  # before, there is no gradient old enough
+                self.optimizer.step(rate, factor)
             return StepReport(loss, norm, rate, clipped, None)
         taken = norm.isfinite()  # of the reduced gradient: all ranks find the same
         device_rate = torch.take(self._rates, scaler.taken)
@@ -205,6 +226,8 @@ class DDPTrainer:
         if self._average is not None:
             self._average.reset()
         self._reducer.reset()
+        if self._local is not None:
+            self._local.reset()
         if self._scaler is not None:
             self._scaler.reset()
 
@@ -216,8 +239,28 @@ class DDPTrainer:
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
             loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
-            self.step(0, [loaded] * system.data.gradient_accumulation_steps)
+            self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
+        if system.launch.rank_speeds == "auto":
+            self.rate = self._measured_rate(loaded)
         return loaded.batch
+
+    def _measured_rate(self, loaded: LoadedPart) -> float:
+        """Return the forward and backward passes that this rank does in a second, while all others do theirs."""
+        self._world.barrier()
+        self._passes_per_s(loaded, _BURST_S)
+        rate = self._passes_per_s(loaded, _RATE_S)
+        self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
+        return rate
+
+    def _passes_per_s(self, loaded: LoadedPart, seconds: float) -> float:
+        began, passes = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            with self._parallel.no_sync():
+                self._loss(loaded).backward()
+            if self._world.device.type == "cuda":
+                torch.cuda.synchronize(self._world.device)
+            passes += 1
+        return passes / (time.perf_counter() - began)
 
     def _tiny_backward(self) -> None:
         """Run a backward pass on a few tokens, for the order of its gradients."""
@@ -231,27 +274,40 @@ class DDPTrainer:
             return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on, as it is in memory: weights, this rank's moments, the loss scale."""
+        """Return weights, moments, loss scale and what is under way, as they are in memory."""
+        if self._local is None:
+            return self._own_state(self.model)
+        self._local.put_back()
+        own = self._own_state(self._model)
+        return {f"rank.{self._world.rank}.{name}": tensor for name, tensor in own.items()} | self._local.state()
+
+    def _own_state(self, model: Bert) -> dict[str, torch.Tensor]:
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         parts = {
-            "model": logical_weights(self.model),
+            "model": logical_weights(model),
             "optimizer": self.optimizer.moments(names),
             "average": {} if self._average is None else self._average.state(names),
             "scaler": {} if self._scaler is None else self._scaler.state(),
         }
-        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        state = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        return state | self._reducer.state()
 
     def resume(self, steps: int) -> None:
         """Go on as after so many steps, whose `state` was put back."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
-        self.optimizer.resume(steps if self._scaler is None else self._scaler.taken.double())
+        taken = max(steps - self._system.sync.delay, 0)
+        self.optimizer.resume(taken if self._scaler is None else self._scaler.taken.double())
+        if self._local is not None:
+            self._local.resume(steps)
 
     def whole(self) -> Bert | None:
         """Return the model on rank 0."""
-        return self.model if self._world.leads else None
+        model = self.model
+        return model if self._world.leads else None
 
     def close(self) -> None:
         """Let go of DDP and its hook; before the process group ends."""
         self._settle()
+        self._reducer.reset()  # sums that are under way end before the group does
         del self._parallel

@@ -6,12 +6,13 @@ ratios those of whole tensors (docs/parallelism.md).
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 from torch import distributed, nn
 
+from bertbench.common.ranges import ALL_REDUCE, BACKWARD, FORWARD, OPTIMIZER, named
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -22,7 +23,7 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import describe_compute
 from bertbench.model.bert import Bert
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
@@ -95,10 +96,8 @@ class LayoutTrainer:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Put what evaluations read in the place of the weights inside, where that is an average."""
-        if self._average is None:
-            yield
-            return
-        with replaced(*self._average.read_out()):
+        averaging = self._average or self.optimizer
+        with replaced(*averaging.read_out()) if isinstance(averaging, Averaging) else nullcontext():
             yield
 
     def communication(self) -> Communication:
@@ -118,15 +117,17 @@ class LayoutTrainer:
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0, with the samples of this data-parallel rank."""
         loss = self._accumulate(parts) if self.pipeline is None else self.pipeline.run(parts)
-        self.gradients.reduce()
-        norm, clip = self.gradients.norm(), self._system.clip
+        with named(ALL_REDUCE):
+            self.gradients.reduce()
+            norm, clip = self.gradients.norm(), self._system.clip
         factor, clipped = None, torch.zeros_like(norm)
         if clip.mode == "after":
             factor, clipped = after_coefficient(norm, clip.max_norm), (norm > clip.max_norm).float()
         rate: Scalar = self._schedule.rate(number)
-        self.optimizer.step(rate, factor)
-        if self._average is not None:
-            self._average.update(number + 1)
+        with named(OPTIMIZER):
+            self.optimizer.step(rate, factor)
+            if self._average is not None:
+                self._average.update(number + 1)
         for parameter in self.parameters:
             parameter.grad = None
         # of the ranks that compute the same, one reports
@@ -136,8 +137,10 @@ class LayoutTrainer:
         self._stage.microbatches = parts
         total = torch.zeros((), device=self._world.device)
         for place in torch.arange(len(parts)).split(1):
-            (loss,) = self._stage(place, place)
-            loss.backward()
+            with named(FORWARD):
+                (loss,) = self._stage(place, place)
+            with named(BACKWARD):
+                loss.backward()
             total += loss.detach()
         return total
 

@@ -46,7 +46,7 @@ def train(
     ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
     """
     stop_at_once()
-    resumption, startup = options.resumption, options.startup or Startup()
+    resumption, startup, every = options.resumption, options.startup or Startup(), system.sync.report_steps
     taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
@@ -55,13 +55,13 @@ def train(
             if resumption is None:
                 log_start(log, arithmetic.applied(system), world, seed)
             startup.mark("caches")
-            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic)
+            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic, metrics.phases)
             trainer, evaluator, snapshots, loader = built
             if resumption and taken:
                 snapshots.load(trainer, resumption.path, resumption.meta)
             progress.message(f"{arithmetic.text()}\n{trainer.communication().text()}")
 
-        with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world) as preemption:
+        with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world, every) as preemption:
             batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)
             for first, stop in system.blocks(taken):
                 with run.training(first * batch, (stop - first) * batch, begun=first < taken):

@@ -1,5 +1,5 @@
-"""Weights in and out: TensorFlow and Hugging Face checkpoints -> one weights file -> the model.
+"""Import and export weights: TensorFlow and Hugging Face checkpoints -> one weights file -> the model.
 
-tensorbundle (sstable, snappy, protobuf) and hugging_face read other programs' files, layout knows how the same tensor
-is called in each, convert joins them, weights is our own file. Nothing here imports configuration or logging.
+tensorflow/ and hugging_face read other programs' files, names maps tensor names between them, convert joins the
+tensors, and file is our own format. Nothing here imports configuration or logging.
 """

@@ -28,16 +28,16 @@ HUGGING_FACE_ACTIVATION = "gelu_pytorch_tanh"
 
 
 def read_bert_config(path: Path) -> tuple[BertShape, str]:
-    """The sizes, with the real vocabulary as vocab_size, and the activation's name.
+    """Return the sizes, with the real vocabulary as vocab_size, and the activation's name.
 
-    Raises CheckpointError if the file can't be read, lacks a size, or describes another model than BERT as built here.
+    Raises CheckpointError if the file can't be read, lacks a size, or describes a model other than this BERT.
     """
     config = read_object(path, CheckpointError, "give the checkpoint's bert_config.json, or copy it again")
     sizes = {ours: _size(path, config, theirs) for theirs, ours in _SIZES.items()}
     if sizes["hidden_size"] % sizes["attention_heads"]:
         raise CheckpointError(
             f"{path}: hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads "
-            f"{sizes['attention_heads']}; it belongs to no BERT, copy it again"
+            f"{sizes['attention_heads']}; copy the file again"
         )
     rates: dict[str, Any] = {ours: _rate(path, config, theirs) for theirs, ours in _RATES.items() if theirs in config}
     activation = config.get("hidden_act", "gelu")
@@ -46,13 +46,13 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
     for name, expected in _ONLY.items():
         if config.get(name, expected) != expected:
             raise CheckpointError(
-                f"{path}: {name}: found {config[name]!r}, expected {expected!r}; the model here has no other"
+                f"{path}: {name}: found {config[name]!r}, expected {expected!r}; this model supports no other"
             )
     return BertShape(**sizes, **rates), activation
 
 
 def hugging_face_config(shape: BertShape) -> dict[str, Any]:
-    """config.json of BertForPreTraining for a shape whose vocab_size is the real vocabulary."""
+    """Return config.json of BertForPreTraining for a shape whose vocab_size is the real vocabulary."""
     return {
         "architectures": ["BertForPreTraining"],
         "model_type": "bert",

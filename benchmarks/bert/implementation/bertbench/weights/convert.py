@@ -1,4 +1,4 @@
-"""An opened checkpoint of another program -> our weights file."""
+"""Convert an opened checkpoint of another program to our weights file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +9,12 @@ from bertbench.weights.names import assemble, pieces
 from bertbench.weights.origin import Origin
 from bertbench.weights.output import check_new
 
-_MULTIPLE = 8  # of rows, which tensor cores are fast with: 30,522 becomes 30,528
+_MULTIPLE = 8  # rows for fast tensor cores: 30,522 becomes 30,528
 _SHOWN = 5
 
 
 def padded_vocabulary(real: int, wanted: int | None) -> int:
-    """Rows for `real` entries: `wanted`, else the next multiple of 8.
+    """Return the rows for `real` entries: `wanted`, else the next multiple of 8.
 
     Raises CheckpointError if `wanted` is too few.
     """
@@ -37,7 +37,7 @@ def convert(origin: Origin, out: Path, vocab_size: int | None = None) -> None:
     if origin.missing:
         names = ", ".join(origin.missing[:_SHOWN]) + (", ..." if len(origin.missing) > _SHOWN else "")
         raise CheckpointError(
-            f"{origin.path}: misses {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
+            f"{origin.path}: lacks {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
             "give a checkpoint of BERT with both pre-training heads, and the configuration that belongs to it"
         )
     tensors = assemble(pieces(origin.shape), origin.read, rows)

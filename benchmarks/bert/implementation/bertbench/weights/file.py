@@ -1,7 +1,7 @@
-"""Our weights file: the model's parameters in one safetensors file, with what they belong to in its metadata.
+"""Read and write our weights file: the model's parameters in one safetensors file, described by its metadata.
 
-A fine-tuned model has the tensors of its span head besides.
-Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows that stand for tokens), source.
+A fine-tuned model also has the tensors of its span head.
+Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows of real tokens), source.
 """
 
 import hashlib
@@ -33,36 +33,36 @@ _SIZES = (
     "max_positions",
     "token_types",
 )
-"""What the weights depend on; dropout and the like may differ."""
+"""Sizes that the weights depend on; dropout, for instance, may differ."""
 _MAKE = "make one with `bertbench checkpoint import`"
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A weights file whose header was read and found sound; the tensors are still on disk."""
+    """A weights file with a valid header; the tensors are still on disk."""
 
     path: Path
     shape: BertShape
     real_vocab_size: int
     """Entries of the vocabulary; the rows above, up to shape.vocab_size, are padding."""
     source: str
-    """What the weights were made from."""
+    """The origin of the weights."""
     tensors: dict[str, tuple[int, ...]]
     """Shapes by name, in the model's order."""
 
     @classmethod
     def open(cls, path: Path) -> "Weights":
-        """Read the header: cheap, whatever the size of the file.
+        """Read the header: cheap for any file size.
 
-        Raises CheckpointError if it can't be read, is no weights file, or doesn't hold what its metadata says.
+        Raises CheckpointError if it can't be read, is not a weights file, or contradicts its metadata.
         """
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
                 found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: is no readable weights file ({error}); {_MAKE}") from error
+            raise CheckpointError(f"{path}: is not a readable weights file ({error}); {_MAKE}") from error
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path}: found format {metadata.get('format')!r}, expected {FORMAT!r}; {_MAKE}")
         try:
@@ -77,17 +77,17 @@ class Weights:
 
     @property
     def real_shape(self) -> BertShape:
-        """The shape without padding."""
+        """Return the shape without padding."""
         return replace(self.shape, vocab_size=self.real_vocab_size)
 
     @property
     def has_span_head(self) -> bool:
-        """Whether the weights are of a fine-tuned model."""
+        """Return whether the weights are of a fine-tuned model."""
         return any(name in self.tensors for name in head_tensors(self.shape))
 
     @property
     def parameters(self) -> int:
-        """Numbers in all tensors."""
+        """Return the number of values in all tensors."""
         return sum(torch.Size(shape).numel() for shape in self.tensors.values())
 
     def check_fits(self, shape: BertShape) -> None:
@@ -95,19 +95,19 @@ class Weights:
         differing = [name for name in _SIZES if getattr(self.shape, name) != getattr(shape, name)]
         if differing:
             found = ", ".join(
-                f"{name} {getattr(self.shape, name)} where the model has {getattr(shape, name)}" for name in differing
+                f"{name} {getattr(self.shape, name)} (the model has {getattr(shape, name)})" for name in differing
             )
             raise CheckpointError(f"{self.path}: found {found}; set model.* to the file's sizes, or name another file")
 
     def read(self) -> dict[str, torch.Tensor]:
-        """All tensors, on the CPU."""
+        """Return all tensors, on the CPU."""
         try:
             return load_file(self.path)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{self.path}: cannot be read ({error}); {_MAKE}") from error
 
     def put_into(self, model: Bert) -> None:
-        """Give a model these weights.
+        """Load these weights into a model.
 
         Raises CheckpointError if they can't be read or belong to a model of another shape.
         """
@@ -117,7 +117,7 @@ class Weights:
 
     @property
     def vocabulary(self) -> Path:
-        """Where the vocab.txt lies that a run leaves with its weights."""
+        """Return the path of the vocab.txt that a run writes beside its weights."""
         return self.path.parent / VOCAB_NAME
 
     def sha256(self) -> str:
@@ -146,7 +146,7 @@ def write_weights(
 
 
 def expected_tensors(shape: BertShape, found: Container[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's parameters; those of the span head only if one of them is among `found`."""
+    """Return names and shapes of a model's parameters, and of the span head if `found` has any of them."""
     with torch.device("meta"):
         tensors = {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
     head = head_tensors(shape)
@@ -162,4 +162,4 @@ def _compare(path: Path, found: dict[str, tuple[tuple[int, ...], str]], expected
             raise CheckpointError(f"{path}: {name}: found {dtype} of shape {there}, expected F32 of {shape}; {_MAKE}")
     unknown = sorted(set(found) - set(expected))
     if unknown:
-        raise CheckpointError(f"{path}: {unknown[0]}: is no tensor of this model; {_MAKE}")
+        raise CheckpointError(f"{path}: {unknown[0]}: is not a tensor of this model; {_MAKE}")

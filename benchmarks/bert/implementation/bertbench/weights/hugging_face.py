@@ -1,4 +1,4 @@
-"""Hugging Face's BertForPreTraining in and out: a folder with config.json and model.safetensors, read directly."""
+"""Read and write Hugging Face's BertForPreTraining: a folder with config.json and model.safetensors."""
 
 import json
 from functools import partial
@@ -24,7 +24,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def open_hugging_face(folder: Path) -> Origin:
-    """The model in `folder`; half-precision weights become fp32, exactly.
+    """Open the model in `folder`; half-precision weights become fp32, exactly.
 
     Raises CheckpointError if a file can't be read, or if the output matrix is not tied to the word embeddings.
     """
@@ -32,7 +32,7 @@ def open_hugging_face(folder: Path) -> Origin:
     path = folder / _TENSORS
     try:
         file = safe_open(path, framework="pt")
-        keys = {_current(name): name for name in file.keys()}  # noqa: SIM118 - it is no dict
+        keys = {_current(name): name for name in file.keys()}  # noqa: SIM118 - not a dict
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); save the model with save_pretrained(DIR), which writes it"
@@ -42,12 +42,12 @@ def open_hugging_face(folder: Path) -> Origin:
         if copy in keys and original in keys and not torch.equal(*(file.get_tensor(keys[n]) for n in (copy, original))):
             raise CheckpointError(
                 f"{path}: {copy}: differs from {original}, expected the same; "
-                "the model here has one matrix for both, tie them before saving"
+                "this model has one matrix for both; tie them before saving"
             )
     notes = (
         ()
         if activation == HUGGING_FACE_ACTIVATION
-        else (f"{folder / _CONFIG}: hidden_act is {activation}; the model here computes {HUGGING_FACE_ACTIVATION}",)
+        else (f"{folder / _CONFIG}: hidden_act is {activation}; this model computes {HUGGING_FACE_ACTIVATION}",)
     )
     return Origin(
         path=path,
@@ -72,7 +72,7 @@ def export(weights: Weights, folder: Path) -> None:
         text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
         (unfinished / _CONFIG).write_text(text, encoding="utf-8")
         tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}
-        save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers asks for this word
+        save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers requires this word
 
 
 def _current(name: str) -> str:
@@ -85,7 +85,7 @@ def _current(name: str) -> str:
 def _why_skipped(name: str) -> str:
     if name in _TIED:
         return f"the same as {_TIED[name]}"
-    return "no tensor of BERT for pre-training"
+    return "not a tensor of BERT for pre-training"
 
 
 def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""The logical tensors of BERT, and what each is called here, in TensorFlow and in Hugging Face's files.
+"""List the logical tensors of BERT with their names here, in TensorFlow and in Hugging Face's files.
 
-One list for all: importing, exporting, and the MLPerf log, which names the TensorFlow variables. Ours differ in one
-thing: query, key and value are the rows of one matrix `qkv`, in this order. Matrices here are [out, in].
+Import, export and the MLPerf log, which names the TensorFlow variables, share this list. Our parameters differ in one
+point: query, key and value are the rows of one matrix `qkv`, in this order. Matrices here are [out, in].
 Names: google-research/bert modeling.py; transformers' BertForPreTraining.
 """
 
@@ -14,7 +14,7 @@ from bertbench.model.shape import BertShape
 
 _WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"
 VOCABULARY_ROWS = (_WORDS, _OUTPUT_BIAS)
-"""Parameters with a row a vocabulary entry: padded here, not elsewhere."""
+"""Parameters with one row per vocabulary entry, which only we pad."""
 
 
 class Piece(NamedTuple):
@@ -24,18 +24,18 @@ class Piece(NamedTuple):
     tensorflow: str
     hugging_face: str
     shape: tuple[int, ...]
-    """As Hugging Face and we have it; without padding."""
+    """As in Hugging Face and here; without padding."""
     transposed: bool = False
-    """Whether TensorFlow 1 stores it the other way round."""
+    """Whether TensorFlow 1 stores it transposed."""
 
 
 def pieces(shape: BertShape) -> list[Piece]:
-    """All tensors of a model whose vocab_size is the real vocabulary, in TensorFlow's order."""
+    """Return all tensors of a model whose vocab_size is the real vocabulary, in TensorFlow's order."""
     return list(_pieces(shape))
 
 
 def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:
-    """Our parameters of what `read` gives for each piece; rows up to vocab_size are zero."""
+    """Join the tensors that `read` returns for each piece to our parameters; rows up to vocab_size are zero."""
     found: dict[str, list[torch.Tensor]] = {}
     for piece in parts:
         found.setdefault(piece.parameter, []).append(read(piece))
@@ -49,7 +49,7 @@ def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], voca
 
 
 def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict[Piece, torch.Tensor]:
-    """The inverse of `assemble`: each piece, without padding, in memory of its own."""
+    """Invert `assemble`: return each piece, without padding, in its own memory."""
     taken: dict[str, int] = {}
     answer = {}
     for piece in parts:

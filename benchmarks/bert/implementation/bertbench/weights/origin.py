@@ -1,4 +1,4 @@
-"""What an import reads from, whatever the format: which tensors it uses, and how one of them is read."""
+"""Describe an import's source in any format: the tensors it uses, and a function to read one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from bertbench.weights.names import Piece
 
 @dataclass(frozen=True)
 class Origin:
-    """A checkpoint of another program, matched with our model and not yet read."""
+    """A checkpoint of another program, matched with our model but not read yet."""
 
     path: Path
     """The file or folder."""
     source: str
-    """What it is, as the weights file will say: no path, which means nothing on another machine."""
+    """Its description in the weights file, without a path, which would be meaningless on another machine."""
     shape: BertShape
     """Sizes; vocab_size is the real vocabulary."""
     used: dict[str, str]
@@ -25,8 +25,8 @@ class Origin:
     skipped: dict[str, str]
     """Its other tensors: name -> reason."""
     missing: tuple[str, ...]
-    """Tensors that the model needs and the checkpoint lacks, as the checkpoint would name them."""
+    """Tensors that the model needs and the checkpoint lacks, under the checkpoint's names."""
     notes: tuple[str, ...]
-    """What a person should know about it."""
+    """Remarks for the user."""
     read: Callable[[Piece], torch.Tensor]
-    """One tensor as we have it, fp32; raises CheckpointError if it is damaged or of another shape."""
+    """Return one tensor in our layout, fp32; raises CheckpointError if it is damaged or has another shape."""

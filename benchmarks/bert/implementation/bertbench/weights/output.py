@@ -1,4 +1,4 @@
-"""Write weights where nothing is yet, and say why where they can't be written."""
+"""Write weights to new paths, with clear errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """Write a safetensors file with the permissions that any new file gets: the library would keep it to its owner.
+    """Write a safetensors file with a new file's usual permissions; the library would restrict it to its owner.
 
     Raises OSError or SafetensorError.
     """
@@ -34,6 +34,6 @@ def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[st
 
 
 def check_new(path: Path) -> None:
-    """Raises CheckpointError if `path` exists: better said before the work than after it."""
+    """Raise CheckpointError if `path` exists; call it before the work."""
     if path.exists():
-        raise CheckpointError(f"{path}: exists already, and nothing is overwritten; remove it or name another")
+        raise CheckpointError(f"{path}: exists already and is not overwritten; remove it or name another")

@@ -66,5 +66,7 @@ def plain_system(shape: BertShape, local_batch: int, steps: int, device: str, ch
         precision=SimpleNamespace(compute=choice.precision, residual="fp32", initial_loss_scale=2.0**16),
         compute=SimpleNamespace(compile=choice.compile),
         parallel=SimpleNamespace(recompute=False),
+        sync=SimpleNamespace(method="every_step", outer=None, delay=0),
+        launch=SimpleNamespace(rank_speeds=None),
     )
     return cast("System", settings)

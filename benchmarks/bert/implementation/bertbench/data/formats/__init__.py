@@ -1,1 +1,1 @@
-"""Layouts that others publish samples in: readers that yield bounded blocks, and writers."""
+"""Published layouts of samples: readers that yield bounded blocks, and writers."""

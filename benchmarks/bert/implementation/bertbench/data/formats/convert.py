@@ -1,7 +1,7 @@
-"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: published samples in, a finished dataset folder out.
+"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: convert published samples to a dataset folder.
 
-Two passes over the input: checksums, which find a file given twice before hours are spent, then the samples, in
-blocks, so that memory is bounded by one shard. A restart goes on after the last finished shard (data/store/stored.py).
+It reads the input twice: for checksums, which find a repeated file before hours are spent, then for the samples, in
+blocks, so that one shard bounds the memory. A restart resumes after the last finished shard (data/store/stored.py).
 A second split joins a dataset that has the first one.
 """
 
@@ -32,7 +32,7 @@ _HELD_ENTRIES = 1 << 15  # ids are 16-bit signed integers
 
 @dataclass(frozen=True)
 class Conversion:
-    """What to read, and how to store it."""
+    """The files to read, and the form in which to store them."""
 
     format: Format
     files: tuple[Path, ...]
@@ -40,17 +40,17 @@ class Conversion:
     vocab_size: int
     shard_samples: int
     vocabulary: Vocabulary | None = None
-    """The vocabulary that the ids refer to, where it is at hand; only its size is needed."""
+    """The vocabulary of the ids, if given; only its size is needed."""
 
     def tokenizer(self) -> Tokenizer:
-        """What the manifest says of the vocabulary; without a file its checksum is empty."""
+        """Return the manifest's entry for the vocabulary; without a file its checksum is empty."""
         return tokenizer_of(self.vocabulary) if self.vocabulary else Tokenizer(self.vocab_size, "", {})
 
 
 def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
-    """Make the dataset `out`, or add a split to it; returns its manifest and whether that split was already there.
+    """Make the dataset `out`, or add a split to it; return its manifest and whether that split was already there.
 
-    Raises DataError if `out` holds something else, or at the first thing in the input that is not sound.
+    Raises DataError if `out` holds another dataset, or at the first fault of the input.
     """
     if not 1 <= conversion.vocab_size <= _HELD_ENTRIES:
         raise DataError(
@@ -65,8 +65,8 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
     tokenizer = conversion.tokenizer()
     if there is not None and (there.request.get("recipe"), there.tokenizer) != (request["recipe"], tokenizer):
         raise DataError(
-            f"{out}: holds a split made as {_short(there.request.get('recipe'))}, expected {request['recipe']} and the "
-            "same vocabulary, to add another one; give another --out"
+            f"{out}: holds a split with the recipe {_short(there.request.get('recipe'))}, expected "
+            f"{request['recipe']} and the same vocabulary; give another --out"
         )
     work = out.with_name(f".{out.name}.unfinished-{conversion.split}")
     try:
@@ -99,13 +99,13 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
 
 
 def _request(conversion: Conversion, there: Manifest | None, progress: Progress) -> dict[str, Any]:
-    """What identifies the dataset: sizes, and name and checksum of every file read for each split."""
+    """Return the dataset's identity: sizes, and name and checksum of every file of each split."""
     seen: dict[str, Path] = {}
     for number, path in enumerate(conversion.files, start=1):
         try:
             checksum = file_sha256(path)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a file that can") from error
+            raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a readable file") from error
         if checksum in seen:
             raise DataError(
                 f"{path}: found the content of {seen[checksum]} again, expected every file once; leave one of them out"
@@ -126,7 +126,7 @@ def _require_same(out: Path, there: dict[str, Any], asked: dict[str, Any], split
     ):
         if one != other:
             raise DataError(
-                f"{out}: holds another dataset ({section} differs: {_short(one)} there, {_short(other)} asked); "
+                f"{out}: holds another dataset ({section} differs: {_short(one)} there, {_short(other)} requested); "
                 f"give another --out, or remove {out} first"
             )
 
@@ -137,7 +137,7 @@ def _short(content: object) -> str:
 
 
 def _sound(conversion: Conversion, stored: StoredSoFar, progress: Progress) -> Iterator[FileBlock]:
-    """All samples from the first file on that isn't wholly stored, in order, checked, in the types of shards."""
+    """Yield the samples from the first unfinished file on, in order, checked, in the shards' types."""
     began, done = time.monotonic(), 0
     for number, path in enumerate(conversion.files[stored.file :], start=stored.file):
         content = hashlib.sha256()
@@ -158,7 +158,7 @@ def _sound(conversion: Conversion, stored: StoredSoFar, progress: Progress) -> I
         if not first:
             raise DataError(f"{path}: found no samples, expected at least one; get it again, or leave it out")
         twin = stored.contents.setdefault(content.hexdigest(), number)
-        if twin != number:  # stored differently, compressed for example, or its checksum had told
+        if twin != number:  # stored differently, for example compressed: the checksums differ
             raise DataError(
                 f"{path}: found the samples of {conversion.files[twin]} again, expected every sample file once; "
                 "leave one of them out"
@@ -166,7 +166,7 @@ def _sound(conversion: Conversion, stored: StoredSoFar, progress: Progress) -> I
 
 
 def _checked(block: Block, vocab_size: int) -> Columns:
-    """The block's samples, narrowed to the types of the shards; before that, a wide integer may be out of range."""
+    """Check the block's samples and narrow them to the shards' types; wide integers may be out of range before."""
     columns, rows, place = block
     if problem := columns.problem(vocab_size):
         sample, text = problem
@@ -179,7 +179,7 @@ def _checked(block: Block, vocab_size: int) -> Columns:
 
 
 def _best_guess(folder: Path, split: Split, conversion: Conversion) -> Guess:
-    """The label that comes most often in a written split, and its share."""
+    """Return the most frequent label of a written split, and its share."""
     counts = np.zeros(conversion.vocab_size, np.int64)
     for shard in split.shards:
         labels = MappedShard(folder / shard.name, shard.samples).masked_lm_ids
@@ -191,7 +191,7 @@ def _best_guess(folder: Path, split: Split, conversion: Conversion) -> Guess:
 
 def _join(added: Path, out: Path, split: SplitName) -> None:
     """Move a finished split into a dataset; the manifest comes last, so that a stop before it changes nothing."""
-    shutil.rmtree(out / split, ignore_errors=True)  # of an earlier stop: the manifest doesn't list it
+    shutil.rmtree(out / split, ignore_errors=True)  # left by an earlier stop; the manifest doesn't list it
     for name in (split, VOCAB_NAME, MANIFEST_NAME):
         if (added / name).exists():
             (added / name).replace(out / name)

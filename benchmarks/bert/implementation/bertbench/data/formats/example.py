@@ -1,8 +1,8 @@
-"""Read tf.train.Example, a protobuf message, by hand: features by name, and their values of many records at once.
+"""Read tf.train.Example, a protobuf message, without protobuf: features by name, values of many records at once.
 
 The message: Example {1: Features {1: repeated entry {1: name, 2: Feature {1: bytes | 2: floats | 3: integers}}}},
 each list {1: repeated values}; the wire format is protobuf.dev's "Encoding". TensorFlow packs a list's values into
-one field; one field a value is as valid, and read too.
+one field; one field per value is valid too, and is read.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from bertbench.data.formats.rows import Rows
 
 
 class Feature(Enum):
-    """What a feature holds; the value is for messages."""
+    """The kind of a feature's values; messages show the value."""
 
     BYTES = "bytes"
     FLOATS = "floats"
@@ -24,7 +24,7 @@ class Feature(Enum):
 
 
 class FeatureBytes(NamedTuple):
-    """A feature's values as they are encoded: `integers` and `floats` decode those of many records at once."""
+    """A feature's encoded values; `integers` and `floats` decode those of many records at once."""
 
     kind: Feature
     values: bytes
@@ -35,7 +35,7 @@ _UNPACKED = {Feature.INTEGERS: VARINT, Feature.FLOATS: FIXED32}
 
 
 def feature_bytes(record: bytes) -> dict[str, FeatureBytes]:
-    """The features of one Example. Raises ValueError if the bytes are no such message."""
+    """Return the features of one Example. Raises ValueError if the bytes are no such message."""
     features = {}
     for number, wire, start, end in spans(record, 0, len(record)):
         if (number, wire) != (1, BYTES):
@@ -73,7 +73,7 @@ def integers(chunks: Sequence[bytes]) -> Rows:
 
 
 def floats(chunks: Sequence[bytes]) -> Rows:
-    """Decode the 32-bit floats of each chunk; a rest of fewer than 4 bytes is left out."""
+    """Decode the 32-bit floats of each chunk; a rest of fewer than 4 bytes is ignored."""
     return Rows.of([np.frombuffer(chunk, "<f4", len(chunk) // 4) for chunk in chunks])
 
 

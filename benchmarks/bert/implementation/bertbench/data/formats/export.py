@@ -1,6 +1,6 @@
-"""`bertbench data export`: a prepared split written in a published layout.
+"""`bertbench data export`: write a prepared split in a published layout.
 
-HDF5 layouts get one file a shard; TFRecords one file a text, as the reference makes them.
+HDF5 layouts get one file per shard; TFRecords one file per text, as in the reference.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ LAYOUTS: tuple[Layout, ...] = (*WRITERS, "tfrecord")
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """The size of an export."""
 
     files: int
     samples: int
     rows: int
-    """Fewer than samples where rows are packed."""
+    """Fewer than samples if rows are packed."""
 
 
 def export(dataset: Dataset, layout: Hdf5Layout, out: Path, progress: Progress) -> Exported:
@@ -86,7 +86,7 @@ def _samples(dataset: Dataset, file: OutFile) -> int:
 
 def _new_folder(out: Path) -> AbstractContextManager[Path]:
     if out.exists():
-        raise DataError(f"{out}: found something there, expected nothing; give another --out, or remove it first")
+        raise DataError(f"{out}: exists already; give another --out, or remove it first")
     return unfinished(out)
 
 
@@ -98,11 +98,11 @@ def _blocks(dataset: Dataset, shards: tuple[int, ...]) -> Iterator[Columns]:
 
 
 def _fitting(path: Path, block: Columns) -> Columns:
-    """The same block, if a layout that pads with 0 can hold it."""
+    """Return the block if a layout that pads with 0 can hold it, else raise DataError."""
     if (block.masked > MAX_PREDICTIONS).any():
         raise DataError(
             f"{path}: found a sample with {block.masked.max()} masked tokens, published rows hold {MAX_PREDICTIONS}; "
-            "prepare the data with at most as many"
+            "prepare the data with at most that many"
         )
     if not np.all(block.masked_lm_positions):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Which files a conversion reads, and with which reader."""
+"""Find the files of a conversion, and their reader."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +15,9 @@ _HDF5_NAMES = (".hdf5", ".h5")
 
 
 def input_files(paths: Sequence[Path], of: Format) -> tuple[Path, ...]:
-    """The files at `paths`, in order; of a folder, those in it by name: HDF5 by suffix, TFRecords have none.
+    """Return the files at `paths`, in order; a folder stands for its HDF5 files, or all its TFRecords, by name.
 
-    Hidden files are left out. Raises DataError for a path that isn't there and a folder that holds no such file.
+    Hidden files are ignored. Raises DataError for a missing path, or a folder without such files.
     """
     files: list[Path] = []
     for path in paths:

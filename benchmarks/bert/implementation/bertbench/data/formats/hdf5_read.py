@@ -33,9 +33,9 @@ _EXPECTED = {
 
 
 def read_hdf5(path: Path) -> Iterator[Block]:
-    """All samples of one file, compressed or not; its layout is known by its fields.
+    """Yield all samples of one file, compressed or not; its fields determine the layout.
 
-    Raises DataError if the file is damaged or of no published layout, or for the first row that is not sound.
+    Raises DataError if the file is damaged or has no published layout, or for the first faulty row.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -46,7 +46,7 @@ def read_hdf5(path: Path) -> Iterator[Block]:
                 rows = {name: _rows(field, layout[name], first) for name, field in fields.items()}
                 place = Place(path, "row", first)
                 yield unpacked(Packed(**rows), place) if layout is PACKED else unpadded(Padded(**rows), place)
-    except (OSError, RuntimeError, KeyError) as error:  # h5py's, for whatever is damaged
+    except (OSError, RuntimeError, KeyError) as error:  # h5py raises these on damaged files
         raise DataError(
             f"{path}: cannot be read as HDF5 ({error}); expected a whole HDF5 file, get or make it again"
         ) from error
@@ -55,8 +55,8 @@ def read_hdf5(path: Path) -> Iterator[Block]:
 def _layout(path: Path, file: h5py.File) -> dict[str, Kind]:
     if "offsets" in file:
         raise DataError(
-            f"{path}: found a shard of this program's own, expected a published layout; "
-            "its dataset folder needs no conversion, name that folder where a dataset is asked for"
+            f"{path}: found one of bertbench's own shards, expected a published layout; "
+            "use its dataset folder without conversion"
         )
     if "packed_input_len" in file or "packed_masked_lm_len" in file:
         return PACKED

@@ -31,7 +31,7 @@ _MASKED_FIELDS = ("masked_lm_positions", "masked_lm_ids")
 
 
 def write_fixed(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
-    """Rows padded with 0 to 512 tokens and 76 predictions; returns the number of rows."""
+    """Write rows padded with 0 to 512 tokens and 76 predictions; return the number of rows."""
     with h5py.File(path, "w") as file:
         for name, dtype in (_TYPES | {"input_mask": _INT8}).items():
             width = MAX_PREDICTIONS if name in _MASKED_FIELDS else MAX_LENGTH
@@ -51,7 +51,7 @@ def write_fixed(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
 
 
 def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
-    """Rows of their own length; returns the number of rows."""
+    """Write rows of their own length; return the number of rows."""
     with h5py.File(path, "w") as file:
         for name, dtype in _TYPES.items():
             file.create_dataset(name, (samples,), h5py.vlen_dtype(dtype), track_times=False)
@@ -68,7 +68,7 @@ def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
 
 
 def write_packed(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
-    """Rows of up to 3 samples and 512 tokens, positions counted from the row's start; returns the number of rows."""
+    """Write rows of up to 3 samples and 512 tokens, positions from the row's start; return the number of rows."""
     shard = Columns.joined(list(blocks))
     rows = pack(shard.lengths.astype(np.int64), MAX_LENGTH)
     per_row = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -101,14 +101,14 @@ WRITERS: dict[Layout, Callable[[Path, int, Iterable[Columns]], int]] = {
 
 
 def _padded(values: Array, counts: Array, width: int) -> Array:
-    """[N, width] rows, 0 after their values."""
+    """Return [N, width] rows, with 0 after their values."""
     padded = np.zeros((len(counts), width), values.dtype)
     padded[np.arange(width) < counts[:, None]] = values
     return padded
 
 
 def _rows(values: Array, counts: Array, dtype: Type) -> NDArray[Any]:
-    """Rows as h5py takes them: an array each; a matrix where all are as long, or h5py makes a wrong one of them."""
+    """Return rows for h5py: an array each, or a matrix if all are equally long, which h5py would misread as arrays."""
     values = values.astype(dtype, copy=False)
     if (counts == counts[0]).all():
         return values.reshape(len(counts), -1)

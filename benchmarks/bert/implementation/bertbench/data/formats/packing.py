@@ -1,9 +1,9 @@
-"""Choose which samples share a packed row: few rows, little padding, by lengths alone.
+"""Choose the samples of each packed row by lengths alone: few rows, little padding.
 
-The longest sample left takes a row; two more fill its gap, exactly or as nearly as two can. Two short ones come
-before one that fits exactly: on Wikipedia's lengths, half of which are below 204, a row must hold three wherever it
-can, and taking the exact one first leaves 10 % of the rows' tokens empty instead of 1 %. Deterministic; samples of
-one length go in their order.
+The longest remaining sample starts a row; two more fill its gap as fully as two can. Two short samples precede one
+that fits exactly: half of Wikipedia's lengths are below 204, so rows must hold three samples if possible. With the
+exact one first, 10 % of the rows' tokens stay empty instead of 1 %. Deterministic; samples of one length keep their
+order.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def pack(lengths: NDArray[np.int64], row_length: int) -> list[list[int]]:
-    """Rows of 1 to 3 sample numbers, at most `row_length` tokens each; rows in the order of their first sample.
+    """Return rows of 1 to 3 sample numbers, at most `row_length` tokens each, in the order of their first sample.
 
     Raises ValueError if a sample is empty or longer than a row.
     """
@@ -31,7 +31,7 @@ def pack(lengths: NDArray[np.int64], row_length: int) -> list[list[int]]:
 
 
 def _filling(left: list[int], gap: int) -> list[int]:
-    """At most two lengths that fit in the gap, taken from those left: two if two fit, else the longest."""
+    """Return at most two of the lengths left that fit the gap: two if two fit, else the longest."""
     for total in range(gap, 1, -1):
         for longer in range(total - 1, (total - 1) // 2, -1):
             shorter = total - longer

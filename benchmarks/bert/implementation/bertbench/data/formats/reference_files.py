@@ -1,6 +1,6 @@
-"""Which TFRecord of MLPerf's reference each shard of a dataset belongs to.
+"""Map the shards of a dataset to the TFRecords of MLPerf's reference.
 
-The reference makes one TFRecord of each text file, under the text's name; eval.txt becomes eval_intermediate, and the
+The reference makes one TFRecord per text file, under the text's name; eval.txt becomes eval_intermediate, and the
 10,000 samples picked from that become eval_10k (mlcommons/training, retired_benchmarks/bert/README.md).
 """
 
@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
 
 def reference_files(manifest: Manifest, split_name: SplitName) -> list[OutFile]:
-    """One file a text for samples in the reference's order, one for picked ones, else one a shard.
+    """Return one file per text for the reference's order, one for picked samples, else one per shard.
 
     Raises DataError if the manifest contradicts itself.
     """
@@ -57,7 +57,7 @@ def reference_files(manifest: Manifest, split_name: SplitName) -> list[OutFile]:
 
 
 def mlperf_recipe(manifest: Manifest) -> Mapping[str, Any] | None:
-    """What `data prepare --recipe mlperf` was asked for, if the samples are still in its order."""
+    """Return the request of `data prepare --recipe mlperf`, if the samples are still in its order."""
     recipe = manifest.request.get("recipe")
     return recipe if isinstance(recipe, dict) and recipe.get("name") == "mlperf" else None
 

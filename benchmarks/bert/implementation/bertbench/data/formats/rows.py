@@ -1,4 +1,4 @@
-"""Rows of different lengths as one flat array, where they came from, and how a bad one is reported.
+"""Hold rows of different lengths as one flat array, with their place in the file for error messages.
 
 Shapes: N rows, T values in all of them.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertbench.common.errors import DataError
 from bertbench.data.store.columns import Columns
 
-BLOCK_ROWS = 2048  # MLPerf's rows: 25 MiB as 64-bit integers, the widest that a reader makes of them
+BLOCK_ROWS = 2048  # 25 MiB of MLPerf's rows as 64-bit integers, the widest type of a reader
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Place:
     first: int
 
     def error(self, row: int, found: str) -> DataError:
-        """What to report about a row of the block; `found` says what was found and what was expected."""
+        """Return the error for a row of the block; `found` gives what was found and what was expected."""
         return DataError(
             f"{self.path}: {self.unit} {self.first + row}: found {found}; get or make this file again, or leave it out"
         )
@@ -39,7 +39,7 @@ class Place:
 
 
 class Block(NamedTuple):
-    """Samples, and where each of them was read."""
+    """Samples, and the place of each in its file."""
 
     columns: Columns
     rows: NDArray[np.int64]
@@ -57,34 +57,34 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[Any]]) -> "Rows":
-        """Rows given one by one; at least one is needed."""
+        """Join rows given one by one; at least one is needed."""
         return cls(np.concatenate(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
     @classmethod
     def of_matrix(cls, values_NL: NDArray[Any]) -> "Rows":
-        """Rows of equal length L, or of one value if the array has one dimension only."""
+        """Take rows of equal length L, or of one value if the array has only one dimension."""
         return cls(values_NL.reshape(-1), np.full(len(values_NL), values_NL[:1].size, np.int64))
 
     def owners(self) -> NDArray[np.int64]:
-        """[T] the row that each value stands in."""
+        """Return the row of each value: [T]."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def places(self) -> NDArray[np.int64]:
-        """[T] the place of each value in its row."""
+        """Return the place of each value in its row: [T]."""
         return np.arange(len(self.values)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
 
     def any_where(self, marks_T: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[N] whether a row holds a marked value."""
-        if not marks_T.any():  # the rule: counting costs ten times as much
+        """Return whether each row has a marked value: [N]."""
+        if not marks_T.any():  # the usual case: counting costs ten times as much
             return np.zeros(len(self.counts), np.bool_)
         return self.count_where(marks_T) > 0
 
     def count_where(self, marks_T: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[N] marked values in each row."""
+        """Return the number of marked values in each row: [N]."""
         return np.bincount(self.owners()[marks_T], minlength=len(self.counts))
 
     def sums(self) -> NDArray[np.int64]:
-        """[N] the sum of each row."""
+        """Return the sum of each row: [N]."""
         totals = np.zeros(len(self.counts), np.int64)
         np.add.at(totals, self.owners(), self.values.astype(np.int64))
         return totals

@@ -1,7 +1,7 @@
-"""MLPerf's fields, as read from a file, become samples: padding comes off, packed rows come apart.
+"""Turn MLPerf's fields into samples: remove padding, split packed rows.
 
 A layout pads with 0: `input_mask` says where tokens end, and a masked position of 0 (the [CLS] token, which is
-never masked) where predictions end. Everything that contradicts this is an error that names the row.
+never masked) where predictions end. Any contradiction is an error that names the row.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ MAX_PACKED = 3  # sequences in a packed row of the published files
 
 
 class Padded(NamedTuple):
-    """N samples, one a row; `input_mask` is None where rows hold tokens only."""
+    """N samples, one a row; `input_mask` is None if rows hold only tokens."""
 
     input_ids: Rows
     segment_ids: Rows
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 
 def unpadded(fields: Padded, place: Place) -> Block:
-    """The samples without padding. Raises DataError for the first row that isn't padded as the layouts are."""
+    """Return the samples without padding. Raises DataError for the first row with wrong padding."""
     tokens, segments = fields.input_ids, fields.segment_ids
     positions, labels = fields.masked_lm_positions, fields.masked_lm_ids
     _require_equal_counts(place, "input_ids", tokens, "segment_ids", segments)
@@ -68,7 +68,7 @@ def unpadded(fields: Padded, place: Place) -> Block:
 
 
 def unpacked(fields: Packed, place: Place) -> Block:
-    """The samples of packed rows, in order. Raises DataError for the first row whose lengths don't add up."""
+    """Return the samples of packed rows, in order. Raises DataError for the first row whose lengths don't add up."""
     lengths, masked = fields.packed_input_len, fields.packed_masked_lm_len
     place.require(
         (lengths.counts >= 1) & (lengths.counts <= MAX_PACKED),

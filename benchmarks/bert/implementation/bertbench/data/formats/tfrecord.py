@@ -20,7 +20,7 @@ from bertbench.data.formats.example import Feature, feature_bytes, floats, integ
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Padded, unpadded
 
-_GZIP_MAGIC = b"\x1f\x8b\x08"  # as a plain record's length this would be 0x...088b1f, over 559,000 bytes
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
 _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
 )  # fmt: skip
@@ -28,10 +28,9 @@ _WEIGHTS = "masked_lm_weights"
 
 
 def read_tfrecord(path: Path) -> Iterator[Block]:
-    """All samples of one file.
+    """Yield all samples of one file.
 
-    Raises DataError for the first record that is damaged, cut short, not an Example with MLPerf's features, or
-    not sound.
+    Raises DataError for the first record that is damaged, truncated, faulty, or not an Example with MLPerf's features.
     """
     first, stream = 0, read_records(path)
     while records := list(islice(stream, BLOCK_ROWS)):
@@ -40,7 +39,7 @@ def read_tfrecord(path: Path) -> Iterator[Block]:
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """The bytes of each record. Raises DataError if a checksum is wrong or the file ends inside a record."""
+    """Yield the bytes of each record. Raises DataError if a checksum is wrong or the file ends inside a record."""
     number = 0
     try:
         with _open(path) as stream:
@@ -82,7 +81,7 @@ def _require_whole(place: Place, data: bytes, expected: int) -> None:
 def _require_crc(place: Place, of: str, data: bytes, expected: int) -> None:
     if (found := masked_crc32c(data)) != expected:
         raise place.error(
-            0, f"checksum {found:08x} of {of}, expected {expected:08x} as stored: damaged, or no TFRecord file"
+            0, f"checksum {found:08x} of {of}, expected {expected:08x} as stored: damaged, or not a TFRecord file"
         )
 
 
@@ -92,7 +91,7 @@ def _samples(records: list[bytes], place: Place) -> Block:
         try:
             features = feature_bytes(record)
         except ValueError as error:
-            raise place.error(row, f"no tf.train.Example ({error}), expected one") from error
+            raise place.error(row, f"an invalid tf.train.Example ({error})") from error
         for name, found in chunks.items():
             kind = Feature.FLOATS if name == _WEIGHTS else Feature.INTEGERS
             if name not in features:

@@ -1,8 +1,8 @@
 """Write one TFRecord file as MLPerf's reference writes it: an Example of seven features a sample, padded.
 
 The reference (mlcommons/training, retired_benchmarks/bert/cleanup_scripts/create_pretraining_data.py) serializes a
-map, whose order protobuf leaves open; we keep the order in which the reference makes it. A record's size doesn't
-depend on the order. Shapes: N samples of a block.
+map, whose order protobuf leaves open; we keep the reference's order of insertion. A record's size doesn't depend on
+the order. Shapes: N samples of a block.
 """
 
 import struct
@@ -28,7 +28,7 @@ _WIDTHS = {
     "masked_lm_weights": MAX_PREDICTIONS,
     "next_sentence_labels": 1,
 }
-"""The features in the reference's order, and how many values each has after padding with 0."""
+"""The features in the reference's order, with their number of values after padding with 0."""
 _WEIGHTS = "masked_lm_weights"
 _FLOATS, _INTEGERS = 2, 3  # field numbers of Feature's lists
 _FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
@@ -36,7 +36,7 @@ _ONE = struct.pack("<f", 1.0)
 
 
 def write_tfrecord(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
-    """Write a record a sample; returns the number of records."""
+    """Write one record per sample; return the number of records."""
     with path.open("wb") as stream:
         for block in blocks:
             stream.write(b"".join(map(_framed, records(block))))
@@ -44,7 +44,7 @@ def write_tfrecord(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
 
 
 def records(block: Columns) -> Iterator[bytes]:
-    """Each sample as a serialized tf.train.Example. Ids, positions and labels must not be negative."""
+    """Yield each sample as a serialized tf.train.Example. Ids, positions and labels must not be negative."""
     lengths, masked = block.lengths.tolist(), block.masked.tolist()
     ones = np.ones(len(block), np.int64)
     columns = {
@@ -68,7 +68,7 @@ def records(block: Columns) -> Iterator[bytes]:
 
 
 def record_bytes(block: Columns) -> NDArray[np.int64]:
-    """[N] the bytes that each sample takes in a file, framing included, computed without writing it."""
+    """Compute the bytes of each sample in a file, framing included, without writing it: [N]."""
     ones = np.ones(len(block), np.int64)
     longer = {
         "input_ids": _bytes_beyond_one(block.input_ids, block.lengths),
@@ -87,7 +87,7 @@ def record_bytes(block: Columns) -> NDArray[np.int64]:
 
 @cache
 def _entry_start(name: str, size: int) -> bytes:
-    """All of a feature's map entry that comes before its values, which take `size` bytes."""
+    """Return the part of a feature's map entry before its values, which take `size` bytes."""
     of_list = b"\x0a" + _varint(size)
     kind = _FLOATS if name == _WEIGHTS else _INTEGERS
     of_feature = bytes([kind << 3 | 2]) + _varint(len(of_list) + size) + of_list
@@ -112,7 +112,7 @@ def _varint(value: int) -> bytes:
 
 
 def _varints(values: Array, counts: Array) -> Iterator[bytes]:
-    """Each row's values as varints, one after the other; 16-bit values take at most 3 bytes."""
+    """Yield each row's values as consecutive varints; 16-bit values take at most 3 bytes."""
     values = values.astype(np.int32)
     sizes = _varint_sizes(values)
     starts = np.cumsum(sizes) - sizes
@@ -132,17 +132,17 @@ def _varint_sizes(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _bytes_beyond_one(values: Array, counts: Array) -> NDArray[np.int64]:
-    """[N] what a row's varints take beyond the one byte that each value takes at least."""
+    """Return the bytes of each row's varints beyond one per value: [N]."""
     return _sums(_varint_sizes(values) - 1, counts)
 
 
 def _sums(values: NDArray[np.int64], counts: Array) -> NDArray[np.int64]:
-    """[N] the sum of each row of `counts` values."""
+    """Return the sum of each row of `counts` values: [N]."""
     before = np.concatenate(([0], np.cumsum(values)))
     ends = np.cumsum(counts.astype(np.int64))
     return before[ends] - before[ends - counts]
 
 
 def _field_bytes(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The bytes of a length-delimited field with `size` bytes inside: a tag of one byte, the length, the content."""
+    """Return the bytes of a length-delimited field: a tag of one byte, the length, `size` bytes of content."""
     return 1 + _varint_sizes(size) + size

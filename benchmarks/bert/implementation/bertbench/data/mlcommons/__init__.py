@@ -1,1 +1,1 @@
-"""What MLCommons publishes for BERT, and whether a folder holds it."""
+"""The files that MLCommons publishes for BERT, and the check of a download."""

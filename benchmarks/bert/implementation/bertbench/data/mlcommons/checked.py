@@ -1,4 +1,4 @@
-"""Remember the MD5 of files that were read, so that a check that was stopped goes on where it was."""
+"""Remember the MD5 of files, so that a stopped check resumes."""
 
 import json
 import stat
@@ -14,12 +14,12 @@ from bertbench.data.mlcommons.scan import Entry
 _FORMAT = "bertbench data doctor 1"
 _START = json.dumps({"format": _FORMAT}).encode()[:-1]
 _LARGEST = 64 << 20  # bytes; 100,000 entries take 15 MB
-_CLOCK_TICK_NS = 20_000_000  # the system stamps files with the time of its last tick, at most 10 ms ago
-_SAVING_SHARE = 0.05  # of the time: a second's list is saved every 20 seconds, a small one after every file
+_CLOCK_TICK_NS = 20_000_000  # file times are those of the last clock tick, at most 10 ms old
+_SAVING_SHARE = 0.05  # share of time: a list that takes 1 s is saved every 20 s, a small one after every file
 
 
 class Checked:
-    """The MD5 of files by path, each good for one size, mtime, ctime and inode."""
+    """The MD5 of files by path, each valid for one size, mtime, ctime and inode."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path = path
@@ -29,12 +29,12 @@ class Checked:
         self._failed = self._changed = False
 
     def md5(self, entry: Entry) -> str | None:
-        """The MD5 that was found before, if the file hasn't changed since."""
+        """Return the MD5 from an earlier check, if the file hasn't changed since."""
         stamp, md5 = self._sums.get(entry.path, (None, None))
         return md5 if stamp == list(entry.stamp) else None
 
     def add(self, entry: Entry, md5: str, began_ns: int) -> None:
-        """Remember what reading gave that began at `began_ns`, unless the file may since have changed unseen."""
+        """Remember the MD5 of a reading that began at `began_ns`, unless the file may have changed since."""
         if began_ns - max(entry.stamp[1], entry.stamp[2]) > _CLOCK_TICK_NS:
             self._sums[entry.path] = (list(entry.stamp), md5)
             self._changed = True
@@ -42,7 +42,7 @@ class Checked:
             self.save()
 
     def save(self) -> None:
-        """Write the file if there is news; if that fails, say so once and go on: the check needs no memory."""
+        """Write the file if there are new sums; if that fails, warn once and continue without it."""
         if not self._changed:
             return
         began = time.monotonic()
@@ -53,7 +53,7 @@ class Checked:
             if not self._failed:
                 self._progress.message(
                     f"{printable(str(self._path))}: cannot be written ({system_reason(error)}); "
-                    "a check that is stopped will begin anew; give --state FILE"
+                    "a stopped check will start again; give --state FILE"
                 )
             self._failed = True
         self._saved_at = time.monotonic()
@@ -61,13 +61,13 @@ class Checked:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a regular file is what an earlier check left; a user's own file must not be overwritten."""
+    """Return whether an earlier check wrote a regular file; a user's own file must not be overwritten."""
     with path.open("rb") as stream:
         return stream.read(len(_START)) == _START
 
 
 def _read(path: Path) -> dict[str, tuple[list[int], str]]:
-    """What an earlier check left; nothing if there is no such file or it is not one of ours."""
+    """Return the sums of an earlier check; none if the file is missing or another program's."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:

@@ -1,6 +1,6 @@
-"""Compare the sizes of TFRecords with those that MLCommons publishes for its reference's.
+"""Compare the sizes of TFRecords with those that MLCommons publishes.
 
-A record's size follows from every id in it, so equal sizes of a whole file show that its samples are the reference's.
+A record's size depends on every id, so equal file sizes are strong evidence for the reference's samples.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _REMEDY = "compare text and vocabulary with `bertbench data doctor`"
 
 
 def published_bytes(manifest: Manifest, name: str) -> int | None:
-    """Return the size that MLCommons gives for this file, if this dataset was made by the reference's command."""
+    """Return the published size of this file, if this dataset was made with the reference's options."""
     return published.tfrecord_bytes(name) if _made_as_published(manifest) else None
 
 
 def differences(files: Sequence[Written], manifest: Manifest) -> list[str]:
-    """Return a line for each file, and for all 500 parts together, whose size is not the published one."""
+    """Return one line per file, and for all 500 parts together, with another than the published size."""
     found = [
         f"{file.name}: found {file.bytes:,} bytes, MLCommons publishes {expected:,}; {_REMEDY}"
         for file in files

@@ -1,7 +1,7 @@
-"""`bertbench data doctor`: what is right, missing, truncated, altered, doubled or foreign in a download of MLCommons'.
+"""`bertbench data doctor`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
 
-Sizes first, then MD5 of what has the right size. A text part is right only by an MD5, published or in a list beside it;
-TFRecords have published sizes alone.
+It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list
+beside it; TFRecords only have published sizes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,21 +26,21 @@ _CHECKPOINTS: tuple[Group, ...] = ("tf1", "tf2")  # one of them is enough
 
 @dataclass
 class Diagnosis:
-    """All that was found."""
+    """All findings."""
 
     findings: list[Finding] = field(default_factory=list)
     hashed: int = 0
-    """Files that were read now; the rest was read by an earlier check."""
+    """Files read now; an earlier check read the rest."""
     remembered: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether everything needed is there and everything there is right."""
+        """Return whether everything needed is there and everything there is right."""
         return not any(finding.problem for finding in self.findings)
 
 
 def examine(folder: Path, state: Path, progress: Progress) -> Diagnosis:
-    """Check `folder` and remember in the file `state` what was read. Raises DataError if it can't be listed."""
+    """Check `folder`, and remember the MD5 in the file `state`. Raises DataError if it can't be listed."""
     inventory = take_inventory(folder, state)
     diagnosis = Diagnosis()
     checked = Checked(state, progress)
@@ -63,7 +63,7 @@ def examine(folder: Path, state: Path, progress: Progress) -> Diagnosis:
 def _hashed(
     folder: Path, inventory: Inventory, checked: Checked, diagnosis: Diagnosis, progress: Progress
 ) -> dict[str, str | CannotReadError]:
-    """The MD5 of each file whose content matters, or why it can't be read."""
+    """Return the MD5 of each file whose content matters, or the reason why it can't be read."""
     sums: dict[str, str | CannotReadError] = {}
     waiting = []
     for item in inventory.to_hash():
@@ -96,7 +96,7 @@ def _hashed(
 
 
 def _concerns_us(item: Item, inventory: Inventory) -> bool:
-    """Leave out folders as such, and what comes with a download beside the data."""
+    """Return whether an entry matters: no folder, no licence, no list."""
     if item.entry.kind == "a folder" and item.published is None:
         return False
     beside = {one.path for one in inventory.lists}
@@ -104,7 +104,7 @@ def _concerns_us(item: Item, inventory: Inventory) -> bool:
 
 
 def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """What is needed and claimed by no file; of the two checkpoints, the one that was begun, else TensorFlow 1's."""
+    """Yield needed files that are missing; of the two checkpoints, the one that was begun, else TensorFlow 1's."""
     there = {(finding.group, finding.name) for finding in findings}
     needed = [file for file in table.FILES if file.needed]
     begun: list[Group] = [group for group in _CHECKPOINTS if any(group == found for found, _ in there)]
@@ -125,7 +125,7 @@ def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _total_of_tfrecords(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """All 500 TFRecords of the training text, by the one size that is published for them together."""
+    """Judge the 500 TFRecords of the training text together, by their published total size."""
     parts = {file.name for file in table.FILES if file.group == "tfrecord" and file.name.startswith("part-")}
     sizes = {finding.name: finding.bytes or 0 for finding in findings if finding.group == "tfrecord"}
     total = sum(size for name, size in sizes.items() if name in parts)

@@ -1,4 +1,4 @@
-"""What is to be said of each file of a download: seen alone, then beside the others."""
+"""Judge each file of a download: first alone, then beside the others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ State = Literal[
     "right", "missing", "truncated", "altered", "doubled", "misnamed", "unverified", "unreadable", "foreign"
 ]  # fmt: skip
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
-_ARCHIVE = "results_text.tar.gz"  # what earlier downloads of the text were packed in
-_AGAIN = "run the download again: it goes on where the file ends"
+_ARCHIVE = "results_text.tar.gz"  # archive of the text in earlier downloads
+_AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
 _MADE = "make it again with `bertbench data export --layout tfrecord`"
 _LIST = "put the .md5 list that the downloader writes beside its files into this folder"
@@ -32,7 +32,7 @@ class Finding:
     """The published name that it has or should have."""
     state: State
     problem: bool
-    """Whether it stands in the way: needed and not there, or there and wrong."""
+    """Whether it is needed and missing, or there and wrong."""
     detail: str = ""
     remedy: str = ""
     group: Group | None = None
@@ -71,7 +71,7 @@ def judged(item: Item, md5: str | CannotReadError | None) -> Finding:
 
 
 def seen_together(items: Sequence[Item], findings: Sequence[Finding]) -> list[Finding]:
-    """The findings of these items with what others tell: copies, files under another name, spare ones."""
+    """Return the findings, corrected by comparing files: copies, misnamed files, spare ones."""
     right: dict[Published, str] = {}
     holders: dict[str, list[str]] = {}
     for item, finding in zip(items, findings, strict=True):
@@ -106,7 +106,7 @@ def _unreadable(finding: Finding, kind: str | None, reason: str) -> Finding:
 
 
 def _wrong_size(finding: Finding, found: int) -> Finding | None:
-    """Too short or too long, if it is; of 494 text parts only emptiness is known to be too short."""
+    """Return a finding for a wrong size, or None; of 494 text parts, only the empty are known to be wrong."""
     expected = finding.expected_bytes
     detail = f"found {found:,} bytes, expected " + ("more" if expected is None else f"{expected:,}")
     if finding.name is not None and found < (expected or 1):
@@ -117,7 +117,7 @@ def _wrong_size(finding: Finding, found: int) -> Finding | None:
 
 
 def _unlisted(finding: Finding, name: str, published: Published | None) -> Finding:
-    """A file of which nobody gives the MD5."""
+    """Return the finding for a file without a known MD5."""
     if published is not None and published.bytes is not None:
         return replace(finding, state="right", checked_by="MLCommons, its size")
     if published is not None:
@@ -139,11 +139,11 @@ def _beside_others(
     right: Mapping[Published, str],
     by_md5: Mapping[str, Published],
 ) -> Finding:
-    """One finding, given the claimed files with the same content and the right ones."""
+    """Correct one finding, given the claimed files with the same content and the right ones."""
     if published is None:
         return _stranger_beside_others(finding, same, right, by_md5) if finding.state == "foreign" else finding
     better = right.get(published, finding.path)
-    if better != finding.path:  # a right file of this name is elsewhere
+    if better != finding.path:  # a correct file of this name is elsewhere
         if finding.state == "right":
             return replace(finding, state="doubled", detail=f"the same content as {better}", remedy="remove one")
         detail = f"{finding.detail}; {better} is right"

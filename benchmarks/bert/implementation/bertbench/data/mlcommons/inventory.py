@@ -1,4 +1,4 @@
-"""Match what lies in a folder with what MLCommons publishes, and find the MD5 that each file should have."""
+"""Match a folder's files with MLCommons' published files, and find the expected MD5 of each."""
 
 import posixpath
 from collections import Counter
@@ -30,10 +30,10 @@ class Inventory:
     items: tuple[Item, ...]
     lists: tuple[Md5List, ...]
     disputes: tuple[tuple[str, str], ...]
-    """Where a list contradicts MLCommons, another list or itself: the list's path, and how."""
+    """Lists that contradict MLCommons, another list or themselves: path and contradiction."""
 
     def to_hash(self) -> list[Item]:
-        """The files whose content matters: a sum is known, or they could be a published file or a copy of one."""
+        """Return the files to read: those with a known sum, and possible published files or copies."""
         regular = [item for item in self.items if item.entry.kind is None and item.entry.bytes]
         seen = Counter(item.entry.bytes for item in regular)
         claimed = {item.entry.bytes for item in regular if item.published is not None}
@@ -42,7 +42,7 @@ class Inventory:
 
 
 def take_inventory(folder: Path, ignored: Path) -> Inventory:
-    """List `folder`, but for the file `ignored`. Raises DataError if it can't be listed."""
+    """List `folder`, except the file `ignored`. Raises DataError if it can't be listed."""
     entries = [entry for entry in scan(folder) if (folder / entry.path).absolute() != ignored.absolute()]
     lists = read_lists(folder, entries)
     sums = Sums(lists)
@@ -66,12 +66,12 @@ def take_inventory(folder: Path, ignored: Path) -> Inventory:
 def _worth_hashing(item: Item, size_is_known: bool) -> bool:
     size = item.published.bytes if item.published else None
     if size is not None and size != item.entry.bytes:
-        return False  # truncated or too long: no sum could tell more
+        return False  # truncated or too long: a sum adds nothing
     return item.expected is not None or size_is_known
 
 
 def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Published | None:
-    """The published file of this name; where two have it, by content, size or place."""
+    """Return the published file of this name; if two have it, choose by content, size or place."""
     if len(candidates) < 2:
         return candidates[0] if candidates else None
     by_group = {file.group: file for file in candidates}
@@ -95,7 +95,7 @@ def _is_tfrecord(folder: Path, entry: Entry) -> bool:
 
 
 def _expectations(entry: Entry, published: Published | None, sums: Sums) -> Iterator[Expected]:
-    """All that is said of a file's MD5; MLCommons' documents first."""
+    """Yield all known MD5 of a file, those of MLCommons' documents first."""
     if published is not None and published.md5 is not None:
         yield Expected(published.md5, "MLCommons")
     listed = sums.of_path(entry.path)

@@ -1,4 +1,4 @@
-"""Read lists of MD5 sums, as md5sum and BSD's md5 write them, and look a file up in those beside it."""
+"""Read lists of MD5 sums in the forms of md5sum and BSD's md5, and look files up in them."""
 
 import posixpath
 import re
@@ -23,13 +23,13 @@ class Md5List:
 
     path: str
     sums: dict[str, str]
-    """By normal path relative to the folder that is checked."""
+    """By normalised path, relative to the checked folder."""
     contradictions: tuple[str, ...]
     """Paths that the list names twice, with different sums."""
 
 
 class Expected(NamedTuple):
-    """The MD5 that a file should have, and who says so."""
+    """The expected MD5 of a file, and its source."""
 
     md5: str
     source: str
@@ -37,7 +37,7 @@ class Expected(NamedTuple):
 
 
 class Sums:
-    """What all lists say, by path and by name."""
+    """The sums of all lists, by path and by name."""
 
     def __init__(self, lists: Sequence[Md5List]) -> None:
         self._by_path: dict[str, list[Expected]] = {}
@@ -48,16 +48,16 @@ class Sums:
                 self._by_name.setdefault(posixpath.basename(path), []).append(Expected(md5, one.path))
 
     def of_path(self, path: str) -> list[Expected]:
-        """The sums for exactly this file."""
+        """Return the sums for exactly this file."""
         return self._by_path.get(path, [])
 
     def of_name(self, name: str) -> list[Expected]:
-        """The sums for files of this name: MLCommons' older list is one folder above the text."""
+        """Return the sums for files of this name: MLCommons' older list is one folder above the text."""
         return self._by_name.get(name, [])
 
 
 def read_lists(folder: Path, entries: Sequence[Entry]) -> list[Md5List]:
-    """Every list among the entries that names a file; what can't be read is left out."""
+    """Return every list among the entries that names a file; unreadable ones are left out."""
     lists = []
     for entry in entries:
         if (
@@ -78,7 +78,7 @@ def read_lists(folder: Path, entries: Sequence[Entry]) -> list[Md5List]:
 
 
 def parse_list(content: bytes, path: str) -> Md5List:
-    """The list in `content`, found at `path`; lines of another form, such as comments, are left out."""
+    """Parse the list in `content`, found at `path`; other lines, such as comments, are ignored."""
     sums: dict[str, str] = {}
     contradictions = []
     for line in content.decode("utf-8-sig", "surrogateescape").split("\n"):

@@ -1,7 +1,7 @@
-"""Every file that MLCommons publishes for BERT: names, sizes and MD5, and where to download them.
+"""List MLCommons' published files for BERT: names, sizes, MD5 and download addresses.
 
 Sources: mlcommons/training, retired_benchmarks/bert, README.md (downloads, text, TFRecords) and dataset.md (input
-files, dump). Of 494 of the 500 text parts neither gives a size or an MD5; the downloader's own .md5 list does.
+files, dump). Neither gives sizes or MD5 of 494 of the 500 text parts; the downloader's .md5 list does.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ DUPE_FACTOR, SEED = 10, 12345
 
 @dataclass(frozen=True)
 class Published:
-    """One published file; `bytes` and `md5` are None where MLCommons gives none."""
+    """One published file; `bytes` and `md5` are None if MLCommons gives none."""
 
     name: str
     group: Group
     needed: bool
-    """To train from: text, vocabulary, configuration, and one of the two checkpoints."""
+    """Whether training needs it: text, vocabulary, configuration, and one of the two checkpoints."""
     bytes: int | None = None
     md5: str | None = None
 
@@ -36,7 +36,7 @@ class _Sum(NamedTuple):
 
 
 def part_name(number: int) -> str:
-    """The name of a text part and of the TFRecord that is made of it."""
+    """Return the name of a text part, which its TFRecord has too."""
     return f"part-{number:05d}-of-{TEXT_PARTS:05d}"
 
 
@@ -59,7 +59,7 @@ _DUMP = "enwiki-20200101-pages-articles-multistream.xml"
 
 
 def tfrecord_bytes(name: str) -> int | None:
-    """The published size of one of the reference's TFRecords, where there is one."""
+    """Return the published size of one of the reference's TFRecords, or None."""
     return _TFRECORDS.get(name)
 
 

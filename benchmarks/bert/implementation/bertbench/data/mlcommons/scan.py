@@ -1,4 +1,4 @@
-"""List a folder that nobody vouches for, and read its files: never a FIFO, a device, or a link to a folder."""
+"""List an untrusted folder and read its files, but never a FIFO, a device, or a link to a folder."""
 
 import errno
 import hashlib
@@ -23,32 +23,32 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 Stamp = tuple[int, int, int, int]
-"""Size, mtime and ctime in ns, inode: a file that changes gets another one, even if its mtime is put back."""
+"""Size, mtime and ctime in ns, inode: it changes with the file, even if mtime is reset."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Something in the folder."""
+    """An entry of the folder."""
 
     path: str
     """Relative to the folder, with surrogates for bytes that are not UTF-8."""
     stamp: Stamp
     kind: str | None = None
-    """What it is instead of a file that can be read."""
+    """Its kind, if it is not a readable file."""
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Return the last part of the path."""
         return PurePosixPath(self.path).name
 
     @property
     def bytes(self) -> int:
-        """Size of the file."""
+        """Return the size of the file."""
         return self.stamp[0]
 
 
 class CannotReadError(Exception):
-    """A file could not be read to its end as it was listed; the message is the reason."""
+    """A listed file can't be read to its end; the message is the reason."""
 
 
 def scan(folder: Path) -> list[Entry]:
@@ -101,7 +101,7 @@ def md5_of(folder: Path, entry: Entry, read: Callable[[int], None]) -> str:
 def open_entry(folder: Path, entry: Entry) -> Iterator[BinaryIO]:
     """Open a file that `scan` listed. Raises CannotReadError, also for errors while it is read."""
     try:
-        # without waiting: what was a file a moment ago may be a FIFO now
+        # non-blocking: the file may have become a FIFO
         descriptor = os.open(folder / entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
             status = os.fstat(descriptor)

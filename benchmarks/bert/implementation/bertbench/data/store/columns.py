@@ -1,4 +1,4 @@
-"""Many samples as flat arrays: how samples move between readers, writers, shuffles and shards.
+"""Hold many samples as flat arrays, which readers, writers, shuffles and shards exchange.
 
 Shapes: N samples, T tokens in all of them, M masked tokens in all of them.
 """
@@ -36,14 +36,14 @@ class Columns:
 
     @classmethod
     def joined(cls, blocks: Sequence["Columns"]) -> Self:
-        """One block of several, in their order; at least one is needed."""
+        """Join blocks in their order; at least one is needed."""
         return cls(*(np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(cls)))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def take(self, rows: NDArray[np.int64]) -> "Columns":
-        """The samples at these rows, in this order."""
+        """Return the samples at these rows, in this order."""
         lengths, masked_counts = self.lengths[rows], self.masked[rows]
         tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], lengths)
         masked = spans((np.cumsum(self.masked) - self.masked)[rows], masked_counts)
@@ -58,7 +58,7 @@ class Columns:
         )
 
     def split(self, samples: int, first: int = 0) -> Iterator["Columns"]:
-        """Consecutive blocks of `samples` each, from number `first` on, without a copy; the last may be smaller."""
+        """Yield consecutive blocks of `samples` each, from number `first` on, uncopied; the last may be smaller."""
         tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
         for start in range(first, len(self), samples):
             stop = min(start + samples, len(self))
@@ -74,7 +74,7 @@ class Columns:
             )
 
     def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
-        """The first sample that no model could train on, and what is wrong with it; None if all are sound."""
+        """Return the first sample that no model could train on, and its fault; None if all are sound."""
         starts_of_masked = np.repeat(self.lengths, self.masked)
         token_row, masked_row = (
             np.repeat(np.arange(len(self)), self.lengths),
@@ -114,7 +114,7 @@ class Columns:
 
 
 def spans(starts: Array, lengths: Array) -> NDArray[np.int64]:
-    """Places start, start + 1, ... start + length - 1 of every item, one item after the other."""
+    """Return the places start, start + 1, ... start + length - 1 of every item, one item after the other."""
     counts = lengths.astype(np.int64)
     ends = np.cumsum(counts)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)

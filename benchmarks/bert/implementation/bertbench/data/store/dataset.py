@@ -25,10 +25,10 @@ BLOCK_SAMPLES = 4096
 
 
 class ShardBytes(NamedTuple):
-    """A shard's arrays for reading single samples: Python slices and joins bytes in half the time of numpy's arrays."""
+    """A shard's arrays for reading single samples: slicing and joining bytes takes half the time of numpy's arrays."""
 
     offsets: memoryview
-    """Integers, as `masked_offsets`; the others are bytes, two a number in 16-bit fields."""
+    """Integers, like `masked_offsets`; the others are bytes, two per number in 16-bit fields."""
     masked_offsets: memoryview
     input_ids: memoryview
     segment_ids: memoryview
@@ -38,9 +38,9 @@ class ShardBytes(NamedTuple):
 
 
 class MappedShard:
-    """One shard's arrays, mapped from the file: nothing is read before it is used.
+    """One shard's arrays, mapped from the file and read when used.
 
-    Raises DataError if a field is missing, or of another type or size than the shard's offsets say.
+    Raises DataError if a field is missing, or its type or size doesn't match the shard's offsets.
     """
 
     def __init__(self, path: Path, samples: int) -> None:
@@ -66,7 +66,7 @@ class MappedShard:
         )  # fmt: skip
 
     def content(self) -> Columns:
-        """All samples of the shard, still on disk until they are used."""
+        """Return all samples of the shard, still on disk until they are used."""
         return Columns(
             lengths=np.diff(self.offsets),
             masked=np.diff(self.masked_offsets),
@@ -79,7 +79,7 @@ class MappedShard:
 
 
 def shard_entries(folder: Path, shards: Sequence[ShardFile]) -> list[Index]:
-    """Index entries of the samples of written shards, a list a shard."""
+    """Return the index entries of the samples of written shards, a list per shard."""
     mapped = (MappedShard(folder / shard.name, shard.samples) for shard in shards)
     return [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
 
@@ -95,7 +95,7 @@ class Dataset:
 
     @classmethod
     def open(cls, folder: Path, name: SplitName) -> "Dataset":
-        """Open the index of a split, and check that its shards have the sizes that the manifest says.
+        """Open the index of a split, and check its shards' sizes against the manifest.
 
         Raises DataError if something is missing, truncated, or doesn't match the manifest.
         """
@@ -121,15 +121,15 @@ class Dataset:
         return self.split.samples
 
     def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tokens of these samples."""
+        """Return the tokens of these samples."""
         return lengths_of(self.entries_N[ids])
 
     def masked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Masked tokens of these samples."""
+        """Return the masked tokens of these samples."""
         return masked_of(self.entries_N[ids])
 
     def map_samples(self) -> "MappedSamples":
-        """All samples, still on disk. The first sample that is read is where the run first touches the data."""
+        """Map all samples, still on disk. Reading the first sample is the run's first touch of the data."""
         shards = self.split.shards
 
         @cache
@@ -141,16 +141,16 @@ class Dataset:
 
 @dataclass(frozen=True)
 class MappedSamples:
-    """The shards of a split, with the id at which each begins.
+    """The shards of a split, with the first id of each.
 
-    A shard is opened when its first sample is read: all of MLPerf's would be seconds on the clock before step 1.
+    A shard is opened when its first sample is read: opening all of MLPerf's shards takes seconds on the clock.
     """
 
     shard: Callable[[int], MappedShard]
     first_ids: NDArray[np.int64]
 
     def shards_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of the shards that hold these samples."""
+        """Return the numbers of the shards that hold these samples."""
         return np.searchsorted(self.first_ids, ids, side="right") - 1
 
 
@@ -159,7 +159,7 @@ def _check_size(path: Path, shard: ShardFile) -> None:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be read ({system_reason(error)}), though the manifest lists it; prepare the data again"
+            f"{path}: cannot be read ({system_reason(error)}), although the manifest lists it; prepare the data again"
         ) from error
     if size != shard.bytes:
         raise DataError(
@@ -172,7 +172,7 @@ def _open(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise DataError(f"{path}: is no readable HDF5 file ({error}); prepare the data again") from error
+        raise DataError(f"{path}: is not a readable HDF5 file ({error}); prepare the data again") from error
 
 
 def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.integer]:
@@ -189,9 +189,9 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.inte
 
 
 def shard_blocks(dataset: Dataset, number: int, first: int = 0) -> Iterator[Columns]:
-    """Yield the samples of one shard in bounded blocks, from number `first` on: for what goes through all once.
+    """Yield the samples of one shard in bounded blocks, from number `first` on, for sequential readers.
 
-    Raises DataError if its fields are not what they should be.
+    Raises DataError if its fields are wrong.
     """
     shard = dataset.split.shards[number]
     mapped = MappedShard(dataset.folder / dataset.name / shard.name, shard.samples)

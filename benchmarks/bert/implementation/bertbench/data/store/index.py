@@ -16,22 +16,22 @@ Index = NDArray[np.uint16]
 
 
 def pack(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> Index:
-    """Entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
+    """Return entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
     if lengths.size and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED):
         raise ValueError(f"the index holds 1 to {MAX_LENGTH} tokens with at most {MAX_MASKED} masked")
     return entries_of(lengths, masked).astype(np.uint16)
 
 
 def entries_of(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> NDArray[np.integer]:
-    """What `pack` gives within its limits; outside of them, numbers that are no entry of these samples."""
+    """Return the entries of `pack` without its check; outside its limits the numbers are not valid entries."""
     return (masked << _LENGTH_BITS) | (lengths - 1)
 
 
 def lengths_of(entries: Index) -> NDArray[np.int64]:
-    """Tokens of each sample."""
+    """Return the tokens of each sample."""
     return (entries & np.uint16(MAX_LENGTH - 1)).astype(np.int64) + 1
 
 
 def masked_of(entries: Index) -> NDArray[np.int64]:
-    """Masked tokens of each sample."""
+    """Return the masked tokens of each sample."""
     return (entries >> np.uint16(_LENGTH_BITS)).astype(np.int64)

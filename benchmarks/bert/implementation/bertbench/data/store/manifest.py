@@ -1,4 +1,4 @@
-"""What a dataset is and how it was made: manifest.json, the file without which a folder is no dataset."""
+"""Read and write manifest.json: a dataset's content and origin. Every dataset folder has one."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -10,9 +10,9 @@ from bertbench.common.errors import DataError
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
 TOKENIZER_VERSION = 2
-"""Of the way from text to words: 2 is the reference's, 1 was the tokenizers library's, other for rare characters."""
+"""Version of splitting text into words: 2 is the reference's; 1, the tokenizers library's, differs on rare letters."""
 FORMAT = "bertbench shards 1"
-_FIRST_TOKENIZER = 1  # what made a dataset whose manifest doesn't name a version
+_FIRST_TOKENIZER = 1  # of a dataset whose manifest doesn't give a version
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,27 @@ class Guess:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A whole dataset. `request` is what was asked for; the same request gives the same shards."""
+    """A whole dataset. The same `request` gives the same shards."""
 
     request: dict[str, Any]
     tool_version: str
     documents: int | None
-    """Documents of the text, where it was text."""
+    """Documents of the text; None for converted samples."""
     tokenizer: Tokenizer
     most_frequent_token: Guess | None
-    """Known where the evaluation samples are."""
+    """None without evaluation samples."""
     train: Split | None
     eval: Split | None
     tokenizer_version: int | None = _FIRST_TOKENIZER
-    """TOKENIZER_VERSION of what made ids of text; None if the ids were converted."""
+    """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
     format: str = FORMAT
 
     def splits(self) -> dict[str, Split]:
-        """The splits that are there, by name."""
+        """Return the existing splits, by name."""
         return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
 
     def tokenizer_problem(self) -> str | None:
-        """Say why samples may not be the reference's although their recipe promises it; None if they are."""
+        """Return why samples may differ from the reference's although their recipe promises them, or None."""
         name = self.request["recipe"].get("name")
         if self.tokenizer_version in (None, TOKENIZER_VERSION) or name not in ("mlperf", "shuffle"):
             return None
@@ -85,7 +85,7 @@ class Manifest:
         return (
             f"found samples of tokenizer {self.tokenizer_version}, expected {TOKENIZER_VERSION}: they are not the "
             f"reference's{doubt}, unless the text held no rare character (private use, newer than Unicode 11, ...); "
-            "prepare the text again into another folder, and `bertbench data verify DIR --against` tells whether a "
+            "prepare the text again into another folder, and `bertbench data verify DIR --against` shows whether a "
             "sample differs"
         )
 
@@ -97,12 +97,12 @@ class Manifest:
     def read(cls, folder: Path) -> "Manifest":
         """Read folder/manifest.json.
 
-        Raises DataError if there is none, or if it is not one of ours.
+        Raises DataError if there is none, or it is not a bertbench manifest.
         """
         path = folder / MANIFEST_NAME
         if not path.exists():
             raise DataError(
-                f"{folder}: found no {MANIFEST_NAME}, so no dataset; make one with `bertbench data prepare`"
+                f"{folder}: found no {MANIFEST_NAME}, so this is not a dataset; make one with `bertbench data prepare`"
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -127,17 +127,17 @@ class Manifest:
 
 
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
-    """The manifest of a dataset that is there already; raises DataError if it was made of another request."""
+    """Return the manifest of an existing dataset; raises DataError if it was made from another request."""
     manifest = Manifest.read(out)
     changed = [
-        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} asked"
+        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} requested"
         for section in ("recipe", "source")
         for there, asked in ((manifest.request[section], request[section]),)
         for name in sorted(there.keys() | asked.keys())
         if there.get(name) != asked.get(name)
     ]
     if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
-        changed.append("vocabulary: another vocab.txt")
+        changed.append("vocabulary: different vocab.txt")
     if changed:
         raise DataError(
             f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"

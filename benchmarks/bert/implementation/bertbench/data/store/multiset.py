@@ -1,7 +1,7 @@
-"""A digest of many samples that doesn't depend on their order: equal digests mean the same samples, as often.
+"""Compute an order-free digest of many samples: equal digests mean the same samples, equally often.
 
-The sum, modulo 2^128, of a 128-bit BLAKE2b digest of each sample, beside their number. By chance two different
-multisets agree once in 2^128; samples made to deceive are not its concern. Streaming: 24 bytes are all it keeps.
+It is the number of samples, and the sum of their 128-bit BLAKE2b digests modulo 2^128. Two different multisets agree
+by chance once in 2^128; it doesn't resist forged samples. It keeps 24 bytes.
 """
 
 from dataclasses import dataclass

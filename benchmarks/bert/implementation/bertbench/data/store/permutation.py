@@ -1,12 +1,12 @@
-"""A random order of any number of samples that needs no memory: a keyed permutation evaluated at an index.
+"""Compute a random order of any number of samples without storing it: a keyed permutation of the index.
 
-A Feistel network permutes the next power of four; indices that land outside are sent through it again
-until they land inside (cycle walking), which keeps it a permutation. Black and Rogaway, "Ciphers with
+A Feistel network permutes the next power of four; results outside the range go through it again until they
+are inside (cycle walking), which keeps it a permutation. Black and Rogaway, "Ciphers with
 Arbitrary Finite Domains", 2002.
 
-MLPerf's closed division wants stock random number generators (training_rules.adoc, section on random numbers): the
-network's round keys are drawn from numpy's default generator, PCG64, seeded by the run's seed and the epoch, and
-nothing else of an order is random. numpy's own `permutation` would hold 1.2 GB for Wikipedia's 157 million samples on
+MLPerf's closed division asks for stock random number generators (training_rules.adoc, section on random numbers). The
+network's round keys come from numpy's default generator, PCG64, seeded by the run's seed and the epoch; nothing else
+in an order is random. numpy's own `permutation` would hold 1.2 GB for Wikipedia's 157 million samples on
 every rank.
 """
 
@@ -27,7 +27,7 @@ class Permutation:
     seed: int
 
     def __call__(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where each index goes; vectorised. Indices must lie in 0 to size - 1."""
+        """Return the new place of each index; vectorised. Indices must lie in 0 to size - 1."""
         half_bits = max(1, (max(self.size - 1, 1).bit_length() + 1) // 2)
         keys = np.random.default_rng(self.seed).integers(0, 2**64, size=_ROUNDS, dtype=np.uint64)
         values = self._feistel(indices.astype(np.uint64), keys, half_bits)

@@ -1,6 +1,6 @@
 """Write samples as HDF5 shards of flat arrays, which memory-map, with their index and checksums.
 
-Fields and integer types are MLPerf's; `offsets` and `masked_offsets` say where sample i begins and ends.
+Fields and integer types are MLPerf's; `offsets` and `masked_offsets` give the bounds of sample i.
 The same samples give the same bytes. Memory is bounded by one shard.
 """
 
@@ -27,13 +27,13 @@ FIELDS: dict[str, np.dtype[Any]] = {
     "masked_lm_ids": np.dtype("<i2"),
     "next_sentence_labels": np.dtype("i1"),
 }
-"""Datasets of a shard, in the order in which they are written."""
+"""Datasets of a shard, in written order."""
 
 
 def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> Split:
     """Write blocks of samples to folder/part_00000.h5, ... with `shard_samples` each, and folder/index.npy.
 
-    Samples keep their order, whatever the size of the blocks.
+    Samples keep their order for any block size.
     """
     folder.mkdir()
     shards, entries = [], []
@@ -71,7 +71,7 @@ def write_shard(path: Path, samples: Columns) -> ShardFile:
 
 
 def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
-    """The same samples in blocks of `size`; the last one may be smaller."""
+    """Yield the same samples in blocks of `size`; the last one may be smaller."""
     waiting: list[Columns] = []
     for block in blocks:
         waiting.append(block)
@@ -88,7 +88,7 @@ def _offsets(lengths: Array) -> Array:
 
 
 def source_sha256(path: Path) -> str:
-    """Checksum of a file that a person named; raises DataError if it can't be read."""
+    """Return the checksum of a user's file; raises DataError if it can't be read."""
     try:
         return file_sha256(path)
     except OSError as error:
@@ -96,6 +96,6 @@ def source_sha256(path: Path) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Checksum of a file's bytes."""
+    """Return the checksum of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

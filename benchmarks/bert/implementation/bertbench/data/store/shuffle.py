@@ -1,9 +1,9 @@
-"""`data shuffle`: all samples of a dataset in random order over new shards, in two sequential passes.
+"""`data shuffle`: write all samples of a dataset in random order to new shards, in two sequential passes.
 
-Published runs shuffle once, offline, at sample level. Where a sample goes is a keyed permutation of its number, so
-that every sample lands exactly once, whatever is interrupted. Pass 1 reads the input in order and appends each sample
-to the bucket of its new shard; pass 2 puts each bucket in order and writes the shard. Memory is bounded by the buffer
-of pass 1 and by one shard; both passes go on where they stopped.
+Published runs shuffle once, offline, at sample level. A keyed permutation maps a sample's number to its new place, so
+every sample is written exactly once, even after interruptions. Pass 1 reads the input in order and appends each sample
+to the bucket of its new shard; pass 2 sorts each bucket and writes the shard. Memory is bounded by the buffer of pass 1
+and by one shard; both passes resume after a stop.
 """
 
 import json
@@ -27,16 +27,16 @@ from bertbench.data.store.permutation import Permutation
 from bertbench.data.store.shards import file_sha256, finish_split, write_shard
 
 _BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
-_SHARD_BYTES = 300_000_000  # held twice while a shard is put in order
+_SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
 
 
 def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress) -> tuple[Manifest, bool]:
     """Shuffle the training samples of `source` into `out` and copy its evaluation samples.
 
-    Returns its manifest and whether it was already there.
+    Return its manifest and whether it was already there.
 
     Raises DataError if `out` holds something else, the input is damaged, shards would not fit into memory, or the
-    disk is full; what is done is kept in a hidden folder beside `out`, and the same command goes on.
+    disk is full. The same command then resumes from a hidden folder beside `out`.
     """
     dataset = Dataset.open(source, "train")
     manifest = Manifest.read(source)
@@ -73,13 +73,13 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
         work.replace(out)
     except OSError as error:
         raise DataError(
-            f"{work}: {system_reason(error)}; what is done is kept there, make room and run it again"
+            f"{work}: {system_reason(error)}; finished parts are kept there; make room and run the same command again"
         ) from error
     return shuffled, False
 
 
 class _Buckets:
-    """Files of unordered samples, one for each new shard, and how much of the input they hold."""
+    """Files of unordered samples, one per new shard, and the number of input samples in them."""
 
     def __init__(self, work: Path, request: dict[str, Any], count: int) -> None:
         self.work = work
@@ -100,13 +100,13 @@ class _Buckets:
         return self.work / "buckets" / f"{number:05d}"
 
     def append(self, samples: Columns, places: NDArray[np.int64], total: int) -> None:
-        """Add samples that go to these places; the state says so only when all of them are on disk."""
+        """Add samples for these places; the state counts them only when all are on disk."""
         bucket_of = places * self.count // total
         order = np.argsort(bucket_of, kind="stable")
         numbers, firsts = np.unique(bucket_of[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
             with self.path(number).open("r+b" if self.path(number).exists() else "w+b") as file:
-                file.truncate(self.bytes[number])  # what an interrupted run wrote after its last state
+                file.truncate(self.bytes[number])  # drop what an interrupted run wrote after its last state
                 file.seek(self.bytes[number])
                 part = samples.take(rows)
                 for array in (
@@ -120,7 +120,7 @@ class _Buckets:
         write_state(self._state, {"request": self.request, "samples": self.samples, "bytes": self.bytes})
 
     def read(self, number: int) -> Columns:
-        """All samples of a bucket in the order of their places."""
+        """Return all samples of a bucket in the order of their places."""
         blocks, places = [], []
         with self.path(number).open("rb") as file:
             while file.tell() < self.bytes[number]:
@@ -159,7 +159,7 @@ _STORED = {
 
 
 def _scatter(dataset: Dataset, buckets: _Buckets, seed: int, progress: Progress) -> None:
-    """Pass 1: every sample to its bucket."""
+    """Append every sample to its bucket: pass 1."""
     permutation = Permutation(len(dataset), derive(seed, "shuffle"))
     waiting: list[Columns] = []
     start, stop = buckets.samples, 0
@@ -184,7 +184,7 @@ def _flush(waiting: list[Columns], buckets: _Buckets, permutation: Permutation) 
 
 
 def _gather(buckets: _Buckets, progress: Progress) -> list[ShardFile]:
-    """Pass 2: every bucket in order, as a shard; shards that are finished are kept."""
+    """Write every bucket in order as a shard, and keep finished shards: pass 2."""
     shards = []
     for number in range(buckets.count):
         path = buckets.work / "train" / f"part_{number:05d}.h5"

@@ -1,7 +1,7 @@
-"""A split that is written shard by shard from files, and can be gone on with after a stop.
+"""Write a split shard by shard from files, and resume after a stop.
 
-After each shard a small state file says which sample of which input file comes next; a restart reads that file from
-its beginning, skips what is stored, and goes on.
+After each shard, a small state file records the next sample and its input file; a restart reads that file from its
+beginning, skips the stored samples, and continues.
 """
 
 import json
@@ -19,7 +19,7 @@ from bertbench.data.store.shards import finish_split, write_shard
 
 
 class FileBlock(NamedTuple):
-    """Samples of one input file, and the number, within the file, of the first of them."""
+    """Samples of one input file, and the first one's number in the file."""
 
     file: int
     first: int
@@ -27,7 +27,7 @@ class FileBlock(NamedTuple):
 
 
 class StoredSoFar:
-    """The shards that are finished; the next sample is number `skip` of input file `file`."""
+    """The finished shards; the next sample is number `skip` of input file `file`."""
 
     def __init__(self, work: Path, split: SplitName, state: dict[str, Any]) -> None:
         self.work = work
@@ -41,9 +41,9 @@ class StoredSoFar:
 
     @classmethod
     def resume(cls, work: Path, split: SplitName, recipe: object, files: list[list[str]]) -> Self:
-        """What an earlier run stored in `work`, by the same recipe from the same files so far, or a new beginning.
+        """Resume from an earlier run's shards in `work`, if recipe and files so far are the same, or begin anew.
 
-        `files` are names and checksums; one that comes after the last finished shard may have been mended since.
+        `files` are names and checksums; files after the last finished shard may have changed since.
         """
         asked = json.loads(json.dumps({"recipe": recipe, "files": files}))  # as it reads from the file
         path = _state(work)
@@ -55,7 +55,7 @@ class StoredSoFar:
         return cls(work, split, {**state, "asked": asked})
 
     def store(self, blocks: Iterable[FileBlock], shard_samples: int) -> Split:
-        """Write blocks, which begin with file `file`, as shards of `shard_samples`; what is stored is skipped."""
+        """Write blocks, which begin with file `file`, as shards of `shard_samples`; skip stored samples."""
         waiting: list[Columns] = []
         missing = shard_samples  # in the shard in progress
         half_stored, skip = end = self.file, self.skip
@@ -87,17 +87,17 @@ class StoredSoFar:
         write_state(_state(self.work), state)
 
     def discard_if_empty(self) -> None:
-        """Leave nothing behind where no shard was finished."""
+        """Remove the work folder if no shard is finished."""
         if not self.shards:
             shutil.rmtree(self.work)
 
     def forget_state(self) -> None:
-        """Drop the state of a split that is whole."""
+        """Remove the state file of a whole split."""
         _state(self.work).unlink()
 
 
 def _so_far(asked: dict[str, Any], file: int) -> tuple[object, object]:
-    """The recipe, and the files that the finished shards are made of."""
+    """Return the recipe, and the files of the finished shards."""
     return asked["recipe"], asked["files"][: file + 1]
 
 

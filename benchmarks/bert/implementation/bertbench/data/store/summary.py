@@ -1,4 +1,4 @@
-"""`bertbench data show`: what a dataset holds, from its manifest and index alone, so that any size takes seconds."""
+"""`bertbench data show`: summarise a dataset from its manifest and index alone, in seconds for any size."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ class SplitSummary:
     masked_share: float
     """Masked tokens of all tokens."""
     padding_fraction: float
-    """Share of a batch that would be padding, were every sample padded to the longest."""
+    """Share of padding in a batch if every sample were padded to the longest."""
     bin_width: int
     histogram: tuple[int, ...]
     """Samples of 1 to bin_width tokens, of bin_width + 1 to 2 * bin_width, ..."""
@@ -41,9 +41,9 @@ class Summary:
     path: str
     vocab_size: int
     documents: int | None
-    """None where the samples don't say."""
+    """None for converted samples."""
     best_constant_guess: Guess | None
-    """Of the evaluation samples, where there are some."""
+    """Of the evaluation samples, if there are any."""
     splits: dict[str, SplitSummary]
 
 
@@ -61,7 +61,7 @@ def summarize(folder: Path) -> Summary:
 
 
 def drawn(summary: Summary) -> str:
-    """The summary for a terminal, with a histogram of lengths a split."""
+    """Return the summary for a terminal, with a histogram of lengths per split."""
     documents = f"{summary.documents:,} documents" if summary.documents else "documents not counted"
     lines = [f"{summary.path}: vocabulary of {summary.vocab_size:,}, {documents}"]
     for name, split in summary.splits.items():
@@ -102,7 +102,7 @@ def _split(dataset: Dataset) -> SplitSummary:
 
 
 def _length_counts(dataset: Dataset) -> NDArray[np.int64]:
-    """Samples of each length, from 0 on; in blocks, as MLPerf's index has 157 million entries."""
+    """Count the samples of each length, from 0 on; in blocks, as MLPerf's index has 157 million entries."""
     counts = np.zeros(1 << 10, np.int64)
     for first in range(0, len(dataset), 1 << 20):
         ids = np.arange(first, min(first + (1 << 20), len(dataset)))

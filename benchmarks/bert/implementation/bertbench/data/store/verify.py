@@ -1,7 +1,7 @@
-"""`bertbench data verify`: is a dataset what its manifest says, and does it hold the samples of another one?
+"""`bertbench data verify`: check a dataset against its manifest, and its samples against another dataset.
 
-Every byte is read: checksums of shards and index, counts, the soundness of each sample, and the digest of all
-samples that `--against` compares. Shapes: N samples of a shard.
+It reads every byte: checksums of shards and index, counts, each sample's validity, and the digest of all samples
+for `--against`. Shapes: N samples of a shard.
 """
 
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ from bertbench.data.store.shards import INDEX_NAME, file_sha256
 
 
 class Verified(NamedTuple):
-    """What was found."""
+    """The result of a check."""
 
     problems: list[str]
     multisets: dict[SplitName, SampleMultiset]
-    """Of the samples that could be read; complete only without problems."""
+    """Of the readable samples; complete only without problems."""
     warnings: list[str]
-    """What is as the manifest says, but may not be what was wanted."""
+    """Doubts about a dataset that agrees with its manifest."""
 
 
 @dataclass
 class _Totals:
-    """What the shards of a split hold together."""
+    """Totals over the shards of a split."""
 
     multiset: SampleMultiset = field(default_factory=SampleMultiset)
     tokens: int = 0
@@ -42,7 +42,7 @@ class _Totals:
 
 
 def verify(folder: Path, progress: Progress) -> Verified:
-    """Check the whole dataset. Raises DataError only if there is no manifest to check it by."""
+    """Check the whole dataset. Raises DataError only if there is no readable manifest."""
     manifest = Manifest.read(folder)
     problems = list(_vocabulary_problems(folder, manifest))
     multisets: dict[SplitName, SampleMultiset] = {}
@@ -59,7 +59,7 @@ def verify(folder: Path, progress: Progress) -> Verified:
 
 
 def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:
-    """One line a split whose samples are not the same in both datasets, in whatever order."""
+    """Return one line per split whose samples differ between the datasets, in any order."""
     problems = [f"against {problem}" for problem in other.problems]
     for name in sorted(one.multisets.keys() | other.multisets.keys()):
         ours, theirs = (verified.multisets.get(name, SampleMultiset()) for verified in (one, other))
@@ -79,7 +79,7 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
 def _vocabulary_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
     path = folder / VOCAB_NAME
     expected = manifest.tokenizer.sha256
-    if not expected:  # converted from ids alone
+    if not expected:  # converted without a vocabulary
         return
     found = file_sha256(path) if path.exists() else "no such file"
     if found != expected:
@@ -115,7 +115,7 @@ def _split_problems(folder: Path, split: Split, vocab_size: int, totals: _Totals
 
 
 def _index(path: Path, split: Split) -> tuple[index.Index | None, str | None]:
-    """The index, and what is wrong with it."""
+    """Return the index, and its fault if any."""
     try:
         found = file_sha256(path)
         entries = np.load(path, mmap_mode="r")
@@ -132,7 +132,7 @@ def _index(path: Path, split: Split) -> tuple[index.Index | None, str | None]:
 def _shard_problems(
     path: Path, shard: ShardFile, promised: index.Index | None, vocab_size: int, totals: _Totals
 ) -> Iterator[str]:
-    """What is wrong with a shard; its samples go into the totals. Raises DataError or OSError if it can't be read."""
+    """Yield a shard's faults and add its samples to the totals. Raises DataError or OSError if it can't be read."""
     size, checksum = path.stat().st_size, file_sha256(path)
     if size != shard.bytes:
         yield f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; prepare the data again"

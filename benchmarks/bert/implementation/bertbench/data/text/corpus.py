@@ -1,7 +1,7 @@
-"""Text in: articles as lists of sentences, from the documentation every Python carries, or from files.
+"""Read articles as lists of sentences, from the installed Python's documentation or from files.
 
-The first step of the data's way (corpus -> samples -> shards). Nothing is downloaded and nothing is kept:
-the default corpus is read from the docstrings of the installed standard library, numpy and torch.
+This is the first step of corpus -> samples -> shards. Nothing is downloaded or kept: the default corpus is the
+docstrings of the installed standard library, numpy and torch.
 """
 
 import ast
@@ -28,7 +28,7 @@ _RULE = re.compile(r"[-=~^*+|#_. ]+")
 _PLAIN_WORD = re.compile(r"[\"'(`*]*[A-Za-z][a-z]*(?:[-'][A-Za-z]+)*[\"')`*,.;:!?]*")
 _PROSE_SHARE = 0.7  # of a paragraph's words: keeps 6.9 of 10 MB, drops signatures, tables and code
 _PROSE_WORDS = 5
-# The usual abbreviations after which a full stop ends no sentence.
+# Abbreviations whose full stop ends no sentence.
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|dr|prof|st|no|fig|eq|approx|resp|jr|sr|inc|ltd|u\.s)|\b[a-z])\.$", re.I
 )
@@ -37,7 +37,7 @@ _DOC_BLOCK = re.compile(r"^<doc\b([^>]*)>\s*$")
 
 
 def python_documentation() -> Iterator[Article]:
-    """English prose of the installed Python: a document a definition, in order of path; over 5 MB of text."""
+    """Yield English prose of the installed Python: a document per definition, by path; over 5 MB of text."""
     roots = [Path(sysconfig.get_path("stdlib"))]
     for package in ("numpy", "torch"):
         spec = importlib.util.find_spec(package)
@@ -56,7 +56,7 @@ def python_documentation() -> Iterator[Article]:
 
 
 def documentation_versions() -> dict[str, str]:
-    """Versions of what `python_documentation` reads: another version is another corpus."""
+    """Return the versions of what `python_documentation` reads: another version is another corpus."""
     return {"python": sys.version.split()[0], "numpy": version("numpy"), "torch": version("torch")}
 
 
@@ -73,7 +73,7 @@ def _articles(documents: Iterable[list[str]], seen: set[str]) -> Iterator[Articl
 
 
 def _definition_texts(path: Path) -> Iterator[list[str]]:
-    """The documentation in one source file, a list for the module and one for each definition at its top level."""
+    """Yield one source file's documentation: a list for the module and one per top-level definition."""
     source = path.read_bytes()
     if b'"""' not in source:
         return
@@ -93,7 +93,7 @@ def _definition_texts(path: Path) -> Iterator[list[str]]:
 
 
 def _statement_texts(statement: ast.stmt) -> Iterator[str]:
-    """Docstrings of a definition and of what a class holds, or long strings in a call."""
+    """Yield docstrings of a definition and of a class's members, or long strings in a call."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(statement)
         if docstring:
@@ -109,7 +109,7 @@ def _statement_texts(statement: ast.stmt) -> Iterator[str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Paragraphs that are mostly plain words; sessions, rules, tables and signatures are left out."""
+    """Yield paragraphs that are mostly plain words, without sessions, rules, tables and signatures."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         lines = [line.strip() for line in paragraph.partition(">>>")[0].splitlines()]
         words = [word for line in lines if not _RULE.fullmatch(line) for word in line.split()]
@@ -119,9 +119,9 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def text_articles(path: Path) -> Iterator[Article]:
-    """Articles of a text file with one sentence a line and a blank line between articles.
+    """Yield articles of a text file with one sentence a line and a blank line between articles.
 
-    A line ends at a newline alone, and carriage returns are dropped wherever they stand, as TensorFlow's GFile does.
+    Only a newline ends a line, and all carriage returns are dropped, as in TensorFlow's GFile.
     Raises DataError for a file that is missing or not UTF-8.
     """
     sentences: Article = []
@@ -137,7 +137,7 @@ def text_articles(path: Path) -> Iterator[Article]:
 
 
 def wiki_articles(path: Path) -> Iterator[Article]:
-    """Articles of a WikiExtractor file: `<doc ...>`, a title line, paragraphs, `</doc>`.
+    """Yield articles of a WikiExtractor file: `<doc ...>`, a title line, paragraphs, `</doc>`.
 
     Raises DataError for a file that is missing, not UTF-8, or whose blocks don't pair up.
     """
@@ -178,7 +178,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Sentences of one paragraph, white space collapsed; none is empty."""
+    """Split one paragraph into sentences, white space collapsed; none is empty."""
     text = " ".join(paragraph.split())
     sentences: list[str] = []
     start = 0

@@ -1,8 +1,8 @@
-"""`data prepare --recipe mlperf`: MLPerf's processed text in, exactly the reference's samples out.
+"""`data prepare --recipe mlperf`: make exactly the reference's samples from MLPerf's processed text.
 
 Each text file is one run of the reference's generator, so files are independent: workers take them one by one, and
-a restart goes on with the files that are not finished. The samples keep the reference's order; shuffling is a step
-of its own (data/store/shuffle.py).
+a restart continues with the unfinished files. The samples keep the reference's order;
+data/store/shuffle.py shuffles them.
 """
 
 import json
@@ -36,7 +36,7 @@ SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples
 
 @dataclass(frozen=True)
 class MlperfRecipe:
-    """What the reference's command line says; the other numbers are MLPerf's (training rules, dataset.md)."""
+    """The reference's command-line options; the other numbers are MLPerf's (training rules, dataset.md)."""
 
     dupe_factor: int = 10
     seed: int = 12345
@@ -44,17 +44,17 @@ class MlperfRecipe:
     """Keep this many samples, every (N / select_eval)-th, as the evaluation split."""
 
     def options(self) -> SampleOptions:
-        """Length 512, 10 % short sequences, 15 % masked, at most 76 of them."""
+        """Return MLPerf's options: length 512, 10 % short sequences, 15 % masked, at most 76 of them."""
         return SampleOptions(512, self.dupe_factor, 0.1, 0.15, 76)
 
 
 def prepare_mlperf(
     out: Path, files: tuple[Path, ...], vocab: Path, recipe: MlperfRecipe, workers: int, progress: Progress
 ) -> tuple[Manifest, bool]:
-    """Make the dataset `out`; returns its manifest and whether it was already there.
+    """Make the dataset `out`; return its manifest and whether it was already there.
 
-    Raises DataError if `out` holds something else, a file can't be read, the disk is full, or a worker was killed;
-    finished files are kept in a hidden folder beside `out`, and the same command goes on with the rest.
+    Raises DataError if `out` holds another dataset, a file can't be read, the disk is full, or a worker was killed.
+    The same command then resumes from the finished files in a hidden folder beside `out`.
     """
     vocabulary = Vocabulary.read(vocab)
     texts = [_Text(number, path, source_sha256(path)) for number, path in enumerate(files)]
@@ -77,30 +77,30 @@ def prepare_mlperf(
         work.replace(out)
     except OSError as error:
         raise DataError(
-            f"{work}: {system_reason(error)}; finished files are kept there, make room and run it again"
+            f"{work}: {system_reason(error)}; finished files are kept there; make room and run the same command again"
         ) from error
     return manifest, False
 
 
 @dataclass(frozen=True)
 class _Text:
-    """One text file, and its place among all."""
+    """One text file and its number."""
 
     number: int
     path: Path
     sha256: str
 
     def finished(self, work: Path) -> Path:
-        """Says that the shards of this file, with this content, are written, and lists them."""
+        """Return the file that lists this text's shards; it exists once they are written from this content."""
         return work / f"part_{self.number:05d}_{self.sha256[:16]}.json"
 
     def shards(self, work: Path) -> list[ShardFile]:
-        """The shards that were written."""
+        """Return the written shards."""
         return [ShardFile(**shard) for shard in json.loads(self.finished(work).read_text())]
 
 
 def _resume_or_start(work: Path, recipe: MlperfRecipe, vocabulary: Vocabulary) -> None:
-    """Keep the work folder if it was made the same way, else begin anew."""
+    """Keep the work folder if its recipe is the same, else begin anew."""
     asked = json.dumps([asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION])
     kept = work / "request.json"
     if not kept.exists() or kept.read_text() != asked:
@@ -125,7 +125,7 @@ def _make_parts(
 
 
 def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:
-    """Make the parts in processes of their own; the numbers of their samples, as they are finished."""
+    """Make the parts in worker processes; yield each part's number of samples as it finishes."""
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         made = [pool.submit(_make_part, work, text, vocab, recipe) for text in texts]
         try:
@@ -133,7 +133,7 @@ def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecip
                 yield part.result()
         except BrokenProcessPool as error:
             raise DataError(
-                "a worker process was killed, perhaps for want of memory; finished files are kept, "
+                "a worker process was killed, perhaps because memory ran out; finished files are kept, "
                 "run the same command again, with fewer --workers"
             ) from error
         finally:
@@ -141,7 +141,7 @@ def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecip
 
 
 def _make_part(work: Path, text: _Text, vocab: Path, recipe: MlperfRecipe) -> int:
-    """One run of the generator: the samples of one file, in shards."""
+    """Run the generator once: write the samples of one file as shards."""
     vocabulary = Vocabulary.read(vocab)
     documents = tokenize(list(text_articles(text.path)), vocabulary)
     if not documents:
@@ -186,7 +186,7 @@ def _assemble(
 
 
 def _selected(work: Path, shards: list[ShardFile], count: int, vocabulary: Vocabulary) -> tuple[Split, Guess]:
-    """Samples int(i * N / count) of all N, as MLPerf picks its 10,000 (pick_eval_samples.py)."""
+    """Select samples int(i * N / count) of all N, as MLPerf picks its 10,000 (pick_eval_samples.py)."""
     total = sum(shard.samples for shard in shards)
     if total < count:
         raise DataError(

@@ -1,6 +1,6 @@
-"""`bertbench data prepare`: text in, a finished dataset folder out, or nothing at all.
+"""`bertbench data prepare`: make a dataset folder from text, whole or not at all.
 
-Everything is written to a temporary folder beside the target, which is renamed when it is whole.
+Everything is written to a temporary folder beside the target, and renamed when it is whole.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 @dataclass(frozen=True)
 class Source:
-    """Where the text comes from; no files means the documentation of the installed Python."""
+    """The source of the text; without files, the documentation of the installed Python."""
 
     text: tuple[Path, ...] = ()
     wiki: tuple[Path, ...] = ()
 
     def articles(self) -> Iterator[corpus.Article]:
-        """All articles, in order. Raises DataError for a file that can't be read."""
+        """Return all articles, in order. Raises DataError for a file that can't be read."""
         if not self.text and not self.wiki:
             return corpus.python_documentation()
         return chain(
@@ -43,7 +43,7 @@ class Source:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What identifies the text: checksums of files, or versions of what carries the documentation."""
+        """Return the text's identity: checksums of files, or versions of the documented packages."""
         if not self.text and not self.wiki:
             return {"python_documentation": corpus.documentation_versions()}
         return {
@@ -55,21 +55,21 @@ class Source:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How text becomes samples."""
+    """The options for making samples from text."""
 
     options: SampleOptions
     vocab_size: int
     held_out_fraction: float
-    """Share of the documents, drawn whole, that evaluation gets and training never sees."""
+    """Share of the documents, drawn whole, that only evaluation uses."""
     held_out_samples: int
     shard_samples: int
     seed: int
 
 
 def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
-    """Make the dataset `out`; returns its manifest and whether it was already there.
+    """Make the dataset `out`; return its manifest and whether it was already there.
 
-    Raises DataError if `out` holds something else, or if the text is too small to hold documents out.
+    Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
     """
     request: dict[str, Any] = {"recipe": asdict(recipe), "source": source.describe()}
     if vocab is not None:
@@ -113,7 +113,7 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
 
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `out` if the body ends well, and vanishes if it doesn't.
+    """Yield a temporary folder that becomes `out` if the body succeeds, and vanishes if it fails.
 
     Raises DataError if it can't be written.
     """
@@ -128,7 +128,7 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
-    """Token ids of every sentence; what has no token is left out."""
+    """Return the token ids of every sentence, without empty sentences and documents."""
     encoded = vocabulary.encode(chain.from_iterable(articles))
     documents = ([ids for ids in (next(encoded) for _ in article) if ids] for article in articles)
     return [document for document in documents if document]
@@ -140,13 +140,13 @@ def _hold_out(documents: list[Document], recipe: Recipe) -> tuple[list[Document]
     count = round(recipe.held_out_fraction * len(shuffled))
     if not 0 < count < len(shuffled):
         raise DataError(
-            f"found {len(shuffled):,} documents, of which {count} would be held out; expected at least 1 to "
+            f"found {len(shuffled):,} documents and would hold out {count}; expected at least 1 to "
             "evaluate on and 1 to train on; give more text or change data.recipe.held_out_fraction"
         )
     return shuffled[:count], shuffled[count:]
 
 
 def best_guess(evaluation: Columns, vocabulary: Vocabulary) -> Guess:
-    """The token that is masked most often, and its share: what always guessing it would score."""
+    """Return the most frequent masked token, and its share: the accuracy of always guessing it."""
     counts = np.bincount(evaluation.masked_lm_ids, minlength=len(vocabulary))
     return Guess(vocabulary.tokens[counts.argmax()], float(counts.max() / counts.sum()))

@@ -1,4 +1,4 @@
-"""Sentence pairs with masked tokens: the sample creation of BERT (Devlin et al., 2018; MLPerf's reference).
+"""Make sentence pairs with masked tokens: the sample creation of BERT (Devlin et al., 2018; MLPerf's reference).
 
 Every random choice comes from one `random.Random`, in the reference's order, so that the same documents, options
 and seed give the reference's samples. Ids are vocabulary ids; a document is a list of tokenized sentences.
@@ -20,7 +20,7 @@ _BLOCK_SAMPLES = 4096
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """How samples are made; the names are the reference's."""
+    """Options of sample creation, under the reference's names."""
 
     max_seq_length: int
     dupe_factor: int
@@ -28,13 +28,13 @@ class SampleOptions:
     masked_lm_prob: float
     max_predictions_per_seq: int
     cut_to_target: bool = False
-    """Cut every pair to its document's target length. The reference cuts to the maximum only, which leaves no
-    short sequences where most sentences are as long as the model allows, as with a tiny model and vocabulary."""
+    """Cut every pair to its document's target length. The reference only cuts to the maximum, which leaves no
+    short sequences if most sentences are as long as the model allows, as with a tiny model and vocabulary."""
 
 
 @dataclass(frozen=True)
 class TokenIds:
-    """The ids that sample creation needs to know."""
+    """The ids that sample creation needs."""
 
     cls: int
     sep: int
@@ -43,7 +43,7 @@ class TokenIds:
 
 
 def create_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> Iterator[Columns]:
-    """All samples of the documents, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
+    """Yield all samples, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
     random = Random(seed)
     random.shuffle(documents)
     made = _Made()
@@ -64,7 +64,7 @@ class _Made:
         self.unrelated = array("b")
 
     def blocks(self, order: np.ndarray) -> Iterator[Columns]:
-        """The samples in another order, a bounded block at a time."""
+        """Yield the samples in another order, a bounded block at a time."""
         whole = {name: np.frombuffer(values, values.typecode) for name, values in vars(self).items() if values}
         token_starts = np.cumsum(whole["lengths"], dtype=np.int64) - whole["lengths"]
         masked_starts = np.cumsum(whole["masked"], dtype=np.int64) - whole["masked"]
@@ -106,7 +106,7 @@ def _document_samples(
         unrelated = end - start == 1 or random.random() < 0.5
         if unrelated:
             second = _unrelated(documents, index, target - len(first), random)
-            end = split  # what the chunk held after the split is used by the next one
+            end = split  # the next chunk uses the sentences after the split
         else:
             second = [token for sentence in document[split:end] for token in sentence]
         first, second = _truncated(first, second, target if options.cut_to_target else longest, random)
@@ -115,8 +115,8 @@ def _document_samples(
 
 
 def _unrelated(documents: list[Document], index: int, length: int, random: Random) -> list[int]:
-    """Sentences from a random place of another document, until at least `length` tokens are there."""
-    for _ in range(10):  # a corpus of one document is allowed to answer with itself
+    """Return sentences from a random place of another document, until they have at least `length` tokens."""
+    for _ in range(10):  # a corpus of one document may pair with itself
         other = random.randint(0, len(documents) - 1)
         if other != index:
             break
@@ -149,7 +149,7 @@ def _mask(
     random: Random,
     made: _Made,
 ) -> None:
-    """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % turn into any entry."""
+    """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % become any entry."""
     tokens = [ids.cls, *first, ids.sep, *second, ids.sep]
     candidates = list(range(1, len(tokens) - 1))
     del candidates[len(first)]  # the [SEP] in the middle
@@ -173,11 +173,11 @@ def _mask(
 
 
 def _shuffle(items: list[int], getrandbits: Callable[[int], int]) -> None:
-    """What random.shuffle does, draw for draw, in 60 % of the time: the longest part of making a sample."""
+    """Shuffle like random.shuffle, draw for draw, in 60 % of the time: the longest part of making a sample."""
     place = len(items) - 1
     while place > 0:
         bits = (place + 1).bit_length()
-        fewest = max(1, (1 << (bits - 1)) - 1)  # the last place whose draws take as many bits
+        fewest = max(1, (1 << (bits - 1)) - 1)  # the last place with draws of this many bits
         for here in range(place, fewest - 1, -1):
             other = getrandbits(bits)
             while other > here:

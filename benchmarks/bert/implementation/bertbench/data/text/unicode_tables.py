@@ -1,10 +1,10 @@
-"""Make unicode_11.json: what the reference's tokenizer saw of Unicode, asked of the Python that ran it.
+"""Make unicode_11.json: the Unicode properties that the reference's tokenizer saw, from the Python that ran it.
 
-Run `python -m bertbench.data.text.unicode_tables PYTHON_3_7`, where PYTHON_3_7 is the path of any Python 3.7: all of
-them carry Unicode 11.0, as the reference's 3.7.6 did. That Python runs this same file, so nothing here is newer.
+Run `python -m bertbench.data.text.unicode_tables PYTHON_3_7` with the path of any Python 3.7: all have Unicode 11.0,
+like the reference's 3.7.6. That Python runs this same file, so the file uses nothing newer.
 
-Words are lower-cased and decomposed by the Python at hand. Its Unicode is newer, so the tables also say which
-characters must be kept from it: those that were not assigned yet, and those whose properties changed since.
+The current Python lower-cases and decomposes words. Its Unicode is newer, so the tables also list the characters to
+hide from it: those not yet assigned in 11.0, and those with changed properties.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ _NO_EFFECT = (0, "\u03c3", "\u03c3")  # no combining class; a sigma behind it, o
 
 
 def behaviour() -> dict[str, list]:
-    """Return what this Python's Unicode says of every code point.
+    """Return this Python's Unicode properties of every code point.
 
-    "category", and "casing": what decides lower() and NFD of a text that holds it. That is its own lower case and
-    decomposition, its combining class, and whether it is passed over or counts as a letter where lower() looks from a
-    capital sigma for the word's end.
+    "casing" decides lower() and NFD of a text: a character's own lower case and decomposition, its combining class, and
+    whether lower() skips it or takes it for a letter when it looks from a capital sigma for the word's end.
     """
     characters = [chr(code) for code in _CODES]
     return {
@@ -62,9 +61,9 @@ def ranges(codes: list[int]) -> list[str]:
 
 
 def tables(then: dict[str, list], now: dict[str, list]) -> dict[str, object]:
-    """Return the content of unicode_11.json, of the behaviour of Python 3.7 and of the Python at hand.
+    """Return the content of unicode_11.json from the behaviour of Python 3.7 and of this Python.
 
-    Raises ValueError if a character changed in a way that neither hiding it nor a stand-in makes good.
+    Raises ValueError if a character changed and neither hiding it nor a stand-in helps.
     """
     if then["version"][1] != "11.0.0":
         raise ValueError(f"found Unicode {then['version'][1]}, expected 11.0.0; give the path of a Python 3.7")
@@ -94,13 +93,13 @@ def tables(then: dict[str, list], now: dict[str, list]) -> dict[str, object]:
 
 
 def _stand_in(place: int, then: dict[str, list], now: dict[str, list]) -> int:
-    """Find an accent that still behaves as the one that changed did; either is dropped in the end."""
+    """Find an accent that still behaves as the changed one did; both are dropped in the end."""
     code, casing = _CODES[place], then["casing"][place]
     if then["category"][place] == "Mn" and casing[:2] == [chr(code), chr(code)]:
         for other, category, before, after in zip(_CODES, then["category"], then["casing"], now["casing"], strict=True):
             if category == "Mn" and before == after == [chr(other), chr(other), *casing[2:]]:
                 return other
-    raise ValueError(f"U+{code:04X} changed, and nothing stands in for it")
+    raise ValueError(f"U+{code:04X} changed, and no stand-in was found")
 
 
 def main(words: list[str]) -> int:

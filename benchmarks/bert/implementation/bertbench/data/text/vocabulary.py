@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: train a small one or read a vocab.txt; special ids are looked up, never assumed."""
+"""Train a small WordPiece vocabulary or read a vocab.txt; special ids are looked up, never assumed."""
 
 import hashlib
 from collections import Counter
@@ -20,8 +20,8 @@ from bertbench.data.text.wordpiece import LONGEST_WORD, WordPieces
 from bertbench.data.text.words import chunks, normalized, words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_REMEMBERED = 1 << 17  # different words of which ids are kept while text is encoded: 40 MB
-# A vocabulary of hundreds can't hold every symbol that occurs once: a word with a rarer character becomes [UNK].
+_REMEMBERED = 1 << 17  # words whose ids are cached during encoding: 40 MB
+# A vocabulary of hundreds can't hold every rare symbol; words with rarer characters become [UNK].
 _ALPHABET_SHARE = 1e-5
 
 
@@ -33,7 +33,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
-        """Read a vocab.txt: one entry a line, its number the id; white space around an entry is no part of it.
+        """Read a vocab.txt: one entry a line, its number the id; white space around an entry is ignored.
 
         Raises DataError if the file can't be read, repeats an entry, or lacks a special token.
         """
@@ -43,7 +43,7 @@ class Vocabulary:
             raise DataError(
                 f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
             ) from error
-        tokens = tuple(line.strip() for line in lines)  # str.splitlines would cut at U+2028 and others too
+        tokens = tuple(line.strip() for line in lines)  # str.splitlines would also split at U+2028 and others
         if len(set(tokens)) != len(tokens):
             repeated = next(token for token in tokens if tokens.count(token) > 1)
             raise DataError(f"{path}: found {repeated!r} more than once; every entry of a vocabulary must be different")
@@ -56,8 +56,8 @@ class Vocabulary:
     def train(cls, sentences: Iterable[str], size: int) -> "Vocabulary":
         """Train a lower-case WordPiece vocabulary of `size` entries; the same sentences give the same entries.
 
-        Single characters are fixed first: left to itself the library numbers them in the order of a hash
-        table, which breaks ties between merges differently in every process.
+        Single characters are fixed first: the library numbers them in the order of a hash table, which
+        breaks ties between merges differently in every process.
         Raises DataError if the characters alone fill the vocabulary.
         """
         texts = list(sentences)
@@ -84,23 +84,23 @@ class Vocabulary:
         return len(self.tokens)
 
     def id(self, token: str) -> int:
-        """The id of a token that the vocabulary holds."""
+        """Return the id of a token of the vocabulary."""
         return self.tokens.index(token)
 
     @property
     def text(self) -> str:
-        """The content of vocab.txt."""
+        """Return the content of vocab.txt."""
         return "".join(f"{token}\n" for token in self.tokens)
 
     @property
     def sha256(self) -> str:
-        """Checksum of vocab.txt, by which a run knows its data's tokenizer."""
+        """Return the checksum of vocab.txt, which identifies a dataset's tokenizer."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def tokenizer(self, lower_case: bool = True) -> Tokenizer:
-        """What splits text into these entries, without special tokens, and knows where each token stood.
+        """Return the library's tokenizer, without special tokens, which also gives each token's characters.
 
-        It is the library's: of rare characters it thinks otherwise than the reference (`encode` doesn't).
+        It treats rare characters differently from the reference; `encode` does not.
         """
         entries = {token: number for number, token in enumerate(self.tokens)}
         tokenizer = Tokenizer(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
@@ -109,9 +109,9 @@ class Vocabulary:
         return tokenizer
 
     def encode(self, sentences: Iterable[str]) -> Iterator[list[int]]:
-        """Token ids of each sentence, lower-cased, without special tokens: the reference's, to the last code point.
+        """Yield the token ids of each sentence, lower-cased, without special tokens, exactly as the reference.
 
-        Equal ids are one object, so that a token takes the 8 bytes of a reference.
+        Equal ids are one object, so a token takes 8 bytes.
         """
         pieces = WordPieces(self.tokens)
 
@@ -124,6 +124,6 @@ class Vocabulary:
 
 
 def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:
-    """Return what a dataset's manifest keeps of the vocabulary."""
+    """Return the vocabulary's entry in a dataset's manifest."""
     special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
     return manifest.Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)

@@ -1,4 +1,4 @@
-"""WordPiece: a word -> the ids of the longest vocabulary entries that make it up, from left to right.
+"""Split a word into the longest vocabulary entries, from left to right: WordPiece.
 
 Greedy longest match first (Wu et al., 2016, arXiv 1609.08144; google-research/bert's WordpieceTokenizer).
 """
@@ -9,7 +9,7 @@ LONGEST_WORD = 200  # characters; the reference doesn't try to split a longer wo
 
 
 class WordPieces:
-    """Entries in the order of their ids; those that continue a word begin with ##."""
+    """Vocabulary entries in the order of their ids; continuations of a word begin with ##."""
 
     def __init__(self, entries: Sequence[str], unknown: str = "[UNK]") -> None:
         self._ids = {entry: number for number, entry in enumerate(entries)}

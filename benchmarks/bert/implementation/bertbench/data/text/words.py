@@ -1,8 +1,8 @@
 """Split text into words as MLPerf's reference does, to the last code point: white space, case, accents, punctuation.
 
-This is the BasicTokenizer of google-research/bert with do_lower_case, as Python 3.7.6 ran it. That Python knew
-Unicode 11.0, so a character assigned later has no category and no case here. unicode_11.json holds what is needed of
-Unicode 11.0; unicode_tables.py makes it. A word is all that decides how it is split, so callers may remember words.
+This is the BasicTokenizer of google-research/bert with do_lower_case, under Python 3.7.6. That Python has
+Unicode 11.0, so a character assigned later has no category and no case here. unicode_11.json holds the needed part of
+Unicode 11.0; unicode_tables.py makes it. A word's split depends on the word alone, so callers may cache words.
 """
 
 import json
@@ -14,12 +14,12 @@ from unicodedata import normalize
 
 from bertbench.data.text.unicode_tables import TABLES
 
-# Ideographs become words of their own; the reference's blocks, which are older than its Unicode.
+# Each ideograph is a word; these are the reference's blocks, older than its Unicode.
 _IDEOGRAPHS = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 _ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
 # str.split cuts at these control characters, but the reference drops them before it splits.
 _DROPPED_BEFORE_SPLIT = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-_HIDDEN = "\uffff"  # no Unicode will ever assign it: it has no case and no accent
+_HIDDEN = "\uffff"  # Unicode never assigns it: it has no case and no accent
 
 
 class _Ranges:
@@ -34,7 +34,7 @@ class _Ranges:
 
 
 class _Translation(dict[int, str]):
-    """What str.translate puts in the place of each character; a rule says it when a character first occurs."""
+    """A table for str.translate; a rule adds a character's entry when it first occurs."""
 
     def __init__(self, rule: Callable[[int], str]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def chunks(text: str) -> list[str]:
 def normalized(text: str) -> str:
     """Return the text without control characters and accents, in lower case, ideographs between spaces.
 
-    This Python's own tables lower-case and decompose, so what they know and Unicode 11.0 didn't is hidden from them.
+    This Python's newer tables lower-case and decompose, so characters unknown to Unicode 11.0 are hidden from them.
     """
     lowered = normalize("NFD", text.translate(_CLEAN).lower())
     if _HIDDEN in lowered:

@@ -1,1 +1,1 @@
-"""Reading TensorFlow checkpoints without TensorFlow."""
+"""Read TensorFlow checkpoints without TensorFlow."""

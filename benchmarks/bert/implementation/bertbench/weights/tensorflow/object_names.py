@@ -1,9 +1,9 @@
-"""TensorFlow 2's names for BERT's variables -> TensorFlow 1's.
+"""Map TensorFlow 2's names of BERT's variables to TensorFlow 1's.
 
 A TensorFlow 2 checkpoint names a tensor by the path of Python attributes that leads to it, for example
 `encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE`, and holds a graph of
-these objects that also knows the variable's own name, for example `transformer/layer_0/self_attention/query/kernel`.
-The variable's own name decides where there is one that we know, else the path.
+these objects with each variable's own name, for example `transformer/layer_0/self_attention/query/kernel`.
+A known own name decides, else the path.
 Names: tensorflow/models, official/nlp (BertEncoder, MaskedLM, Classification, and its TensorFlow 1 converter).
 """
 
@@ -68,13 +68,13 @@ _IN_HEADS = [
 
 
 def variable_name(path: str, own_name: str | None, layers: int) -> str | None:
-    """TensorFlow 1's name of the tensor at a path of a model with `layers` layers; None if it is none of BERT's."""
+    """Return TensorFlow 1's name of the tensor at a path, in a model with `layers` layers; None if it isn't BERT's."""
     if own_name is not None and (name := _first(_BY_VARIABLE, own_name)) is not None:
         return name
     path = path.removesuffix(VALUE_SUFFIX)
     if (name := _first(_IN_HEADS, path)) is not None:
         return name
-    # The last number is the encoder's, where a model that holds it has numbers of its own.
+    # The last number is the encoder's: a model around it may have its own numbers.
     *_, place = re.split(r"(?:^|/)layer_with_weights-", path)
     number, _, rest = place.partition("/")
     if place == path or not number.isdigit():
@@ -83,7 +83,7 @@ def variable_name(path: str, own_name: str | None, layers: int) -> str | None:
 
 
 def own_names(graph: bytes) -> dict[str, str]:
-    """Variables' own names by their keys in the checkpoint, from its TrackableObjectGraph.
+    """Return variables' own names by their keys in the checkpoint, from its TrackableObjectGraph.
 
     Raises ValueError if it is damaged.
     """
@@ -114,7 +114,7 @@ def _in_encoder(number: int, rest: str, layers: int) -> str | None:
 
 
 def _first(table: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
-    """The name behind the first pattern that fits, with its groups filled in."""
+    """Return the name of the first pattern that fits, with its groups filled in."""
     for pattern, name in table:
         if found := pattern.search(text):
             return name.format(*found.groups())

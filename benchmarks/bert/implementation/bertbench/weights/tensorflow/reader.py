@@ -1,4 +1,4 @@
-"""Match a TensorFlow checkpoint with our model: which of its variables are used, how one becomes ours."""
+"""Match a TensorFlow checkpoint with our model: select its variables and convert them."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX
 from bertbench.weights.tensorflow.tensorbundle import Bundle
 
 _SLOTS = {"adam_m", "adam_v", "lamb_m", "lamb_v", "m", "v"}
-_OPTIMIZER, _NOT_OURS = "optimizer slot", "no tensor of BERT for pre-training"
+_OPTIMIZER, _NOT_OURS = "optimizer slot", "not a tensor of BERT for pre-training"
 _STATE = {
     "global_step": "step counter",
     "save_counter": "step counter",
@@ -27,7 +27,7 @@ _STATE = {
 
 
 def open_tensorflow(prefix: Path, config: Path) -> Origin:
-    """The checkpoint `prefix` (a path without .index) of the model that bert_config.json describes.
+    """Open the checkpoint `prefix` (a path without .index) of the model in bert_config.json.
 
     Raises CheckpointError if a file can't be read or is damaged, or if two tensors claim one name.
     """
@@ -40,7 +40,7 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
     for key, name in names.items():
         if name in needed and keys.setdefault(name, key) != key:
             raise CheckpointError(
-                f"{prefix}: {keys[name]} and {key} are both {name}; the checkpoint holds more than one model, "
+                f"{prefix}: {keys[name]} and {key} are both {name}; the checkpoint holds more than one model; "
                 "save one alone"
             )
     used = set(keys.values())
@@ -57,7 +57,7 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
 
 
 def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
-    """TensorFlow 1's names by key, of the keys that have one; slots of the optimizer have none."""
+    """Return TensorFlow 1's names by key, for the keys that have one; optimizer slots have none."""
     own: dict[str, str] = {}
     if OBJECT_GRAPH in bundle.entries:
         try:
@@ -81,7 +81,7 @@ def _why_skipped(key: str, bundle: Bundle) -> str:
 
 
 def _is_slot(key: str, bundle: Bundle) -> bool:
-    """Whether a tensor is an optimizer's: TensorFlow 1 names it after the variable it belongs to."""
+    """Return whether a tensor is an optimizer's; TensorFlow 1 names it after its variable."""
     variable, _, last = key.rpartition("/")
     return variable in bundle.entries or last in _SLOTS or key.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in key
 
@@ -89,7 +89,7 @@ def _is_slot(key: str, bundle: Bundle) -> bool:
 def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bool, piece: Piece) -> torch.Tensor:
     key = keys[piece.tensorflow]
     array = bundle.read(key)
-    # TensorFlow 2 made a dense layer of the one matrix that TensorFlow 1 stored as we do.
+    # TensorFlow 2 stores this matrix as a dense layer's; TensorFlow 1 stores it as we do.
     transposed = piece.transposed or (by_objects and piece.tensorflow.endswith("/output_weights"))
     stored = piece.shape[::-1] if transposed else piece.shape
     if array.shape != stored and array.shape not in _by_head(piece, shape):
@@ -102,7 +102,7 @@ def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bo
 
 
 def _by_head(piece: Piece, shape: BertShape) -> tuple[tuple[int, ...], ...]:
-    """Shapes in which TensorFlow 2 stores an attention tensor, with heads as a dimension of their own."""
+    """Return the shapes of an attention tensor in TensorFlow 2, which gives heads their own dimension."""
     heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
     if "/attention/self/" in piece.tensorflow:
         return ((shape.hidden_size, heads, width),) if piece.transposed else ((heads, width),)

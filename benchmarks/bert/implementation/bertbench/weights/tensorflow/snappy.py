@@ -7,7 +7,7 @@ from bertbench.common.protobuf import varint
 
 
 def decompress(data: bytes) -> bytes:
-    """The bytes behind one raw Snappy block.
+    """Return the content of one raw Snappy block.
 
     Raises ValueError if it is damaged.
     """
@@ -19,13 +19,13 @@ def decompress(data: bytes) -> bytes:
         if kind == 0:
             length, at = _literal_length(data, tag >> 2, at)
             if at + length > len(data):
-                raise ValueError("a Snappy literal runs over the end of its block")
+                raise ValueError("a Snappy literal exceeds its block")
             out += data[at : at + length]
             at += length
             continue
         extra = (1, 2, 4)[kind - 1]  # bytes of the offset that follow the tag
         if at + extra > len(data):
-            raise ValueError("a Snappy copy runs over the end of its block")
+            raise ValueError("a Snappy copy exceeds its block")
         offset = int.from_bytes(data[at : at + extra], "little")
         if kind == 1:
             offset |= (tag >> 5) << 8
@@ -35,12 +35,12 @@ def decompress(data: bytes) -> bytes:
         at += extra
         _copy(out, offset, length)
     if len(out) != expected:
-        raise ValueError(f"a Snappy block has {len(out):,} bytes where it promises {expected:,}")
+        raise ValueError(f"a Snappy block has {len(out):,} bytes, expected {expected:,}")
     return bytes(out)
 
 
 def _literal_length(data: bytes, code: int, at: int) -> tuple[int, int]:
-    """Length of a literal and where it starts; codes from 60 say how many bytes hold the length."""
+    """Return a literal's length and start; codes from 60 give the number of bytes that hold the length."""
     if code < 60:
         return code + 1, at
     width = code - 59
@@ -48,9 +48,9 @@ def _literal_length(data: bytes, code: int, at: int) -> tuple[int, int]:
 
 
 def _copy(out: bytearray, offset: int, length: int) -> None:
-    """Append `length` bytes from `offset` bytes back; they may overlap what is being written."""
+    """Append `length` bytes from `offset` bytes back; both ranges may overlap."""
     if not 0 < offset <= len(out):
-        raise ValueError(f"a Snappy copy reaches {offset:,} bytes back where there are {len(out):,}")
+        raise ValueError(f"a Snappy copy reaches back {offset:,} bytes, but there are {len(out):,}")
     start = len(out) - offset
     pattern = bytes(out[start : start + length])
     out += (pattern * (length // len(pattern) + 1))[:length]

@@ -18,9 +18,9 @@ _PLAIN, _SNAPPY = 0, 1
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
-    """All keys with their values, in order.
+    """Return all keys with their values, in order.
 
-    Raises CheckpointError if the file can't be read, is no table, or is damaged.
+    Raises CheckpointError if the file can't be read, is not a table, or is damaged.
     """
     try:
         data = path.read_bytes()
@@ -30,8 +30,8 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         ) from error
     if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
         raise CheckpointError(
-            f"{path}: found {len(data):,} bytes that don't end in the mark of a checkpoint's index; it is truncated or "
-            "something else, copy the checkpoint again"
+            f"{path}: found {len(data):,} bytes without the end mark of a checkpoint's index; it is truncated or "
+            "another file; copy the checkpoint again"
         )
     table: dict[bytes, bytes] = {}
     try:
@@ -41,7 +41,7 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         for _, handle in _entries(_block(data, index)):
             for key, value in _entries(_block(data, _handle(handle, 0)[0])):
                 if key in table:
-                    raise ValueError(f"the key {key!r} is there twice")
+                    raise ValueError(f"the key {key!r} is repeated")
                 table[key] = value
     except ValueError as error:
         raise CheckpointError(f"{path}: is damaged ({error}); copy the checkpoint again") from error
@@ -49,17 +49,17 @@ def read_table(path: Path) -> dict[bytes, bytes]:
 
 
 def _handle(data: bytes, at: int) -> tuple[slice, int]:
-    """Where a block lies in the file, and where the next handle starts."""
+    """Return a block's place in the file, and the start of the next handle."""
     offset, at = varint(data, at)
     size, at = varint(data, at)
     return slice(offset, offset + size), at
 
 
 def _block(data: bytes, where: slice) -> bytes:
-    """A block's content, checked and decompressed."""
+    """Return a block's content, checked and decompressed."""
     end = where.stop + _TRAILER_BYTES
     if end > len(data) - FOOTER_BYTES:
-        raise ValueError(f"the block at byte {where.start:,} runs over the end of the file")
+        raise ValueError(f"the block at byte {where.start:,} exceeds the file")
     compression = data[where.stop]
     stored = int.from_bytes(data[where.stop + 1 : end], "little")
     if masked_crc32c(data[where.start : where.stop + 1]) != stored:
@@ -72,7 +72,7 @@ def _block(data: bytes, where: slice) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values; a key starts with as much of the one before as its first number says."""
+    """Yield keys and values; an entry's first number is the length that its key shares with the previous key."""
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (restarts + 1)
     at, key = 0, b""
@@ -83,7 +83,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         fresh, at = varint(block, at)
         length, at = varint(block, at)
         if shared > len(key) or at + fresh + length > end:
-            raise ValueError("an entry runs over the end of its block")
+            raise ValueError("an entry exceeds its block")
         key = key[:shared] + block[at : at + fresh]
         yield key, block[at + fresh : at + fresh + length]
         at += fresh + length

@@ -34,17 +34,17 @@ class Entry:
     checksum: int
     """Masked CRC-32C of the bytes."""
     slices: int
-    """Parts of a partitioned variable; 0 of a whole one."""
+    """Parts of a partitioned variable; 0 for a whole one."""
 
     @property
     def type_name(self) -> str:
-        """The type in numpy's words."""
+        """Return numpy's name of the type."""
         return _TYPES.get(self.type, f"TensorFlow's type {self.type}")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open checkpoint; data files are mapped when a tensor of theirs is read."""
+    """An open checkpoint; a data file is mapped when one of its tensors is read."""
 
     prefix: Path
     entries: dict[str, Entry]
@@ -61,7 +61,7 @@ class Bundle:
         table = read_table(path)
         header = table.pop(b"", None)
         if header is None:
-            raise CheckpointError(f"{path}: is a table but no checkpoint: it has no header; give a checkpoint's path")
+            raise CheckpointError(f"{path}: is a table without a checkpoint's header; give a checkpoint's path")
         try:
             head = dict(fields(header))  # 1 num_shards, 2 endianness, 3 version
             entries = {_text(key): _entry(value) for key, value in table.items()}
@@ -73,7 +73,7 @@ class Bundle:
         return cls(prefix, entries, shards)
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """One tensor, on the mapped file: read-only, checked against its checksum.
+        """Return one tensor, on the mapped file: read-only, checked against its checksum.
 
         Raises CheckpointError if it is partitioned, not float32, or damaged.
         """
@@ -95,9 +95,9 @@ class Bundle:
         return data.view("<f4").reshape(entry.shape)
 
     def read_text(self, name: str) -> bytes:
-        """One scalar string: its length, a checksum of the length, then the bytes.
+        """Return one scalar string: its length, a checksum of the length, then the bytes.
 
-        Raises CheckpointError if it is no string or damaged.
+        Raises CheckpointError if it is not a string, or damaged.
         """
         entry = self.entries[name]
         if entry.type != _STRING or entry.shape:
@@ -129,7 +129,7 @@ class Bundle:
                 ) from error
         shard = self._mapped[entry.shard]
         if entry.offset + entry.size > len(shard):
-            raise self._damaged(path, name, f"it ends at byte {entry.offset + entry.size:,} of {len(shard):,}")
+            raise self._damaged(path, name, f"the tensor ends at byte {entry.offset + entry.size:,} of {len(shard):,}")
         return shard[entry.offset : entry.offset + entry.size], path
 
     @staticmethod
@@ -138,7 +138,7 @@ class Bundle:
 
 
 def _crc32c(data: NDArray[np.uint8]) -> int:
-    """CRC-32C of mapped bytes; the library takes `bytes` only, and copies that stay in cache cost no time."""
+    """Return the CRC-32C of mapped bytes; the library only takes `bytes`, and copies in cache cost no time."""
     crc = 0
     for start in range(0, len(data), _CHECKED_AT_ONCE):
         crc = google_crc32c.extend(crc, data[start : start + _CHECKED_AT_ONCE].tobytes())
@@ -150,7 +150,7 @@ def _text(key: bytes) -> str:
 
 
 def _entry(message: bytes) -> Entry:
-    """BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
+    """Parse a BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
     values: dict[int, int] = {}
     shape: tuple[int, ...] = ()
     slices = 0
@@ -166,6 +166,6 @@ def _entry(message: bytes) -> Entry:
 
 
 def _shape(message: bytes) -> tuple[int, ...]:
-    """TensorShapeProto: 2 dim, each with 1 size."""
+    """Parse a TensorShapeProto: 2 dim, each with 1 size."""
     dimensions = [dict(fields(as_bytes(value))) for field_number, value in fields(message) if field_number == 2]
     return tuple(as_number(dimension.get(1, 0)) for dimension in dimensions)

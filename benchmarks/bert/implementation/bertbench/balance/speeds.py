@@ -1,0 +1,44 @@
+"""How fast each rank works, by the step from which it holds: what an unequal deal is made by.
+
+Every rank holds the same, and the loader's thread reads it ahead of the steps; so a change begins at a step that nobody
+has planned yet. Shapes: R ranks.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_SHOWN = 16  # ranks
+
+Change = tuple[int, tuple[float, ...]]
+"""The first step, counted from 0, that the speeds of all ranks hold for."""
+
+
+class Speeds:
+    """Relative speeds of the ranks over the steps of a run."""
+
+    def __init__(self, speeds_R: tuple[float, ...]) -> None:
+        self._changes: list[Change] = [(0, speeds_R)]
+
+    def at(self, step: int) -> NDArray[np.float64]:
+        """Return the share of a step's work that each rank is fast enough for: [R], 1 in all."""
+        speeds_R = np.array(next(speeds for first, speeds in reversed(self._changes) if first <= step))
+        return speeds_R / speeds_R.sum()
+
+    def text(self) -> str:
+        """Return the ranks' shares of the first step as a run prints them."""
+        shares = ", ".join(f"{share:.1%}" for share in self.at(0)[:_MOST_SHOWN])
+        return f"{shares}{', ...' if len(self.at(0)) > _MOST_SHOWN else ''} of the work"
+
+    def change(self, first: int, speeds_R: tuple[float, ...]) -> None:
+        """Let other speeds hold from step `first` on; those of steps before it stay."""
+        self._changes = [change for change in self._changes if change[0] < first] + [(first, speeds_R)]
+
+    def since(self, step: int) -> tuple[Change, ...]:
+        """Return the changes that steps from `step` on depend on: what a snapshot holds."""
+        last = max(place for place, (first, _) in enumerate(self._changes) if first <= step)
+        return tuple(self._changes[last:])
+
+    def restore(self, changes: tuple[Change, ...]) -> None:
+        """Go on with what `since` gave, unless that was for another number of ranks: then with what holds now."""
+        if changes and len(changes[0][1]) == len(self._changes[0][1]):
+            self._changes = list(changes)

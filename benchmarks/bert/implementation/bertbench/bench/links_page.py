@@ -1,0 +1,75 @@
+"""`bench links` as text: a table, where the ways cross, and one page with plots."""
+
+from collections.abc import Sequence
+
+from bertbench.bench.links import EVERY_STEP, Row, cost, crossings
+from bertbench.report.charts import Axis, Series, lines
+from bertbench.report.page import listing, page, panels, paragraph, section, table, toned
+
+_HEADER = ("Mbit/s", "latency ms", "way", "samples/s", "samples to target", "seconds to target", "times every_step")
+
+
+def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Header and runs; the last column is how many times faster than every_step over the same link."""
+    plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
+    body = []
+    for row in rows:
+        base = plain.get((row.mbit, row.latency_ms))
+        comparable = base is not None and base.reached == row.reached
+        body.append(
+            (
+                f"{row.mbit:g}", f"{row.latency_ms:g}", row.way, f"{row.samples_per_s:,.0f}",
+                f"{row.samples:,}" if row.reached else "-", f"{row.seconds:,.1f}" if row.reached else "-",
+                f"{cost(base) / cost(row):.2f}" if base and comparable else "-",
+            )
+        )  # fmt: skip
+    return [_HEADER, *body]
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """Where each way takes as long as every_step, or which of the two is faster over all links of one latency."""
+    found = list(crossings(rows))
+    said = [f"{way} takes as long as {EVERY_STEP} at {mbit:,.0f} Mbit/s, latency {ms:g} ms" for way, ms, mbit in found]
+    plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
+    for way, latency_ms in dict.fromkeys((row.way, row.latency_ms) for row in rows if row.way != EVERY_STEP):
+        own = [row for row in rows if (row.way, row.latency_ms) == (way, latency_ms)]
+        pairs = [(row, plain.get((row.mbit, latency_ms))) for row in own]
+        gaps = [cost(row) - cost(base) for row, base in pairs if base and base.reached == row.reached]
+        if gaps and (way, latency_ms) not in {(name, ms) for name, ms, _ in found}:
+            which = "faster" if gaps[0] < 0 else "slower"
+            said.append(f"{way} is {which} than {EVERY_STEP} at all bandwidths measured, latency {latency_ms:g} ms")
+    return said
+
+
+def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
+    """One self-contained HTML file."""
+    header, *body = table_rows(rows)
+    latencies = list(dict.fromkeys(row.latency_ms for row in rows))
+    to_target = any(row.reached for row in rows)
+    charts = [
+        lines(
+            f"{'Seconds to the target' if to_target else 'Samples a second'}, latency {latency:g} ms",
+            [Series(way, points) for way, points in _curves(rows, latency, to_target).items()],
+            Axis("Mbit/s", base=10),
+            Axis("s", base=10) if to_target else Axis("samples/s", base=10),
+        )
+        for latency in latencies
+    ]
+    return page(
+        "Bench: links",
+        paragraph(
+            f"{system} on two ranks, each in a network namespace of its own, bandwidth limited by tc, latency one way; "
+            f"{machine}. One seed: a way's samples to the target are the same over every link."
+        ),
+        section("Over bandwidth", panels(*charts)),
+        section("Runs", table(header, body)),
+        section("Where they cross", listing([toned(line) for line in verdicts(rows)])),
+    )
+
+
+def _curves(rows: Sequence[Row], latency_ms: float, to_target: bool) -> dict[str, list[tuple[float, float]]]:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted(rows, key=lambda row: row.mbit):
+        if row.latency_ms == latency_ms and row.reached == to_target:
+            curves.setdefault(row.way, []).append((row.mbit, row.seconds if to_target else row.samples_per_s))
+    return curves

@@ -1,0 +1,53 @@
+"""`bertbench study clip`: clip modes by samples to target, on two real ranks or on many virtual ones."""
+
+import argparse
+
+from bertbench.commands import aligned, emit, study, whole_numbers, write_file
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import STUDIES, runs_folder
+from bertbench.common.progress import Progress
+from bertbench.machine.processor import processor
+from bertbench.machine.provenance import provenance
+from bertbench.study.ranks import Study
+from bertbench.study.ranks_definition import read_ranks_definition
+from bertbench.study.ranks_page import ARM_HEAD, TABLE_HEAD, arm_rows, page_of, table_rows
+from bertbench.study.ranks_trial import run_trial
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of `study`, and --ranks."""
+    study.add_arguments(parser)
+    parser.add_argument(
+        "--ranks", metavar="N,...",
+        help="emulate these numbers of ranks in this process, with as many seeds as the study's stopping rule asks for",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what isn't there yet, print a table."""
+    if arguments.ranks is None:
+        return study.run(arguments)
+    ranks = tuple(sorted(set(whole_numbers("--ranks", arguments.ranks))))
+    if arguments.seeds is not None or arguments.parallel is not None:
+        raise ConfigError("--ranks runs in one process until its stopping rule ends it; drop --seeds and --parallel")
+    study.check_optuna()
+    definition = read_ranks_definition(arguments.definition or STUDIES / "clip_ranks.json")
+    folder = arguments.out or runs_folder() / "study_clip_ranks"
+    with Progress() as progress:
+        trials = Study(definition, ranks, folder, run_trial, progress)
+        tuned, rows, found = trials.compare()
+    page = page_of(definition, trials, tuned, rows, found, f"one core of {processor()}")
+    write_file(folder / "study.html", page, "--out")
+    content = {
+        "definition": definition.model_dump(mode="json"),
+        "origin": provenance(),
+        "tuned": [{"arm": one.arm.name, **one.values._asdict()} for one in tuned],
+        "comparisons": found,
+        "rows": rows,
+    }
+    emit(
+        arguments.json,
+        content,
+        f"{aligned(ARM_HEAD, arm_rows(tuned, rows))}\n\n{aligned(TABLE_HEAD, table_rows(found))}",
+    )
+    return 0

@@ -1,0 +1,40 @@
+"""`bertbench study paper`: the claims of arXiv 2402.02447, each beside what a command here finds."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.commands import aligned, emit, write_file
+from bertbench.commands.study import check_optuna
+from bertbench.common.paths import runs_folder
+from bertbench.common.progress import Progress
+from bertbench.machine.processor import processor
+from bertbench.machine.provenance import provenance
+from bertbench.study.paper import PARTS, ablation, run_parts, verdicts
+from bertbench.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, table_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where answers are kept."""
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="folder of answers and page; a study that was stopped goes on there (default: runs/study_paper)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask what isn't answered yet, write the page, print claims and verdicts."""
+    check_optuna()
+    folder = arguments.out or runs_folder() / "study_paper"
+    with Progress() as progress:
+        answers = run_parts(folder, PARTS, progress)
+    write_file(folder / "study.html", page_of(answers, f"one core of {processor()}"), "--out")
+    found = verdicts(answers)
+    content = {
+        "origin": provenance(),
+        "claims": [one._asdict() for one in found],
+        "ablation": [dict(zip(("name", "seconds", "samples", "share"), row, strict=True)) for row in ablation(answers)],
+        "commands": {part.name: part.command for part in PARTS},
+    }
+    text = "\n\n".join((aligned(ABLATION_HEAD, ablation_rows(answers)), *map("\n  ".join, table_rows(found))))
+    emit(arguments.json, content, text)
+    return 0

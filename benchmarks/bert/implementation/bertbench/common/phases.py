@@ -1,0 +1,10 @@
+"""What the time of a step on one rank goes to.
+
+A collective levels the ranks: after it, all have spent as long. So what a rank waits in collectives is a phase of its
+own, and the others hold only what it did itself.
+"""
+
+DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT = "data", "forward", "backward", "optimizer", "wait"
+OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
+"""Phases in which a rank doesn't wait for other ranks."""
+PHASES = (*OWN, WAIT)

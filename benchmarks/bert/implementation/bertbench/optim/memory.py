@@ -1,0 +1,46 @@
+"""Bytes of an optimizer's state on one rank, without building it: what a plan counts."""
+
+from collections.abc import Sequence
+
+from bertbench.model.shape import BertShape
+from bertbench.optim.dealing import deal
+from bertbench.optim.options import WHOLE_MATRICES, OptimizerOptions
+
+_NUMBER = 4  # bytes: all state is fp32
+
+
+def state_bytes(
+    options: OptimizerOptions, averaged: bool, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)
+) -> int:
+    """Return the bytes of what stays between steps, for a rank whose optimizer holds `held` parameters.
+
+    `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to these as in training;
+    of the parameters that are left for Adam, a rank has the mean share. `averaged` adds the average of the weights.
+    """
+    numbers = 2 * held  # two moments, or schedule-free's offset and its second moment
+    if options.name in WHOLE_MATRICES:
+        rank, ranks = place
+        matrices = encoder_shapes(shape)
+        adam = held - sum(rows * columns for rows, columns in matrices) // ranks
+        owners = deal(matrices, ranks)
+        dealt = [matrix for matrix, owner in zip(matrices, owners, strict=True) if owner == rank]
+        numbers = 2 * adam + sum(_of_matrix(options, rows, columns) for rows, columns in dealt)
+    return _NUMBER * (numbers + (held if averaged else 0))
+
+
+def encoder_shapes(shape: BertShape) -> list[tuple[int, int]]:
+    """Return the shapes of the encoder's logical matrices, in the order of the model's parameters."""
+    hidden, inner = shape.hidden_size, shape.feed_forward_size
+    layer = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)]
+    return layer * shape.layers
+
+
+def _of_matrix(options: OptimizerOptions, rows: int, columns: int) -> int:
+    if options.name == "muon":
+        return rows * columns
+    sides = [side for side in (rows, columns) if side <= options.soap.max_precondition_dim]
+    return 2 * rows * columns + 2 * _squares(sides)  # a mean of outer products and a basis for each side
+
+
+def _squares(sides: Sequence[int]) -> int:
+    return sum(side * side for side in sides)

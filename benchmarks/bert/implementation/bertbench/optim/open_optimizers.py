@@ -1,0 +1,58 @@
+"""The optimizers that the open division alone allows, over what a rank holds: all of the model, slices, or shards."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from bertbench.model.bert import Bert
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.dealing import DealtMatrices
+from bertbench.optim.foreach import native_adam_step
+from bertbench.optim.matrices import Combined, Matrices, MatrixOptimizer, MatrixRule, WholeMatrices, encoder_matrices
+from bertbench.optim.muon import MuonRule
+from bertbench.optim.nadamw import nadamw_step
+from bertbench.optim.options import WHOLE_MATRICES, OptimizerOptions
+from bertbench.optim.schedule_free import ScheduleFreeAdam
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.soap import SoapRule
+from bertbench.optim.state import LogicalTensors, Resumable
+
+
+def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | None) -> tuple[Resumable, str]:
+    """Return the optimizer of a model, or of this rank's slices of its buckets, and a text that says how it computes.
+
+    Every rank must call it at the same time.
+    """
+    fused = model.fused_parameters()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if options.name not in WHOLE_MATRICES:
+        return elementwise_optimizer(parameters, fused, options, buckets)
+    encoder = encoder_matrices(model)
+    matrices: Matrices = WholeMatrices(encoder, fused) if buckets is None else DealtMatrices(buckets, encoder, fused)
+    rule = _rule(matrices, options, parameters[0].device)
+    taken = set(encoder)
+    others = [parameter for parameter in parameters if parameter not in taken]
+    hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
+    adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step, hold=hold)
+    whole = MatrixOptimizer(matrices, rule, options.adam.weight_decay)
+    return Combined(whole, adam), f"{rule.text}, torch's fused Adam on the rest"
+
+
+def elementwise_optimizer(
+    parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int], options: OptimizerOptions, buckets: Buckets | None
+) -> tuple[Resumable, str]:
+    """Return NAdamW or schedule-free Adam, which take each number by itself, and a text that says how it computes."""
+    hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
+    if options.name == "nadamw":
+        step = nadamw_step
+        return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"
+    return ScheduleFreeAdam(parameters, options.adam, fused, hold), "schedule-free AdamW in multi-tensor passes"
+
+
+def _rule(matrices: Matrices, options: OptimizerOptions, device: torch.device) -> MatrixRule:
+    if options.name == "soap":
+        return SoapRule(matrices.shapes, device, options.adam, options.soap)
+    return MuonRule(matrices.shapes, device, options.muon, torch.bfloat16 if options.half_products else torch.float32)

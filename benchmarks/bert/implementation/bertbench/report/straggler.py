@@ -1,0 +1,86 @@
+"""Who is slow: the rank whose own time before each collective is longest, and the phase in which it loses it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from bertbench.common.phases import OWN
+from bertbench.report.beside import recorded
+from compliance.run import number
+
+RANKS_MS = "ranks_ms"
+"""Field of metrics.jsonl: milliseconds a step by phase and rank, in the mean since the line before that has it."""
+RankTimes = Mapping[str, Sequence[float]]
+
+_APART = 1.1  # times the median of the others, and half a millisecond: less is the noise of a scheduler
+_LEAST_MS = 0.5
+_LARGEST, _MOST_ROWS = 256 << 20, 100_000  # bytes and steps, as of curves
+
+
+class Straggler(NamedTuple):
+    """A rank that the others wait for."""
+
+    rank: int
+    phase: str
+    """In which it loses the most."""
+    behind_ms: float
+    """Its own time a step, less the median of the others'."""
+    phase_behind_ms: float
+    """The part of that in `phase`."""
+
+    def text(self) -> str:
+        """Return it as the last lines of a run say it."""
+        return (
+            f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others, "
+            f"{self.phase_behind_ms:.1f} ms of them in {self.phase}"
+        )
+
+
+def straggler(times: RankTimes) -> Straggler | None:
+    """Return the rank that is clearly slower than the others, if one is."""
+    phases = [phase for phase in OWN if phase in times]
+    if not phases or len(times[phases[0]]) < 2:
+        return None
+    own = [sum(of_rank) for of_rank in zip(*(times[phase] for phase in phases), strict=True)]
+    rank = max(range(len(own)), key=own.__getitem__)
+    usual = _usual(own, rank)
+    if own[rank] <= max(_APART * usual, usual + _LEAST_MS):
+        return None
+    behind = {phase: times[phase][rank] - _usual(times[phase], rank) for phase in phases}
+    phase = max(behind, key=behind.__getitem__)
+    return Straggler(rank, phase, own[rank] - usual, behind[phase])
+
+
+def straggler_of(log: Path) -> Straggler | None:
+    """Return the straggler of a whole run, by the metrics beside its log."""
+    return straggler(mean_times(rank_times(row) for row in _rows(log.with_suffix("") / "metrics.jsonl")))
+
+
+def rank_times(row: Mapping[str, Any]) -> RankTimes:
+    """Return what a line of metrics.jsonl says of its ranks; nothing where that isn't a list of numbers a phase."""
+    found = row.get(RANKS_MS)
+    if not isinstance(found, dict):
+        return {}
+    times = {phase: found[phase] for phase in OWN if isinstance(found.get(phase), list)}
+    whole = len({len(of) for of in times.values()}) == 1 and len(times) == len(OWN)
+    return times if whole and all(number(one) is not None for of in times.values() for one in of) else {}
+
+
+def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
+    """Return the mean of lines; of those of another number of ranks than most have, as after a resumption, none."""
+    known = [line for line in lines if line]
+    if not known:
+        return {}
+    (ranks, _), *_ = Counter(len(line[OWN[0]]) for line in known).most_common(1)
+    same = [line for line in known if len(line[OWN[0]]) == ranks]
+    return {phase: [sum(of) / len(same) for of in zip(*(line[phase] for line in same), strict=True)] for phase in OWN}
+
+
+def _usual(values: Sequence[float], besides: int) -> float:
+    return median(value for rank, value in enumerate(values) if rank != besides)
+
+
+def _rows(path: Path) -> Iterable[dict[str, Any]]:
+    return recorded(path, _LARGEST, _MOST_ROWS)

@@ -1,0 +1,79 @@
+"""One run of a study of virtual ranks: from random weights to the target, in this process."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bertbench.common.seeding import derive
+from bertbench.loading.batch import Batch
+from bertbench.model.attention import plain_attention
+from bertbench.model.bert import Bert
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.schedule import Schedule
+from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
+from bertbench.study.virtual_ranks import VirtualRanks
+
+_EVALUATION_SEED = 0  # of every run: no difference between runs comes from what they are scored on
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    samples: float | None
+    """Training samples at which accuracy crossed the target, between evaluations by a straight line; None if missed."""
+    accuracy: float
+    """At the last evaluation."""
+    clipped: float
+    """Share of the clipping decisions that made something smaller, mean over the steps."""
+
+
+def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, most_samples: float) -> Outcome:
+    """Train until the target, the schedule's end or `most_samples`.
+
+    The seed fixes initial weights and the order of the data, whatever the arm.
+    """
+    language, batch_size = definition.language(), definition.global_batch_size
+    model = Bert(definition.model.shape(), attention=plain_attention)
+    model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+    ranks = VirtualRanks(model, arm.mode, values.max_norm, arm.ranks, definition.bucket_mb)
+    optimizer, _ = build_optimizer(model, definition.options(values), definition.optimizer.impl)
+    schedule = definition.schedule
+    rates = Schedule(
+        values.learning_rate, schedule.end_learning_rate, schedule.warmup_steps, schedule.start_warmup_step,
+        schedule.decay_steps or schedule.max_steps,
+    )  # fmt: skip
+    draws = np.random.default_rng(derive(seed, "data"))
+    held_out = language.shares(np.random.default_rng(_EVALUATION_SEED), definition.words.held_out, 1)[0].batch
+    interval = (definition.evaluation.interval_samples or batch_size) // batch_size
+    target, before, accuracy = definition.evaluation.target, 0.0, 0.0
+    clipped: list[torch.Tensor] = []
+    for step in range(math.ceil(min(schedule.max_steps, most_samples / batch_size))):
+        reduced = ranks.reduce(language.shares(draws, batch_size, arm.ranks))
+        clipped.append(reduced.clipped)
+        optimizer.step(rates.rate(step), reduced.coefficient)
+        if (step + 1) % interval == 0:
+            before, accuracy = accuracy, masked_accuracy(model, held_out)
+            if accuracy >= target:
+                crossed = (step + 1 - interval) + interval * (target - before) / (accuracy - before)
+                return Outcome(crossed * batch_size, accuracy, _mean(clipped))
+            if not math.isfinite(reduced.loss.item()):
+                break
+    return Outcome(None, accuracy, _mean(clipped))
+
+
+RunTrial = Callable[[RanksDefinition, Arm, Values, int, float], Outcome]
+
+
+@torch.no_grad()
+def masked_accuracy(model: Bert, batch: Batch) -> float:
+    """Return the share of a batch's masked words that the model ranks first."""
+    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()
+
+
+def _mean(shares: list[torch.Tensor]) -> float:
+    return round(torch.stack(shares).mean().item(), 4)

@@ -1,0 +1,145 @@
+"""R data-parallel ranks in one process: their gradients apart, clipped as each rank would clip its own, and summed.
+
+Clipping before the reduction acts on the gradients of single ranks, so what it does depends on how many there are. A
+study of 64 ranks needs no 64 processes for that: torch.func computes the gradient of each share of the global batch,
+and what a rank decides from its own gradient is decided here for every share.
+
+Shapes: R ranks, G shares that are laid out alike.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch.func import functional_call, grad_and_value, vmap
+
+from bertbench.loading.batch import synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.model.attention import plain_attention
+from bertbench.model.bert import Bert
+from bertbench.model.encoder import EncoderLayer
+from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.sequences import Sequences
+from bertbench.optim.buckets import backward_order, bucket_table
+from bertbench.optim.clip import after_coefficient, contribution_limit, gradient_norm
+from bertbench.optim.options import ClipMode
+
+
+class Reduced(NamedTuple):
+    """What a reduction leaves beside the gradients."""
+
+    loss: torch.Tensor
+    """Of the global batch."""
+    clipped: torch.Tensor
+    """Share of the clipping decisions, one a rank, or one a rank and bucket, that made something smaller."""
+    coefficient: torch.Tensor | None
+    """In mode `after`: the factor on the gradient that the optimizer has yet to apply."""
+
+
+class VirtualRanks:
+    """The reduction of R ranks' gradients under one clip mode (optim/clip.py), without the ranks.
+
+    Equal to R real ranks to rounding, which tests hold for 2 and 4. Buckets are those of DDP after its first step.
+    Gradients of all shares of a layout are in memory at once: R times the model's size where all are alike.
+    """
+
+    def __init__(self, model: Bert, mode: ClipMode, max_norm: float, ranks: int, bucket_mb: float | None) -> None:
+        """Give the model torch's plain attention: torch.func can't look into the kernels of our own."""
+        for layer in model.modules():
+            if isinstance(layer, EncoderLayer):
+                layer.attention = plain_attention
+        self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
+        self._parameters = dict(model.named_parameters())
+        names = {parameter: name for name, parameter in self._parameters.items()}
+        order = backward_order(model, lambda: _tiny_backward(model))
+        self.buckets = [[names[parameter] for parameter in bucket] for bucket in bucket_table(order, bucket_mb)]
+        """Names of the parameters that travel together, in the order in which they travel."""
+
+    def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
+        """Leave in every parameter's `grad` what the all-reduce would; `shares` has each rank's part of the batch."""
+        weights = {name: parameter.detach() for name, parameter in self._parameters.items()}
+        total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        loss = torch.zeros(())
+        decisions: list[torch.Tensor] = []
+        for group in _alike(shares):
+            gradients, losses_G = self._gradients(weights, group)
+            loss += losses_G.sum()
+            for names, factor_G, active_G in self._factors(gradients):
+                decisions.append(active_G)
+                for name in names:
+                    total[name] += torch.tensordot(factor_G, gradients[name], 1)
+        for name, parameter in self._parameters.items():
+            parameter.grad = total[name]
+        if self._mode != "after":
+            return Reduced(loss, torch.cat(decisions).mean(), None)
+        norm = gradient_norm(list(self._parameters.values()))
+        return Reduced(loss, (norm > self._max_norm).float(), after_coefficient(norm, self._max_norm))
+
+    def _gradients(
+        self, weights: dict[str, torch.Tensor], group: Sequence[LoadedPart]
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Return the gradients of shares that are laid out alike, by parameter [G, ...], and their losses [G]."""
+        sequences = group[0].batch.sequences
+        batches = [batch for _, batch in group]
+
+        def loss(weights: dict[str, torch.Tensor], tokens_T: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+            return self._loss(weights, sequences, tokens_T, *rest)
+
+        return vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0, 0, 0, 0, 0))(
+            weights,
+            torch.stack([batch.tokens_T for batch in batches]),
+            torch.stack([batch.segments_T for batch in batches]),
+            torch.stack([batch.positions_T for batch in batches]),
+            torch.stack([batch.masked_at_M for batch in batches]),
+            torch.stack([batch.masked_labels_M for batch in batches]),
+            torch.stack([batch.next_sentence_S for batch in batches]),
+            torch.tensor([part.masked_lm_weight for part, _ in group]),
+            torch.tensor([part.next_sentence_weight for part, _ in group]),
+        )
+
+    def _loss(
+        self,
+        weights: dict[str, torch.Tensor],
+        sequences: Sequences,
+        tokens_T: torch.Tensor,
+        segments_T: torch.Tensor,
+        positions_T: torch.Tensor,
+        masked_at_M: torch.Tensor,
+        masked_labels_M: torch.Tensor,
+        next_sentence_S: torch.Tensor,
+        masked_lm_weight: torch.Tensor,
+        next_sentence_weight: torch.Tensor,
+    ) -> torch.Tensor:
+        scores = functional_call(self._model, weights, (tokens_T, segments_T, positions_T, sequences, masked_at_M))
+        masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_labels_M)
+        pairs = plain_cross_entropy_sum(scores.next_sentence_S2, next_sentence_S)
+        return masked_lm * masked_lm_weight + pairs * next_sentence_weight
+
+    def _factors(self, gradients: dict[str, torch.Tensor]) -> list[tuple[list[str], torch.Tensor, torch.Tensor]]:
+        """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [G]."""
+        ones_G = torch.ones(len(next(iter(gradients.values()))))
+        if self._mode in ("none", "after"):
+            return [(list(gradients), ones_G, torch.zeros_like(ones_G))]
+        pieces = [list(gradients)] if self._mode == "before" else self.buckets
+        limit = contribution_limit(self._max_norm, self._ranks, len(pieces))
+        factors = []
+        for names in pieces:
+            norms_PG = torch.stack([torch.linalg.vector_norm(gradients[name].flatten(1), dim=1) for name in names])
+            norm_G = torch.linalg.vector_norm(norms_PG, dim=0)
+            factors.append((names, (limit / norm_G).clamp(max=1), (norm_G > limit).float()))
+        return factors
+
+
+def _alike(shares: Sequence[LoadedPart]) -> list[list[LoadedPart]]:
+    """Group shares that have sequences of the same lengths and as many masked tokens: torch.func takes them at once."""
+    groups: dict[object, list[LoadedPart]] = {}
+    for share in shares:
+        groups.setdefault((share.batch.sequences.groups, len(share.batch.masked_at_M)), []).append(share)
+    return list(groups.values())
+
+
+def _tiny_backward(model: Bert) -> None:
+    """Run a backward pass on a few tokens, for the order of its gradients."""
+    batch = synthetic(1, 8, model.shape.vocab_size, torch.Generator().manual_seed(1))
+    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()

@@ -1,0 +1,69 @@
+"""Ranks of different speeds: measured in warm-up and while a run goes on; `planned` deals each its share by them."""
+
+from collections.abc import Iterator
+
+import torch
+
+from bertbench.balance.speeds import Speeds
+from bertbench.common.phase_clock import PhaseClock
+from bertbench.common.phases import OWN, PHASES
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
+from bertbench.optim.collectives import all_gather
+
+_HALF = 0.5  # of the way, by ratio: a rank under a quota looks fast until it has used it up, then slow
+
+
+def make_speeds(system: System) -> Speeds | None:
+    """Return the speeds that a system gives, equal ones until they are measured; None where ranks count as equal."""
+    given = system.launch.rank_speeds
+    if given is None:
+        return None
+    return Speeds((1.0,) * system.world_size if given == "auto" else given)
+
+
+def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:
+    """Return every rank's number, by rank: one all-gather of 8 bytes each."""
+    own = torch.tensor([mine], dtype=torch.float64, device=world.device)
+    everyone = own.new_empty(world.size)
+    all_gather(everyone, own)
+    return tuple(everyone.tolist())
+
+
+class RebalancingLoader:
+    """Measures the ranks' speeds every `every` steps, by `clock`, and changes `speeds` from the first unplanned step.
+
+    Every rank must take the same steps. All of a rank's own time counts, also what doesn't depend on its share, such as
+    the update: so ranks come to need equally long for a step, not for a sample.
+    """
+
+    def __init__(self, loader: Loader, every: int, speeds: Speeds, world: World, clock: PhaseClock) -> None:
+        self._loader = loader
+        self._every, self._speeds, self._world, self._clock = every, speeds, world, clock
+        self._before_ms = 0.0
+        self._load = 0.0
+
+    def steps(self, steps: range) -> Iterator[LoadedStep]:
+        """Yield each of `steps` in order, as `Loader.steps` does."""
+        self._begin()
+        for taken, loaded in enumerate(self._loader.steps(steps), start=steps.start + 1):
+            yield loaded
+            self._load += loaded.load  # the step was taken: the next one is asked for
+            if taken % self._every == 0:
+                self._measure(taken)
+
+    def _measure(self, taken: int) -> None:
+        rates = of_all_ranks(self._world, self._load / (self._worked_ms() - self._before_ms))
+        now = self._speeds.at(taken)
+        total = sum(rates)
+        mixed = [(share ** (1 - _HALF)) * (rate / total) ** _HALF for share, rate in zip(now, rates, strict=True)]
+        self._speeds.change(taken + STEPS_AHEAD, tuple(float(one) for one in mixed))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._before_ms, self._load = self._worked_ms(), 0.0
+
+    def _worked_ms(self) -> float:
+        by_phase = dict(zip(PHASES, self._clock.total_ms(), strict=True))
+        return sum(by_phase[phase] for phase in OWN)

@@ -1,0 +1,135 @@
+"""Compression that carries its error (communication.compression int8, topk), on real gloo ranks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.optim.comm_hook import Reducer
+from bertbench.optim.communication import bucket_sum
+from bertbench.optim.error_feedback import decoded, encoded
+from bertbench.optim.options import ReduceOptions
+from bertbench.optim.traffic import bytes_per_step, link_bytes_per_step
+from tests.ranks import run_ranks
+
+WAYS = {"int8": ReduceOptions("int8"), "topk": ReduceOptions("topk", topk_share=0.05)}
+STEPS = 6
+SIZE = 29 * 67
+
+
+class Sent(TorchDispatchMode):
+    """Bytes that a rank sends over its link: of an all-to-all all but its own slice, an all-gather R - 1 times."""
+
+    def __init__(self, ranks: int) -> None:
+        super().__init__()
+        self.ranks, self.bytes = ranks, 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        name = function._schema.name
+        assert name != "c10d::allreduce_"
+        if name == "c10d::alltoall_base_":
+            self.bytes += arguments[1].nbytes * (self.ranks - 1) // self.ranks
+        elif name == "c10d::_allgather_base_":
+            self.bytes += arguments[1].nbytes * (self.ranks - 1)
+        return function(*arguments, **(named or {}))
+
+
+def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
+    """Over some steps: what was applied and what should have been, in all; what is left; bytes sent, by formula too."""
+    model = nn.Linear(29, 67, bias=False)  # one bucket of 1,943: no multiple of 3 ranks or of 512
+    way = bucket_sum(WAYS[name], 1)
+    reducer = Reducer("none", 1.0, world.size, way, None)
+    parallel = reducer.attach(model)
+    generator = torch.Generator().manual_seed(world.rank)
+    applied, true = torch.zeros(SIZE), torch.zeros(SIZE)
+    for step in range(-2, STEPS):
+        if step == 0:
+            reducer.reset()
+        parallel.zero_grad(set_to_none=True)
+        loss = parallel(torch.randn(5, 29, generator=generator)).square().sum()
+        (own,) = torch.autograd.grad(loss, model.weight, retain_graph=True)
+        with Sent(world.size) as sent:
+            loss.backward()
+            reducer.finish()
+        if step >= 0:
+            applied += model.weight.grad.view(-1)
+            true += world.sum(own.reshape(-1))
+    left = world.sum(way.state()[f"error.{world.rank}.0"].clone())
+    if name == "int8":
+        slices = [torch.empty(len(left) // world.size) for _ in range(world.size)]
+        distributed.all_gather(slices, way.state()[f"slice_error.{world.rank}.0"])
+        left = left + torch.cat(slices)
+    handed = bytes_per_step([], WAYS[name], reducer.buckets, world.size)
+    by_formula = link_bytes_per_step(handed, SIZE, world.size, False, WAYS[name].compression)
+    del parallel
+    return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sent.bytes, by_formula
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_is_applied_and_what_is_carried_make_up_the_sum_for_the_bytes_of_the_formula(name: str) -> None:
+    answers = run_ranks(3, steps_of, name)
+    first_applied = answers[0][0]
+    for applied, true, left, sent, by_formula in answers:
+        assert applied == first_applied  # all ranks alike, to the bit
+        assert [a + e for a, e in zip(applied, left, strict=True)] == pytest.approx(true, rel=1e-5, abs=1e-3)
+        assert any(abs(error) > 0.01 for error in left)
+        assert sent == by_formula
+
+
+def test_eight_bits_are_a_quarter_of_the_bytes() -> None:
+    # 2 ranks: slices of 5,000, 10 scales each; 1,000,001 over 4 ranks: slices of 250,001, 489 scales each
+    assert bytes_per_step([], WAYS["int8"], [10_000], 2) == 2 * (5_000 + 4 * 10)
+    assert bytes_per_step([], WAYS["int8"], [1_000_001], 4) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
+    assert bytes_per_step([], WAYS["topk"], [10_000, 7], 4) == 8 * (500 + 1)
+    assert link_bytes_per_step(8 * 501, 10_007, 4, False, "topk") == 3 * 8 * 501
+
+
+def test_a_block_is_rounded_to_127ths_of_its_largest_element() -> None:
+    row = torch.zeros(2, 600)
+    row[0, :4] = torch.tensor([127.0, -63.4, 0.4, 0.6])
+    row[0, 512:514] = torch.tensor([-2.54, 1.0])  # another block: scale 0.02
+    got = decoded(encoded(row), 600)
+    assert encoded(row).shape == (2, 600 + 2 * 4)
+    assert got[0, :4].tolist() == [127, -63, 0, 1]
+    assert got[0, 512:514].tolist() == pytest.approx([-2.54, 1.0], abs=1e-6)
+    assert not got[1].any()
+    row[1, 3] = math.inf
+    assert not decoded(encoded(row), 600)[1, :512].isfinite().any()
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_gradient_that_is_not_finite_is_so_on_every_rank(name: str) -> None:
+    assert run_ranks(2, broken_gradient, name) == [True, True]
+
+
+def broken_gradient(world: World, name: str) -> bool:
+    model = nn.Linear(3, 5)
+    reducer = Reducer("none", 1.0, world.size, bucket_sum(WAYS[name], 1), None)
+    parallel = reducer.attach(model)
+    parallel(torch.full((1, 3), math.nan if world.rank else 1.0)).sum().backward()
+    reducer.finish()
+    found = bool(model.weight.grad.isnan().any())
+    del parallel
+    return found
+
+
+@pytest.mark.parametrize("compression", ["int8", "topk"])
+@pytest.mark.parametrize(
+    "setting",
+    ["communication.hierarchical=true", "optimizer.sharded=true", "precision.compute=fp16", "sync.method=delayed",
+     "sync.method=diloco"],
+)  # fmt: skip
+def test_what_can_not_be_combined_is_refused_in_one_line(
+    tiny: Callable[..., System], compression: str, setting: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny(f"communication.compression={compression}", setting)
+    assert len(str(caught.value).splitlines()) == 1
+    assert f"communication.compression {compression}" in str(caught.value)

@@ -1,0 +1,132 @@
+"""NAdamW, schedule-free AdamW and SOAP beside other programs' steps."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
+from bertbench.optim.nadamw import nadamw_step
+from bertbench.optim.options import AdamOptions, SoapOptions
+from bertbench.optim.schedule_free import ScheduleFreeAdam
+from bertbench.optim.soap import SoapRule
+from bertbench.optim.state import Optimizer
+
+SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
+CPU = torch.device("cpu")
+
+
+def matrices() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(5)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def assert_steps_alike(
+    ours: list[nn.Parameter], optimizer: Optimizer, theirs: list[nn.Parameter], step: Callable[[float], object]
+) -> None:
+    """Take 12 steps of a rate that changes; fp32 rounds in another order, some 1e-6 of a weight."""
+    for number in range(12):
+        rate = 0.01 * (1 + number % 3)
+        for parameters in (ours, theirs):
+            draw_gradients(parameters, number)
+        optimizer.step(rate)
+        step(rate)
+    for parameter, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(parameter, expected, atol=2e-5, rtol=1e-5)
+
+
+def with_rate(reference: torch.optim.Optimizer) -> Callable[[float], object]:
+    def step(rate: float) -> None:
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+
+    return step
+
+
+def test_nadamw_equals_torchs_nadam_whose_momentum_stays() -> None:
+    ours = matrices()
+    theirs = copy.deepcopy(ours)
+    # torch's momentum is beta1 (1 - 0.5 * 0.96^(t psi)): with a psi this large, beta1
+    reference = torch.optim.NAdam(
+        theirs, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1, momentum_decay=1e6, decoupled_weight_decay=True
+    )
+    optimizer = MultiTensorAdam(ours, AdamOptions(0.8, 0.95, 1e-6, 0.1), False, None, nadamw_step)
+    assert_steps_alike(ours, optimizer, theirs, with_rate(reference))
+
+
+def test_nadamw_skips_a_step_without_a_trace() -> None:
+    straight = matrices()
+    skipping = copy.deepcopy(straight)
+    one, zero = torch.ones(()), torch.zeros(())
+    for parameters in (straight, skipping):
+        optimizer = MultiTensorAdam(parameters, AdamOptions(), False, None, nadamw_step)
+        for number in range(3):
+            if parameters is skipping and number == 1:
+                for parameter in parameters:
+                    parameter.grad = torch.full_like(parameter, torch.inf)
+                optimizer.step(torch.tensor(0.1), zero, zero)
+            draw_gradients(parameters, number)
+            optimizer.step(torch.tensor(0.1), one, one)
+    assert all(torch.equal(own, expected) for own, expected in zip(skipping, straight, strict=True))
+
+
+def test_schedule_free_equals_its_authors_package() -> None:
+    schedulefree = pytest.importorskip("schedulefree", reason="not installed (bertbench[peers] brings it)")
+    ours = matrices()
+    theirs = copy.deepcopy(ours)
+    reference = schedulefree.AdamWScheduleFree(theirs, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1)
+    reference.train()
+    optimizer = ScheduleFreeAdam(ours, AdamOptions(0.9, 0.95, 1e-6, 0.1), {})
+    assert_steps_alike(ours, optimizer, theirs, with_rate(reference))
+    reference.eval()  # puts the means into the weights
+    for found, expected in zip(optimizer.read_out()[1], theirs, strict=True):
+        torch.testing.assert_close(found, expected.detach().flatten(), atol=2e-5, rtol=1e-5)
+
+
+def test_schedule_free_averages_its_iterates_as_worked_out_by_hand() -> None:
+    # epsilon tiny and one gradient: u is 1, so z goes 5, 4, 3 at rate 1; x is their mean after the start, 3.5
+    weight = nn.Parameter(torch.tensor([[5.0]]))
+    optimizer = ScheduleFreeAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.0), {})
+    for _ in range(2):
+        weight.grad = torch.ones(1, 1)
+        optimizer.step(1.0)
+    ((read,), (mean,)) = optimizer.read_out()
+    assert mean.item() == pytest.approx(3.5)
+    assert read.item() == pytest.approx(0.1 * 3 + 0.9 * 3.5)
+
+
+def test_soap_equals_another_programs() -> None:
+    others = pytest.importorskip("pytorch_optimizer", reason="not installed (bertbench[peers] brings it)")
+    ours = matrices()
+    theirs = copy.deepcopy(ours)
+    # its epsilon is outside the bias correction, and its decay comes after the update: without both
+    reference = others.SOAP(
+        theirs, betas=(0.9, 0.95), eps=0.0, weight_decay=0.0, precondition_frequency=3, max_precondition_dim=11
+    )
+    assert_steps_alike(
+        ours, soap(ours, AdamOptions(0.9, 0.95, 0.0, 0.0), SoapOptions(3, 11)), theirs, with_rate(reference)
+    )
+
+
+def soap(parameters: list[nn.Parameter], adam: AdamOptions, options: SoapOptions) -> MatrixOptimizer:
+    whole = WholeMatrices(parameters, {})
+    return MatrixOptimizer(whole, SoapRule(whole.shapes, CPU, adam, options), adam.weight_decay)
+
+
+def test_soap_without_bases_is_adam_from_the_second_step_on() -> None:
+    ours = matrices()
+    theirs = copy.deepcopy(ours)
+    options = AdamOptions(0.9, 0.95, 1e-6, 0.1)
+    optimizer, adam = soap(ours, options, SoapOptions(10, 1)), MultiTensorAdam(theirs, options, False)
+    draw_gradients(ours, 99)
+    optimizer.step(0.0)  # only measures
+    assert_steps_alike(ours, optimizer, theirs, adam.step)

@@ -1,0 +1,107 @@
+"""Gradients of a fixed age (sync.method delayed), on real gloo processes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.optim.comm_hook import Reducer
+from bertbench.optim.communication import plain_sum
+from bertbench.optim.delayed import DelayedSum
+from bertbench.optim.options import ReduceOptions
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+
+DROPOUT = "model.hidden_dropout=0.1"
+
+
+def ended(world: World, systems: list[System], steps: int) -> list[tuple[list[float], list[float], set[str]]]:
+    """Of each system: losses, weights, and what kinds of tensors its snapshot holds."""
+    answers = []
+    for system in systems:
+        trainer = DDPTrainer(system, world, 11)
+        loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
+        losses = [
+            world.sum(trainer.step(number, step.parts).loss).item()
+            for number, step in enumerate(loader.steps(range(steps)))
+        ]
+        weights = parameters_to_vector(trainer.model.parameters()).tolist()
+        answers.append((losses, weights, {name.split(".")[0] for name in trainer.state()}))
+        trainer.close()
+    return answers
+
+
+def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: Callable[..., System]) -> None:
+    systems = [
+        tiny(DROPOUT),
+        tiny(DROPOUT, "sync.method=delayed", "sync.delay_steps=0"),
+        tiny(DROPOUT, "sync.every_steps=7", "sync.outer_momentum=0.5", "sync.delay_steps=3"),  # of methods that are off
+    ]
+    plain, *others = run_ranks(2, ended, systems, 5)[0]
+    assert others == [plain, plain]
+    assert plain[2] == {"model", "optimizer"}
+
+
+def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Callable[..., System]) -> None:
+    late = tiny("sync.method=delayed", "sync.delay_steps=2")
+    first, second = run_ranks(2, ended, [late, late, tiny()], 6)
+    once, again, plain = first
+    assert once == again == second[0]
+    assert once[2] == {"model", "optimizer", "delayed"}
+    ((_, before, _),) = run_ranks(2, ended, [late], 2)[0]
+    ((_, untouched, _),) = run_ranks(2, ended, [late], 0)[0]
+    assert before == untouched
+    assert once[1] != untouched
+    assert once[0][0] == plain[0][0]
+    assert once[0] != plain[0]
+
+
+def test_a_step_gets_the_sum_of_the_step_that_was_so_long_ago() -> None:
+    for gradients in run_ranks(3, sums_of_steps, 2):
+        # rank r sends 10 ** r * (step + 1)
+        assert gradients == [0, 0, 111, 222, 333]
+
+
+def sums_of_steps(world: World, delay: int) -> list[float]:
+    model = nn.Linear(1, 1, bias=False)
+    reducer = Reducer("none", 1.0, world.size, DelayedSum(plain_sum(ReduceOptions(), 3), delay), None)
+    parallel, answers = reducer.attach(model), []
+    for step in range(5):
+        parallel.zero_grad(set_to_none=True)
+        parallel(torch.full((1, 1), 10.0**world.rank * (step + 1))).sum().backward()
+        reducer.finish()
+        answers.append(model.weight.grad.item())
+    reducer.reset()
+    del parallel
+    return answers
+
+
+def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Callable[..., System]) -> None:
+    late = ("sync.method=delayed", "sync.delay_steps=1", "schedule.max_steps=100", "schedule.decay_steps=1000000000")
+    rates = tiny(*late, "sync.correction_steps=4").learning_rate
+    base = 1e-2
+    expected = [base / 2, base / 2**0.75, base / 2**0.5, base / 2**0.25, base, base]
+    assert [rates.rate(step) for step in range(6)] == pytest.approx(expected, rel=1e-6)
+    by_warm_up = tiny(*late, "schedule.warmup_steps=2").learning_rate
+    assert [by_warm_up.rate(step) for step in (1, 2)] == pytest.approx([base / 2 / 2**0.5, base], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (("communication.compression=powersgd",), "can't be delayed"),
+        (("communication.compression=fp16",), "overflow in communication.compression fp16"),
+        (("optimizer.sharded=true",), "optimizer.sharded"),
+    ],
+)
+def test_what_can_not_be_delayed_is_refused(tiny: Callable[..., System], settings: tuple[str, ...], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        tiny("sync.method=delayed", *settings)

@@ -1,0 +1,146 @@
+"""Ranks that train alone between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.optim.bucket_sum import done
+from bertbench.optim.local_updates import LocalUpdates
+from bertbench.optim.options import OuterOptions
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+
+STEPS = 5
+UNCLIPPED = "clip.mode=none"
+
+
+class PlainSgd:
+    """w - rate * gradient, whose mean over ranks is the step of the mean gradient."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self._parameters = parameters
+
+    @torch.no_grad()
+    def step(self, rate: float, coefficient: object = None, taken: object = None) -> None:
+        for parameter in self._parameters:
+            parameter.sub_(parameter.grad, alpha=rate)
+
+    def reset(self) -> None:
+        pass
+
+
+def trained(world: World, system: System, sgd: bool, evaluates: bool = False) -> tuple[list[float], list[float]]:
+    """Losses of some steps, and the weights that an evaluation would see; `evaluates` asks for them on the way too."""
+    trainer = DDPTrainer(system, world, 11)
+    if sgd:
+        trainer.optimizer = PlainSgd(list(trainer.model.parameters()))
+    loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
+    losses = []
+    for number, step in enumerate(loader.steps(range(STEPS))):
+        losses.append(world.sum(trainer.step(number, step.parts).loss).item())
+        if evaluates:
+            _ = trainer.model
+    weights = parameters_to_vector(trainer.model.parameters()).tolist()
+    trainer.close()
+    return losses, weights
+
+
+def all_trained(world: World, *runs: tuple[System, bool, bool]) -> list[tuple[list[float], list[float]]]:
+    return [trained(world, *run) for run in runs]
+
+
+def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Callable[..., System]) -> None:
+    outer = ("sync.outer_learning_rate=1", "sync.outer_momentum=0")
+    systems = [
+        tiny(UNCLIPPED, "optimizer.learning_rate=0.3", f"sync.method={method}", "sync.every_steps=1", *outer)
+        for method in ("every_step", "local_sgd", "diloco")
+    ]
+    (losses, weights), *others = run_ranks(2, all_trained, *((system, True, False) for system in systems))[0]
+    assert losses[-1] < losses[0] - 0.1
+    for other_losses, other_weights in others:
+        assert other_losses == pytest.approx(losses, abs=2e-5)  # fp32 sums in another order
+        assert other_weights == pytest.approx(weights, abs=1e-6)
+
+
+def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_evaluated_or_not(
+    tiny: Callable[..., System],
+) -> None:
+    every_step, diloco = (tiny(f"sync.method={method}", "sync.every_steps=3") for method in ("every_step", "diloco"))
+    runs = ((every_step, False, False), (diloco, False, False), (diloco, False, False), (diloco, False, True))
+    first, second = run_ranks(2, all_trained, *runs)
+    plain, once, again, evaluated = first
+    assert once == again == evaluated
+    assert once[0] != plain[0]
+    assert first == second  # all ranks see the same mean, though step 5 is no outer step
+
+
+def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Callable[..., System]) -> None:
+    (own_first, mean_first, back_first), (own_second, mean_second, _) = run_ranks(
+        2, weights_between, tiny("sync.method=local_sgd", "sync.every_steps=9")
+    )
+    assert own_first != own_second
+    assert mean_first == mean_second
+    assert mean_first == pytest.approx([(a + b) / 2 for a, b in zip(own_first, own_second, strict=True)], abs=1e-7)
+    assert back_first == own_first
+
+
+def weights_between(world: World, system: System) -> tuple[list[float], ...]:
+    """Of a rank that trains alone: its weights, those of an evaluation, and its own again, as a snapshot has them."""
+    trainer = DDPTrainer(system, world, 11)
+    loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
+    for number, step in enumerate(loader.steps(range(2))):
+        trainer.step(number, step.parts)
+
+    def own() -> list[float]:
+        prefix = f"rank.{world.rank}.model."
+        return [
+            x for name, tensor in trainer.state().items() if name.startswith(prefix) for x in tensor.view(-1).tolist()
+        ]
+
+    before = own()
+    seen = parameters_to_vector(trainer.model.parameters()).tolist()
+    after = own()
+    trainer.close()
+    return before, seen, after
+
+
+def test_the_outer_step_is_torchs_sgd_with_nesterovs_momentum() -> None:
+    """One rank, two weights, moved by hand; torch's optimizer gets what they moved by as gradient."""
+    weights, expected = nn.ParameterList([torch.tensor([1.0, -2.0])]), torch.tensor([1.0, -2.0], requires_grad=True)
+    local = LocalUpdates(weights, {}, 1, OuterOptions(2, learning_rate=0.7, momentum=0.9), done)
+    sgd = torch.optim.SGD([expected], lr=0.7, momentum=0.9, nesterov=True)
+    for step, move in enumerate([(0.5, 0.25), (0.125, -1.0), (-0.5, 0.0), (2.0, 0.5), (0.0, 1.0), (1.0, 1.0)], start=1):
+        with torch.no_grad():
+            weights[0] += torch.tensor(move)
+        if step % 2 == 0:
+            expected.grad = expected.detach() - weights[0].detach()
+            sgd.step()
+        local.took(step)
+        if step % 2 == 0:
+            assert weights[0].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (("optimizer.sharded=true",), "optimizer.sharded"),
+        (("precision.compute=fp16",), "precision.compute fp16"),
+        (("optimizer.ema_decay=0.9",), "optimizer.ema_decay averages one rank's steps"),
+        (("communication.compression=bf16",), "communication.compression bf16 does nothing"),
+        (("parallel.fully_shard=true",), "one rank a model"),
+    ],
+)
+def test_what_ranks_that_train_alone_can_not_do_is_refused(
+    tiny: Callable[..., System], settings: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        tiny("sync.method=local_sgd", *settings)

@@ -1,0 +1,239 @@
+"""Ranks of different speeds: measured, dealt to in proportion, and none of it changes what is trained."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.balance.cost import CostModel
+from bertbench.balance.deal import by_speed
+from bertbench.balance.speeds import Speeds
+from bertbench.checkpoint.snapshot import newest
+from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.cli import main
+from bertbench.common.errors import ConfigError
+from bertbench.common.phase_clock import PhaseClock
+from bertbench.common.ranges import clocked
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.launch.local import TARGET_MISSED
+from bertbench.loading.loader import STEPS_AHEAD, Loader
+from bertbench.results.files import ResultFiles
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
+from tests.quota import processor_quota
+from tests.ranks import run_ranks
+from tests.training.test_trainer import LOSS_TOLERANCE, losses
+
+LINEAR = CostModel(1.0, 0.0).of_length
+
+
+def test_work_is_dealt_in_proportion_to_speed() -> None:
+    """Ranks of 3 : 1: 9 and 7 to the first (then done at 21.3 of 16 / 0.75), 5 to the other (at 20, not at 28).
+
+    Then 4 and 3 to the first (at 26.7 and 30.7, not at 36 and 32), 2 to the other (at 28, not at 33.3).
+    """
+    lengths = np.array([3, 9, 2, 5, 7, 4])
+    assert by_speed(lengths, np.array([0.75, 0.25]), LINEAR).tolist() == [0, 0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 1000.0), (0.001, 5.0, 1.0, 1e-9)])
+def test_every_sample_goes_to_one_rank_and_every_rank_has_one(speeds: tuple[float, ...]) -> None:
+    lengths = np.arange(13, 13 + 4 * len(speeds))
+    dealt = by_speed(lengths, np.array(speeds) / sum(speeds), LINEAR)
+    counts = np.bincount(dealt, minlength=len(speeds))
+    assert counts.min() == 1
+    assert counts.sum() == len(lengths)
+
+
+def test_speeds_hold_from_their_step_on_and_a_snapshot_keeps_what_is_to_come() -> None:
+    speeds = Speeds((1.0, 1.0))
+    speeds.change(5, (1.0, 3.0))
+    speeds.change(9, (1.0, 4.0))
+    assert [speeds.at(step).tolist() for step in (4, 5, 9)] == [[0.5, 0.5], [0.25, 0.75], [0.2, 0.8]]
+    later = Speeds((1.0, 1.0))
+    later.restore(speeds.since(7))
+    assert [later.at(step).tolist() for step in (7, 9)] == [[0.25, 0.75], [0.2, 0.8]]
+    other = Speeds((1.0, 1.0, 2.0))
+    other.restore(speeds.since(7))  # it went on with another number of ranks
+    assert other.at(9).tolist() == [0.25, 0.25, 0.5]
+
+
+def test_an_unequal_deal_trains_the_same(tiny: Callable[..., System]) -> None:
+    equal, unequal, dealt = run_ranks(
+        2, losses, (tiny(), 11), (tiny("launch.rank_speeds=[1.0, 4.0]"), 11),
+        (tiny("launch.rank_speeds=[5.0, 1.0]", "data.gradient_accumulation_steps=2"), 11),
+    )[0]  # fmt: skip
+    assert unequal == pytest.approx(equal, abs=LOSS_TOLERANCE)
+    assert dealt == pytest.approx(equal, abs=LOSS_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [(["launch.rank_speeds=[1.0]"], "has 1 speeds for 2 ranks; give one a rank, or auto"),
+     (["launch.rebalance_every_steps=5"], "does nothing without launch.rank_speeds"),
+     (["launch.rank_speeds=auto", "data.balance=none"], "data.balance none doesn't; choose planned"),
+     (["launch.rank_speeds=auto", "data.equal_counts=true"], "set data.equal_counts to false"),
+     (["launch.rank_speeds=[1.0, 0.0]"], "greater than 0"),
+     (["launch.rank_speeds=auto", "parallel.tensor=2", "clip.mode=after"], "ranks of a split model")],
+)  # fmt: skip
+def test_what_doesn_t_go_with_speeds_is_refused(
+    tiny: Callable[..., System], overrides: list[str], expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected.replace("[", r"\[")):
+        tiny(*overrides)
+
+
+def test_going_on_is_exact_with_the_speeds_of_the_snapshot(tiny: Callable[..., System], tmp_path: Path) -> None:
+    system = tiny("launch.rank_speeds=auto", "checkpoint.every_steps=4", "launch.rebalance_every_steps=3")
+    for straight, counts, on, counts_on in run_ranks(2, straight_and_resumed, system, tmp_path):
+        assert on == straight[4:]
+        assert counts_on == counts[4:]
+        assert len(set(counts)) > 1  # the deal did change on the way
+
+
+def straight_and_resumed(
+    world: World, system: System, folder: Path
+) -> tuple[list[float], list[int], list[float], list[int]]:
+    """Six steps of ranks whose speeds are measured as 1 : 3 in warm-up and change at step 3 + 2; the last 2 again."""
+    files = ResultFiles(folder / "result_0.txt")
+    if world.leads:
+        files.folder.mkdir()
+        files.log.write_text("log\n")
+    answers: list[list[float] | list[int]] = []
+    for goes_on in (False, True):
+        speeds = make_speeds(system)
+        assert speeds is not None
+        sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+        trainer = DDPTrainer(system, world, 11)
+        snapshots = Snapshots(system, world, 11, files if world.leads else None, speeds)
+        taken = 0
+        if goes_on:
+            world.barrier()
+            speeds.change(0, (7.0, 1.0))  # measured anew, it would be dealt otherwise
+            path, meta = newest(files.snapshots) or pytest.fail("no snapshot")
+            taken = meta.step
+            snapshots.load(trainer, path, meta)
+        else:
+            speeds.change(0, (1.0, 3.0))
+            speeds.change(3 + STEPS_AHEAD, (3.0, 1.0))
+        steps, counts = [], []
+        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
+            for step, loaded in enumerate(Loader(sampler, world.rank, world.device).steps(range(taken, 6)), taken):
+                steps.append(world.sum(trainer.step(step, loaded.parts).loss).item())
+                counts.append(sum(len(part.part.ids) for part in loaded.parts))
+                if not goes_on:
+                    snapshots.save_if_due(trainer, step + 1, [], metrics)
+        snapshots.close()
+        trainer.close()
+        answers += [steps, counts]
+    return tuple(answers)  # type: ignore[return-value]
+
+
+def test_rebalancing_takes_work_from_the_rank_that_takes_longer(tiny: Callable[..., System]) -> None:
+    shares = run_ranks(2, shares_beside_a_slow_rank, tiny("launch.rank_speeds=[1.0, 1.0]"))
+    assert shares[0] == shares[1]
+    first, second, third = shares[0]
+    assert first == 0.5  # the two steps that were measured, and those already planned
+    assert second < 0.45
+    assert third < second
+
+
+def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
+    """Rank 1's share of the first steps, and after each of two measurements; its forward pass takes 150 ms longer."""
+    clock, speeds = PhaseClock(world.device), make_speeds(system)
+    assert speeds is not None
+    sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+    with clocked(clock):
+        trainer = DDPTrainer(system, world, 11)
+        if world.rank == 1:
+            trainer.model.register_forward_pre_hook(lambda *_: time.sleep(0.15))
+        loader = RebalancingLoader(Loader(sampler, world.rank, world.device), 2, speeds, world, clock)
+        for step, loaded in enumerate(loader.steps(range(6))):
+            trainer.step(step, loaded.parts)
+    trainer.close()
+    return [float(speeds.at(step)[1]) for step in (1 + STEPS_AHEAD, 2 + STEPS_AHEAD, 4 + STEPS_AHEAD)]
+
+
+def test_a_run_measures_its_ranks_and_goes_to_its_end(
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    settings = ("launch.rank_speeds=auto", "launch.rebalance_every_steps=2", "checkpoint.every_steps=6")
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert main(["train", tiny_file, "--seed", "3", *words]) == TARGET_MISSED  # out of reach in 6 steps
+    said = capfd.readouterr().err
+    assert re.search(r"rank speeds: \d+\.\d%, \d+\.\d% of the work", said)
+    (meta,) = (tmp_path / "runs").glob("tiny/bert/result_0/snapshots/step_6/meta.json")
+    speeds = json.loads(meta.read_text())["rank_speeds"]
+    assert [first for first, _ in speeds] == [6]  # measured after step 4, which held from step 4 + 2 on
+
+
+SLOW_RANK = 1
+BIG = (
+    "model.hidden_size=128", "model.attention_heads=4", "model.feed_forward_size=512", "model.layers=4",
+    "data.global_batch_size=128", "schedule.max_steps=1000", "precision.compute=fp32", "compute.products=torch",
+)  # fmt: skip
+
+
+def samples_per_s(world: World, system: System, core: int | None, group: Path) -> float:
+    """Samples/s of all ranks together; the slow rank joins the group before its warm-up.
+
+    The best of three stretches of four steps: other processes of the machine can only make one slower. `core`: the one
+    that a rank alone runs on; else each rank has its own.
+    """
+    place = world.rank if core is None else core
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
+    torch.set_num_threads(1)
+    if place == SLOW_RANK:
+        group.write_text(f"{os.getpid()}")
+    clock, speeds = PhaseClock(world.device), make_speeds(system)
+    sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+    with clocked(clock):
+        trainer = DDPTrainer(system, world, 11)
+        if speeds and system.launch.rank_speeds == "auto":
+            speeds.change(0, of_all_ranks(world, trainer.rate))
+        loader: Loader | RebalancingLoader = Loader(sampler, world.rank, world.device)
+        if speeds and system.launch.rebalance_every_steps:
+            assert isinstance(loader, Loader)
+            loader = RebalancingLoader(loader, system.launch.rebalance_every_steps, speeds, world, clock)
+        warm, stretch, times = 16 if system.launch.rebalance_every_steps else 4, 4, []
+        for step, loaded in enumerate(loader.steps(range(warm + 3 * stretch))):
+            if step >= warm and (step - warm) % stretch == 0:
+                times.append(time.perf_counter())
+            trainer.step(step, loaded.parts)
+        times.append(time.perf_counter())
+    trainer.close()
+    if speeds and world.leads:
+        print(f"shares {speeds.at(0)}, later {speeds.at(warm + 3 * stretch)}")
+    return stretch * system.global_batch_size / min(end - began for began, end in pairwise(times))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each rank needs a core")
+def test_a_rank_with_half_a_core_is_dealt_its_part(tiny: Callable[..., System]) -> None:
+    """Each rank alone trains on half the batch, which is what it has in the equal deal."""
+    with processor_quota(0.5) as group:
+        one = tiny(*BIG, "launch.ranks_per_node=1", "data.global_batch_size=64")
+        own = [run_ranks(1, samples_per_s, one, core, group)[0] for core in (0, SLOW_RANK)]
+        equal, auto, again = (
+            run_ranks(2, samples_per_s, tiny(*BIG, *settings), None, group)[0]
+            for settings in (
+                [], ["launch.rank_speeds=auto"], ["launch.rank_speeds=[1.0, 1.0]", "launch.rebalance_every_steps=5"],
+            )
+        )  # fmt: skip
+    print(f"own {own[0]:.1f} + {own[1]:.1f} samples/s, equal {equal:.1f}, auto {auto:.1f}, rebalanced {again:.1f}")
+    assert auto >= 1.4 * equal
+    assert auto >= 0.92 * sum(own)
+    assert again >= 1.3 * equal

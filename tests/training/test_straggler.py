@@ -1,0 +1,111 @@
+"""Who is slow: delays put into one rank's step are found by the name of the rank and of the phase."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.loader import Loader
+from bertbench.report.straggler import straggler, straggler_of
+from bertbench.results.metrics import Metrics
+from bertbench.results.mlperf_log import MlperfLog
+from bertbench.training.build import make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+from tests.tracking.written import row, write_run
+
+_STEPS, _DELAY_S = 5, 0.03  # beside steps of some 5 ms, on cores that others use
+
+
+def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]]) -> None:
+    """Train each system with a delay in one phase of one rank's steps; leave metrics beside PHASE NUMBER's log."""
+    for number, (system, phase) in enumerate(runs):
+        log = folder / f"{number}.txt"
+        log.with_suffix("").mkdir(exist_ok=True)
+        metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
+        with MlperfLog(None) as lines, Metrics(metrics, world, lines) as measured:
+            trainer = DDPTrainer(system, world, 11)
+            sampler = make_sampler(system, open_data(system)[0], 11)
+            if world.rank == rank:
+                delay(trainer, sampler, phase)
+            for step, loaded in enumerate(Loader(sampler, world.rank, world.device).steps(range(_STEPS)), start=1):
+                report = trainer.step(step - 1, loaded.parts)
+                measured.record(step, 12 * step, report, 1.0, loaded)
+            trainer.close()
+
+
+def delay(trainer: DDPTrainer, sampler: Any, phase: str) -> None:
+    def sleep(*_: object) -> None:
+        time.sleep(_DELAY_S)
+
+    if phase == FORWARD:
+        trainer.model.register_forward_pre_hook(sleep)
+    elif phase == OPTIMIZER:
+        step = trainer.optimizer.step
+        trainer.optimizer.step = lambda *given: (sleep(), step(*given))  # type: ignore[method-assign]
+    elif phase == DATA:
+        plan = sampler.planner.plan
+        sampler.planner.plan = lambda step: (sleep(), plan(step))[1]
+    else:  # the first gradient that comes: what follows waits for it
+        trainer.model.layers[1].feed_forward_out.weight.register_hook(sleep)
+
+
+def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Callable[..., System], tmp_path: Path) -> None:
+    whole, sharded = tiny("clip.mode=bucket"), tiny("optimizer.sharded=true", "optimizer.name=lamb")
+    runs = [*((whole, phase) for phase in OWN), *((sharded, phase) for phase in (FORWARD, OPTIMIZER))]
+    run_ranks(2, slow_in, tmp_path, 1, runs)
+    for number, (_, phase) in enumerate(runs):
+        found = straggler_of(tmp_path / f"{number}.txt")
+        assert found is not None, phase
+        assert (found.rank, found.phase) == (1, phase)
+        # the loader sleeps while the step before computes
+        assert found.phase_behind_ms == pytest.approx(1e3 * _DELAY_S, rel=0.6 if phase == DATA else 0.25)
+        first, *others = map(json.loads, (tmp_path / f"{number}" / "metrics.jsonl").read_text().splitlines())
+        assert "ranks_ms" not in first  # warm-up, and waiting for the first samples
+        assert all(set(line["ranks_ms"]) == set(PHASES) for line in others)
+        if phase in (FORWARD, BACKWARD):  # the rank that isn't slow waits for the one that is
+            assert median(line["ranks_ms"]["wait"][0] for line in others) > 0.5e3 * _DELAY_S
+
+
+def test_the_rank_and_the_phase_follow_from_own_times() -> None:
+    """Own times 30, 40, 31: rank 1 is 9.5 ms behind the median of the others, 8 of them in the backward pass."""
+    times = {
+        "data": [1.0, 0.5, 0.5],
+        "forward": [10.0, 12.0, 10.5],
+        "backward": [15.0, 23.5, 16.0],
+        "optimizer": [4.0, 4.0, 4.0],
+        "wait": [10.0, 0.0, 9.0],
+    }
+    found = straggler(times)
+    assert found is not None
+    assert (found.rank, found.phase) == (1, "backward")
+    assert (found.behind_ms, found.phase_behind_ms) == pytest.approx((9.5, 8.0))
+    assert straggler({**times, "backward": [15.0, 16.0, 16.0]}) is None  # 32.5 beside 30.5: less than a tenth
+    assert straggler({phase: of[1:2] for phase, of in times.items()}) is None  # alone
+    assert straggler({}) is None
+
+
+def test_report_and_watch_name_the_straggler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
+    log = write_run(tmp_path, steps=0, until_ms=600, status=None)
+    broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
+    (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2, ranks_ms=times) + broken)
+    assert main(["report", str(log)]) == 0
+    line = "rank 1 is slow in forward: 22.0 ms a step behind the others, 21.0 ms of them in forward"
+    assert f"straggler: result_0: {line}" in capsys.readouterr().out
+    assert main(["report", str(log), "--json"]) == 0
+    (content,) = json.loads(capsys.readouterr().out)
+    expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}
+    assert content["runs"][0]["straggler"] == expected
+    assert main(["watch", str(log), "--json"]) == 0
+    state = json.loads(capsys.readouterr().out)
+    assert (state["straggler"], state["straggler_phase"]) == (1, "forward")
