@@ -44,7 +44,7 @@ class Stand(NamedTuple):
 def stand() -> Stand:
     """Return what this machine allows."""
     if not torch.cuda.is_available():
-        return Stand("cpu", 0, _TINY, 6, 3, 60, 1)
+        return Stand("cpu", 0, _TINY, 6, 3, 100, 1)
     dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
     return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6, 300, 256)
 
