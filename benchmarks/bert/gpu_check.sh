@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a GPU shows: the tests that need one, then the benches, as JSON on standard output. Installs nothing.
-# Needs a python3 (or PYTHON) with torch, numpy and pytest. `--only tests|step|overlap` runs a part;
-# other options go to `bertbench bench step`.
+# What only a GPU shows, within 25 minutes: JSON on standard output, gpu_check.json and gpu_check.html in runs/gpu_check.
+# Installs nothing: needs a python3 (or PYTHON) with torch, numpy and pytest. On a CPU it skips parts by name.
+# `--only A,B` chooses parts, `--out FOLDER` the folder; other options go to `bertbench bench step`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PYTHONPATH="$PWD/benchmarks/bert/implementation:$PWD${PYTHONPATH:+:$PYTHONPATH}"

@@ -44,6 +44,14 @@ def test_a_layer_keeps_its_budget_in_hopper_s_machine_code() -> None:
     assert [*broken(layer, budgets()), *broken(attention, budgets())] == []
 
 
+@needs_triton
+def test_our_triton_optimizer_takes_few_launches_and_44_bytes_a_parameter() -> None:
+    (optimizer,) = certify(["sm_90"], 8192, wanted=["optimizer"], optimizer="triton")
+    assert 10 <= optimizer.launches <= 20
+    assert 42 * 336.2 <= optimizer.megabytes <= 44.1 * 336.2, "of a matrix; of vectors 32"
+    assert [*broken(optimizer, budgets())] == []
+
+
 @pytest.mark.slow
 @needs_triton
 def test_a_layer_with_a_16_bit_residual_takes_24_kernels_and_moves_a_sixth_less() -> None:

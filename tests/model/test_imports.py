@@ -1,15 +1,17 @@
 import subprocess
 import sys
 
-_IMPORT = """
+_WITHOUT = """
 import importlib, pkgutil, sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("pydantic", "mlperf_logging", "h5py", "transformers"):
+        if name.split(".")[0] in {missing!r}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
+"""
+_BENCHES = """
 for package in ("model", "optim"):
     path = importlib.import_module("bertbench." + package).__path__
     for module in pkgutil.iter_modules(path):
@@ -19,7 +21,25 @@ for name in ("cost", "optim", "overlap", "shapes"):
 import bertbench.bench.gpu_check, bertbench.bench.trace, bertbench.commands.bench_overlap, bertbench.distributed.spawn
 import tests.gpu.test_gpu
 """
+_CHECK = """
+package = importlib.import_module("bertbench.bench.gpu")
+for module in pkgutil.iter_modules(package.__path__):
+    importlib.import_module("bertbench.bench.gpu." + module.name)
+for name in ("gpu_check", "step", "rivals"):
+    importlib.import_module("bertbench.bench." + name)
+for name in ("step", "optim", "overlap"):
+    importlib.import_module("bertbench.commands.bench_" + name)
+import tests.gpu.test_gpu
+"""
 
 
 def test_model_optimizer_benches_and_gpu_tests_need_neither_pydantic_nor_mlperf_logging_nor_h5py() -> None:
-    subprocess.run([sys.executable, "-c", _IMPORT], check=True)
+    run_without(("pydantic", "mlperf_logging", "h5py", "transformers"), _BENCHES)
+
+
+def test_what_gpu_check_runs_needs_neither_pydantic_nor_mlperf_logging_nor_apex() -> None:
+    run_without(("pydantic", "mlperf_logging", "apex"), _CHECK)
+
+
+def run_without(missing: tuple[str, ...], code: str) -> None:
+    subprocess.run([sys.executable, "-c", _WITHOUT.format(missing=missing) + code], check=True)

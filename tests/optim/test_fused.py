@@ -1,17 +1,20 @@
 """Fused passes and passes over blocks against the multi-tensor ones; compiling takes seconds: a test sees all of it."""
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import Step
+from bertbench.optim.state import State, Step, StepScalars
 
 OPTIONS = AdamOptions(0.8, 0.95, 1e-6, 0.1)
 
@@ -45,6 +48,47 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
             optimizer.step(0.01, torch.tensor(0.5 * taken), torch.tensor(taken))
     for parameter, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(parameter, expected, atol=2e-6, rtol=1e-5)
+
+
+def test_the_largest_tensor_is_the_first_to_be_compiled_for_and_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = CompileCounter()
+    sizes: list[int] = []
+
+    def fused(function: Callable[..., Any]) -> Callable[..., Any]:
+        compiled = torch.compile(function, backend=graphs, dynamic=True, fullgraph=True)
+
+        def run(first: Any, *rest: Any) -> Any:
+            sizes.append(first.weight.numel() if hasattr(first, "weight") else first.numel())
+            return compiled(first, *rest)
+
+        return run
+
+    monkeypatch.setattr("bertbench.optim.fused._fuse", fused)
+    torch._dynamo.reset()
+    # a rank's first matrix can be the smallest: token types of 2 rows
+    parameters = [nn.Parameter(torch.ones(shape)) for shape in ((2, 8), (97, 8), (11, 8))]
+    optimizer = MultiTensorAdam(parameters, OPTIONS, True, matrix_step=FusedStep(torch.device("cpu")))
+    tried = graphs.frame_count
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(0.1)
+    assert sizes == [97, 776, 88, 16, 776, 88, 16], "a trial, then two steps"
+    assert graphs.frame_count - tried == 1, "the first pass once; the second is torch's own on a CPU"
+
+
+def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
+    generator = torch.Generator().manual_seed(5)
+
+    def half_of(whole: torch.Tensor, step: Callable[..., None]) -> torch.Tensor:
+        """The first rows, updated as a rank does that holds half of a tensor whose halves have equal norms."""
+        weight, gradient = whole[0].clone(), whole[1].clone()
+        state = State([weight], [gradient], [torch.zeros(40)], [torch.zeros(40)])
+        step(state, OPTIONS, 0.1, True, StepScalars(0.1, 0.2, 0.05, None, None, 1), lambda norms: norms * 2**0.5)
+        return weight
+
+    whole = torch.randn(2, 40, generator=generator)
+    torch.testing.assert_close(half_of(whole, blocks.blocks_step), half_of(whole, foreach_step), atol=1e-6, rtol=1e-5)
 
 
 def test_a_nan_gradient_spoils_only_its_own_tensor_where_blocks_share_their_scratch() -> None:

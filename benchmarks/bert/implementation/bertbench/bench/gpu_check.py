@@ -1,89 +1,174 @@
-"""What `gpu_check.sh` runs: the tests that need a GPU, then the benches, on a machine with little more than torch."""
+"""What `gpu_check.sh` runs: everything that only a GPU can show, part by part, as one JSON and one page.
+
+It needs torch, numpy and pytest; parts that a machine can't run are skipped by name, so that it ends on a CPU too.
+"""
 
 import argparse
 import importlib.util
 import json
+import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-PARTS = ("tests", "step", "overlap")
-_STEP = ("--device", "cuda", "--sizes", "base,large")
+from bertbench.bench.gpu.page import check_page
+from bertbench.bench.gpu.parts import PARTS, Part
+
+_MINUTES = 25.0
+_LAST_LINES = 6  # of standard error, that say why a part failed
+_OUT = Path("runs") / "gpu_check"
+
+
+class Outcome(NamedTuple):
+    """How a part ended."""
+
+    name: str
+    shows: str
+    status: str
+    """`passed`, `failed` or `skipped`."""
+    seconds: float
+    reason: str
+    """Why it did not pass."""
 
 
 def main(words: list[str]) -> int:
-    """Print what was found as JSON; 0 if all tests passed and all benches ran, 2 where no GPU can be checked."""
+    """Run the parts; 0 if none failed, 1 if one did, 2 where the check itself can't run."""
+    names = [part.name for part in PARTS]
     parser = argparse.ArgumentParser("gpu_check.sh", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="where time is short: this part only")
+    parser.add_argument("--only", metavar="A,B", default=",".join(names), help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--minutes", type=float, default=_MINUTES, help="for all of it (default 25)")
+    parser.add_argument(
+        "--out", type=Path, default=_OUT, metavar="FOLDER",
+        help="for gpu_check.json and gpu_check.html (default runs/gpu_check)",
+    )  # fmt: skip
     arguments, step_options = parser.parse_known_args(words)
-    if not torch.cuda.is_available():
-        print(f"gpu_check: torch {torch.__version__} sees no GPU; run this on a machine with one", file=sys.stderr)
-        return 2
+    wanted = arguments.only.split(",")
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"unknown part {', '.join(unknown)}; choose of {', '.join(names)}")
     if missing := [name for name in ("numpy", "pytest") if importlib.util.find_spec(name) is None]:
         print(f"gpu_check: found no {' and no '.join(missing)}; install them, or set PYTHON", file=sys.stderr)
         return 2
-    several = torch.cuda.device_count() > 1
-    parts: dict[str, Callable[[], Any]] = {
-        "tests": _tests,
-        "step": lambda: _bench("step", *_STEP, *step_options),
-        "overlap": lambda: _bench("overlap") if several else "skipped: needs two GPUs or more",
-    }
-    machine = {
+    ends = time.monotonic() + 60 * arguments.minutes
+    outcomes, found = [], dict[str, Any]()
+    for part in PARTS:
+        if part.name in wanted:
+            chosen = part._replace(command=(*part.command, *step_options)) if part.name == "step" else part
+            outcome, found[part.name] = run_part(chosen, torch.cuda.device_count(), ends - time.monotonic())
+            outcomes.append(outcome)
+            print(f"gpu_check: {outcome.name}: {outcome.status} {outcome.reason}".rstrip(), file=sys.stderr, flush=True)
+    failed = any(outcome.status == "failed" for outcome in outcomes)
+    report = {"machine": machine(), "passed": not failed, "parts": [one._asdict() for one in outcomes], **found}
+    text = json.dumps(report, indent=2)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "gpu_check.json").write_text(text + "\n")
+    (arguments.out / "gpu_check.html").write_text(check_page(report))
+    print(text)
+    return 1 if failed else 0
+
+
+def machine() -> dict[str, Any]:
+    """Return what the check ran on."""
+    return {
         "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
+        "cores": os.cpu_count(),
     }
-    found = {name: part() for name, part in parts.items() if arguments.only in (None, name)}
-    print(json.dumps({"machine": machine, **found}, indent=2))
-    tests = found.get("tests", {"passed": 1, "failed": 0})
-    works = tests["passed"] and not tests["failed"] and not any(isinstance(part, _Broken) for part in found.values())
-    return 0 if works else 1
 
 
-class _Broken(dict[str, str]):
-    """Why a bench gave no answer."""
-
-
-def _tests() -> dict[str, Any]:
-    """Run tests/gpu; its output goes to standard error. conftest.py needs pydantic, which these tests don't."""
+def run_part(part: Part, gpus: int, seconds_left: float) -> tuple[Outcome, Any]:
+    """Run one part in a process of its own, ended with all its children when its time is over."""
+    if gpus < part.gpus:
+        reason = "needs a GPU" if part.gpus == 1 else f"needs {part.gpus} GPUs or more"
+        return Outcome(part.name, part.shows, "skipped", 0.0, reason), f"skipped: {reason}"
+    if seconds_left <= 0:
+        reason = "no time left; choose fewer parts"
+        return Outcome(part.name, part.shows, "skipped", 0.0, reason), f"skipped: {reason}"
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        subprocess.run(
-            [sys.executable, "-m", "pytest", "--noconftest", "-q", f"--junitxml={report}", "tests/gpu"],
-            stdout=sys.stderr, check=False,
-        )  # fmt: skip
-        return summary(report.read_text())
+        words = part.command or ("bertbench.bench.gpu.parts", part.name)
+        if part.command == ("pytest",):  # conftest.py needs pydantic, which these tests don't
+            words = ("pytest", "--noconftest", "-q", f"--junitxml={report}", "tests/gpu/test_gpu.py")
+        code, output, errors = _run([sys.executable, "-m", *words], min(part.limit_s, seconds_left))
+        answer = summary(report.read_text()) if report.exists() else _json(output)
+    status, reason, found = _judged(part, code, answer, errors)
+    return Outcome(part.name, part.shows, status, round(time.monotonic() - began, 1), reason), found
+
+
+def _judged(part: Part, code: int | None, answer: Any, errors: str) -> tuple[str, str, Any]:
+    """Return a part's status, the reason for it and what it found."""
+    if code is None:
+        reason = f"took more than its {part.limit_s} s, or than what was left"
+        return "failed", reason, {"error": reason, "last_lines": _last(errors)}
+    if isinstance(answer, dict) and "skipped" in answer and part.function:
+        return "skipped", answer["skipped"], f"skipped: {answer['skipped']}"
+    if isinstance(answer, dict) and "failures" in answer:
+        works = bool(answer["passed"]) and not answer["failed"]
+        return ("passed" if works else "failed"), "; ".join(answer["failures"]), answer
+    if code or answer is None:
+        reason = f"ended with {code}" + "".join(f": {line}" for line in _last(errors)[-1:])
+        return "failed", reason, {"error": reason, "last_lines": _last(errors)}
+    if part.function:
+        return ("passed" if answer["passed"] else "failed"), "" if answer["passed"] else "see its rows", answer["found"]
+    return "passed", "", answer
+
+
+def _run(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
+    """Return exit code, None if the time was over, and both outputs; what is printed to standard error is shown too."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    code: int | None = None
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+    except BaseException:  # Ctrl-C: no rank stays behind
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    sys.stderr.write(errors)
+    return code, output, errors
+
+
+def _json(output: str) -> Any:
+    try:
+        return json.loads(output)
+    except json.JSONDecodeError:
+        return None
+
+
+def _last(errors: str) -> list[str]:
+    return [line for line in errors.splitlines() if line.strip()][-_LAST_LINES:]
 
 
 def summary(junit: str) -> dict[str, Any]:
-    """Counts, and the first line of each failure, of a JUnit report."""
-    failures, skipped, total = {}, 0, 0
+    """Counts, the first line of each failure, and recorded properties of a JUnit report."""
+    failures, measured, skipped, total = {}, {}, 0, 0
     for case in ET.fromstring(junit).iter("testcase"):
         total += 1
         skipped += case.find("skipped") is not None
         for kind in ("failure", "error"):
             if (found := case.find(kind)) is not None:
                 failures[case.get("name")] = (found.get("message") or "").partition("\n")[0]
+        if properties := {one.get("name"): one.get("value") for one in case.iter("property")}:
+            measured[case.get("name")] = properties
     return {
-        "passed": total - skipped - len(failures), "failed": len(failures), "skipped": skipped, "failures": failures
+        "passed": total - skipped - len(failures), "failed": len(failures), "skipped": skipped, "failures": failures,
+        "measured": measured,
     }  # fmt: skip
-
-
-def _bench(name: str, *options: str) -> Any:
-    """What a bench prints; why it failed, if it did."""
-    command = [sys.executable, "-m", "bertbench", "bench", name, "--json", *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        return _Broken(error=f"`{' '.join(command[2:])}` ended with {done.returncode}")
-    return json.loads(done.stdout)
 
 
 if __name__ == "__main__":

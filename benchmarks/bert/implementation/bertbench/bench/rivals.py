@@ -2,7 +2,7 @@
 
 The strong ones read hidden states of masked positions only, before the head, and either pad no further than the longest
 of a batch or, as ModernBERT does, not at all: then the layers see one row of tokens, and torch's own
-scaled_dot_product_attention runs on each sequence by itself.
+scaled_dot_product_attention runs on each sequence by itself, or on a GPU its flash kernel on all of them at once.
 Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
 """
 
@@ -17,12 +17,15 @@ from bertbench.bench import stock
 from bertbench.bench.program import Step, clear_gradients, give_gradients
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
+from bertbench.model.attention import flash_kernel
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
+from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 LEARNING_RATE = 1e-4
 _UNPADDED = "per_sequence"
+_FLASH = "unpadded_kernel"  # a name that begins with flash is looked for on the network
 
 
 class Rival(NamedTuple):
@@ -37,6 +40,8 @@ class Rival(NamedTuple):
     grouped: bool = False
     """Whether batches hold sequences of like lengths, so that they are no random draw of the data."""
     compiled: bool = False
+    on_gpu: bool = False
+    """Whether it needs a GPU."""
 
 
 RIVALS = (
@@ -49,12 +54,13 @@ RIVALS = (
     Rival("masked heads, padded to the longest", "sdpa", strong=True),
     Rival("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
     Rival("masked heads, unpadded", _UNPADDED, strong=True),
+    Rival("masked heads, unpadded, flash attention", _FLASH, strong=True, on_gpu=True),
 )
 
 
-def rivals(compiled: bool) -> list[Rival]:
+def rivals(compiled: bool, on_gpu: bool = False) -> list[Rival]:
     """Those that are measured; `compiled` takes in the one under torch.compile."""
-    return [rival for rival in RIVALS if compiled or not rival.compiled]
+    return [rival for rival in RIVALS if (compiled or not rival.compiled) and (on_gpu or not rival.on_gpu)]
 
 
 def build_rivals(
@@ -78,13 +84,13 @@ def build_rivals(
 
         return step
 
-    return {rival.name: stepper(rival) for rival in rivals(compiled)}
+    return {rival.name: stepper(rival) for rival in rivals(compiled, device.type == "cuda")}
 
 
 def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
     """Sum of the mean losses of both heads."""
-    if rival.attention == _UNPADDED:
-        return _unpadded_loss(model, content, device)
+    if rival.attention in (_UNPADDED, _FLASH):
+        return _unpadded_loss(model, rival.attention, content, device)
     model.set_attn_implementation(rival.attention)
     width = model.config.max_position_embeddings if rival.whole else None
     tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, width).items()}
@@ -99,26 +105,28 @@ def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device)
     )
 
 
-def _unpadded_loss(model: Any, content: Columns, device: torch.device) -> Tensor:
-    use_unpadded_attention(model)
+def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.device) -> Tensor:
+    use_unpadded_attention(model, attention)
     batch = batch_of(content).to(device)
     hidden_TD = model.bert(
         input_ids=batch.tokens_T[None],
         token_type_ids=batch.segments_T[None],
         position_ids=batch.positions_T[None],
         lengths=content.lengths.tolist(),
+        sequences=batch.sequences,
     ).last_hidden_state[0]
     first_S = torch.from_numpy(np.cumsum(content.lengths) - content.lengths).to(device)
     pooled_SD = model.bert.pooler(hidden_TD[first_S, None])
     return _loss_of_heads(model, hidden_TD[batch.masked_at_M], batch.masked_labels_M, pooled_SD, batch.next_sentence_S)
 
 
-def use_unpadded_attention(model: Any) -> None:
-    """Let the layers of a transformers model take one row of tokens, with `lengths` beside it."""
+def use_unpadded_attention(model: Any, attention: str = _UNPADDED) -> None:
+    """Let the layers of a transformers model take one row of tokens, with `lengths` and `sequences` beside it."""
     from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
 
     AttentionInterface.register(_UNPADDED, _attention_per_sequence)
-    model.set_attn_implementation(_UNPADDED)
+    AttentionInterface.register(_FLASH, _flash_attention)
+    model.set_attn_implementation(attention)
 
 
 def _attention_per_sequence(
@@ -131,6 +139,14 @@ def _attention_per_sequence(
         for query, key, value in parts
     ]
     return torch.cat(attended, dim=1), None
+
+
+def _flash_attention(
+    _module: Any, query_1KTH: Tensor, key_1KTH: Tensor, value_1KTH: Tensor, _mask: None, *, dropout: float,
+    sequences: Sequences, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    query_TKH, key_TKH, value_TKH = (tensor[0].transpose(0, 1) for tensor in (query_1KTH, key_1KTH, value_1KTH))
+    return flash_kernel(query_TKH, key_TKH, value_TKH, sequences, dropout)[None], None
 
 
 def _loss_of_heads(model: Any, hidden_MD: Tensor, labels_M: Tensor, pooled_SD: Tensor, pairs_S: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def measure(
                     grouped = _grouped_batches(batch, rounds, seed)
                     arms += [
                         _Arm(kind.name, rival, grouped if kind.grouped else batches, one, kind.grouped, kind.strong)
-                        for kind in rivals(compile_stock)
+                        for kind in rivals(compile_stock, device.type == "cuda")
                     ]
                 _take_turns(arms, rounds, products, layers, dtype, device, f"{size}, {dtype}", progress)
             number = _product_type(dtype)

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--residual", choices=get_args(ResidualName), default="fp32",
         help="format of hidden states between layers, as precision.residual (default fp32)",
     )  # fmt: skip
+    parser.add_argument(
+        "--optimizer", choices=("torch", "triton"), default="torch", help="as optimizer.impl (default torch)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tokens < _FEWEST:
         raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
     check_triton()
-    found = certificate([arch for arch in GPUS if arch in archs], arguments.tokens, arguments.residual)
+    found = certificate(
+        [arch for arch in GPUS if arch in archs], arguments.tokens, arguments.residual, optimizer=arguments.optimizer
+    )
     problems = {(one.arch, one.piece): list(broken(one, budgets())) for one in found}
     rows = [
         {**{field: getattr(one, field) for field in _FIELDS}, "within_budget": not problems[one.arch, one.piece]}

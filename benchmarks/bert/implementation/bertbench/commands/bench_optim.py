@@ -5,13 +5,11 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.bench import hook
 from bertbench.bench.optim import measure, measure_others
 from bertbench.commands import check_at_least_one, emit
 from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import OptimizerName
@@ -43,7 +41,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _hook_cost(arguments)
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
-    shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
+    shape = BertShape()
+    if arguments.system:
+        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which gpu_check.sh does without
+
+        shape = load_system(arguments.system).model.shape()
     with Progress() as progress:
         device, rounds = torch.device(arguments.device), arguments.rounds
         times = measure(shape, device, rounds, arguments.foreach, progress)
@@ -62,6 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _hook_cost(arguments: argparse.Namespace) -> int:
+    from bertbench.bench import hook  # noqa: PLC0415 - pydantic, as above
+    from bertbench.config import load_system  # noqa: PLC0415
+
     name = arguments.system or "cpu_demo"
     sum_only, bucket_clip = (load_system(name, [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
     if sum_only.launch.device != "cpu" or sum_only.hardware.number_of_nodes != 1:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bertbench.balance.plan import VARYING
 from bertbench.config.closed import CLOSED_RULES
+from bertbench.config.graph_checks import GRAPH_RULES
 from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
 from bertbench.config.optimizer_checks import OPTIMIZER_RULES
 from bertbench.config.rule import Problem, broken, rule
@@ -240,5 +241,6 @@ RULES = (
     _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _errors_take_their_own_way,
     _errors_never_overflow, _errors_sum_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
     _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context,
-    _speeds_of_all_ranks, _speeds_need_an_unequal_deal, *SYNC_RULES, *LAYOUT_RULES, *OPTIMIZER_RULES, *CLOSED_RULES,
+    _speeds_of_all_ranks, _speeds_need_an_unequal_deal, *GRAPH_RULES, *SYNC_RULES, *LAYOUT_RULES, *OPTIMIZER_RULES,
+    *CLOSED_RULES,
 )  # fmt: skip

@@ -35,15 +35,16 @@ def filled(batch: Batch) -> Batch:
     read = len(batch.masked_at_M) + len(batch.next_sentence_S) + len(lengths_F)
     read_again = static_size(read) - read
     return Batch(
-        tokens_T=_longer(batch.tokens_T, filler, 0),
-        segments_T=_longer(batch.segments_T, filler, 0),
+        tokens_T=longer(batch.tokens_T, filler, 0),
+        segments_T=longer(batch.segments_T, filler, 0),
         positions_T=torch.cat((batch.positions_T, *(torch.arange(length, dtype=torch.int32) for length in lengths_F))),
         sequences=Sequences.of(np.concatenate((np.diff(sequences.cu_seqlens_S1.numpy()), lengths_F)).astype(np.int64)),
-        masked_at_M=_longer(batch.masked_at_M, read_again, tokens + filler - 1),
-        masked_labels_M=_longer(batch.masked_labels_M, read_again, IGNORED),
-        next_sentence_S=_longer(batch.next_sentence_S, len(lengths_F), IGNORED),
+        masked_at_M=longer(batch.masked_at_M, read_again, tokens + filler - 1),
+        masked_labels_M=longer(batch.masked_labels_M, read_again, IGNORED),
+        next_sentence_S=longer(batch.next_sentence_S, len(lengths_F), IGNORED),
     )
 
 
-def _longer(tensor: torch.Tensor, more: int, value: int) -> torch.Tensor:
+def longer(tensor: torch.Tensor, more: int, value: int) -> torch.Tensor:
+    """Return a tensor with `more` elements behind its own, all of them `value`."""
     return torch.cat((tensor, tensor.new_full((more,), value)))

@@ -14,6 +14,7 @@ from bertbench.balance.plan import StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.distributed.startup import Startup
 from bertbench.loading.batch import Batch, batch_of, gather, read
+from bertbench.loading.bins import Bins
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.filler import filled
 from bertbench.loading.sample_check import SampleCheck
@@ -51,8 +52,8 @@ class Loader:
     """Read one rank's batches ahead of its steps, in a thread.
 
     `exchange` gathers the samples that a group of ranks has drawn: all its ranks must iterate alike, since they load
-    each step together. `fill` rounds batches up to static sizes. `startup` gets the marks of the first
-    step: planned, its shards open, its batch here.
+    each step together. `fill` rounds batches up to static sizes, `bins` to one of a few. `startup` gets the marks of
+    the first step: planned, its shards open, its batch here.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Loader:
         check: SampleCheck | None = None,
         fill: bool = False,
         startup: Startup | None = None,
+        bins: Bins | None = None,
     ) -> None:
         self._sampler = sampler
         self._samples = sampler.dataset.map_samples()
@@ -71,7 +73,7 @@ class Loader:
         self._device = device
         self._exchange = exchange
         self._check = check
-        self._fill = fill
+        self._fill, self._bins = fill, bins
         self._startup = startup or Startup()
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._waited_s = 0.0
@@ -79,7 +81,7 @@ class Loader:
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
         """Yield each of `steps` in order. Raises errors of reading, DataError for an invalid sample."""
-        with ThreadPoolExecutor(1, "loader", _claim, (self._device,)) as reader:
+        with ThreadPoolExecutor(1, "loader", claim, (self._device,)) as reader:
             ahead: deque[tuple[Future[LoadedStep], int]] = deque()
             for step in steps:
                 ahead.append((reader.submit(self._load, step, step == steps.start), step))
@@ -99,7 +101,7 @@ class Loader:
         skipped_before = self._check.skipped if self._check else 0
         batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
-            sent = [(filled(batch) if self._fill else batch).to(self._device) for batch in batches]
+            sent = [self._sized(batch).to(self._device) for batch in batches]
         loads_R = self._sampler.planner.loads(plan)
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
@@ -107,6 +109,11 @@ class Loader:
             self._check.skipped - skipped_before if self._check else 0,
             float(loads_R[self._rank]),
         )
+
+    def _sized(self, batch: Batch) -> Batch:
+        if self._bins is not None:
+            return self._bins.fill(batch)
+        return filled(batch) if self._fill else batch
 
     def _open_shards(self, plan: StepPlan) -> None:
         """Open the files that this rank's first samples lie in."""
@@ -151,7 +158,7 @@ class Loader:
         return loaded._replace(wait_ms=1e3 * wait_s)
 
 
-def _claim(device: torch.device) -> None:
+def claim(device: torch.device) -> None:
     """Set the rank's GPU in this thread: by default it would open a context of 0.5 GiB on the first."""
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -31,7 +31,8 @@ def set_arithmetic(
         pieces = f"run as they are, slower than compiled ({reason})"
     else:
         compile_pieces(model, mode)
-        pieces = "fused by torch.compile" + (", replayed as CUDA graphs" if mode == "reduce-overhead" else "")
+        replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
+        pieces = "fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
     return describe_compute(device, precision, model.shape, pieces)
 
 

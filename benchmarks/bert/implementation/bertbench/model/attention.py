@@ -47,7 +47,15 @@ def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     operator behind both has. Its first ten arguments are the same in torch 2.11 to 2.13.
     """
     query_THK, key_THK, value_THK = qkv_T3HK.unbind(1)
+    return flash_kernel(query_THK, key_THK, value_THK, sequences, dropout)
+
+
+def flash_kernel(
+    query_THK: torch.Tensor, key_THK: torch.Tensor, value_THK: torch.Tensor, sequences: Sequences, dropout: float
+) -> torch.Tensor:
+    """The same of three tensors."""
     ends, longest = sequences.cu_seqlens_S1, sequences.longest
+    context_THK: torch.Tensor
     context_THK, *_ = torch.ops.aten._flash_attention_forward(
         query_THK, key_THK, value_THK, ends, ends, longest, longest, dropout, False, False
     )

@@ -15,6 +15,8 @@ from bertbench.model.options import CompileMode
 def compile_pieces(model: Bert, mode: CompileMode) -> None:
     """Replace the model's pieces by compiled ones; each compiles when it is first called."""
     configure_compiler()
+    if mode == "graphs":  # recorded from outside, whole iterations at once
+        mode = "default"
     pieces: list[tuple[nn.Module, str]] = [(model.embeddings, "forward"), (model.masked_lm, "forward")]
     pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
     for module, name in pieces:

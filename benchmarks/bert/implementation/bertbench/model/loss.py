@@ -14,13 +14,15 @@ from bertbench.model.bert import Scores
 
 _ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
 
+Weight = float | torch.Tensor
+
 CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 IGNORED = -100
 """The label of rows that don't count."""
 
 
-def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
     """Weighted sum over rows of -log softmax(logits)[label], in float32 at least; training on CPU uses the logits up.
 
     The scores of the masked tokens are the largest tensor of a step. On CPU their memory becomes their gradient's, a
@@ -33,7 +35,7 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: f
     return total
 
 
-def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
     """The same in torch's operation."""
     return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum") * weight
 
@@ -42,8 +44,8 @@ def weighted_loss(
     scores: Scores,
     masked_labels_M: torch.Tensor,
     next_sentence_S: torch.Tensor,
-    masked_lm_weight: float,
-    next_sentence_weight: float,
+    masked_lm_weight: Weight,
+    next_sentence_weight: Weight,
     masked_lm_sum: CrossEntropySum | None = None,
 ) -> torch.Tensor:
     """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss.
@@ -59,7 +61,7 @@ def weighted_loss(
 
 class _InPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: float) -> torch.Tensor:
+    def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight) -> torch.Tensor:
         # Outside of autograd's sight, which is safe: a linear layer needs its output neither forward nor backward.
         scores_MV = logits_MV.detach()
         wide = torch.promote_types(scores_MV.dtype, torch.float32)

@@ -14,8 +14,9 @@ ProductsName = Literal["auto", "torch", "onednn"]
 ResidualName = Literal["fp32", "bf16"]
 """The format in which a layer hands its output to the next."""
 
-CompileMode = Literal["none", "default", "reduce-overhead"]
-"""Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one for each size of batch."""
+CompileMode = Literal["none", "default", "reduce-overhead", "graphs"]
+"""Modes of torch.compile; `reduce-overhead` also replays CUDA graphs, one a piece and size of batch, `graphs` one for
+the whole iteration and each of a few sizes (training/graph_trainer.py)."""
 
 
 SIZE_STEP = 16

@@ -61,7 +61,10 @@ class MultiTensorAdam:
         self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
     ) -> None:
         """Update every parameter from its gradient, which all of them must have; see `state.Optimizer`."""
-        self.steps = self.steps + (1 if taken is None else taken.double())
+        if isinstance(self.steps, torch.Tensor):  # in place: a CUDA graph counts on where it is
+            self.steps.add_(1 if taken is None else taken)
+        else:
+            self.steps = self.steps + (1 if taken is None else taken.double())
         scalars = StepScalars(
             learning_rate if taken is None else learning_rate * taken,
             self._correction(self.options.beta1),
@@ -84,7 +87,7 @@ class MultiTensorAdam:
     @torch.no_grad()
     def reset(self) -> None:
         """Forget all steps, as if the optimiser were new; after a warm-up."""
-        self.steps = 0
+        self.steps = self.steps.zero_() if isinstance(self.steps, torch.Tensor) else 0
         for group in (self._matrices, self._vectors):
             for moment in (*group.firsts, *group.seconds):
                 moment.zero_()
@@ -100,7 +103,10 @@ class MultiTensorAdam:
 
     def resume(self, steps: Scalar) -> None:
         """See `state.Resumable`."""
-        self.steps = steps
+        if isinstance(self.steps, torch.Tensor):
+            self.steps.fill_(steps)
+        else:  # counted on in place, so it is shared with nobody
+            self.steps = steps.clone() if isinstance(steps, torch.Tensor) else steps
 
 
 class _Group:

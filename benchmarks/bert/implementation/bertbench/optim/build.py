@@ -24,6 +24,9 @@ from bertbench.optim.open_optimizers import open_optimizer
 from bertbench.optim.options import Implementation, OptimizerOptions
 from bertbench.optim.state import Optimizer, Step
 
+PlainLamb = Callable[..., None]
+"""A `Step` that can take `whole_norms` beside."""
+
 _TRITON = "Triton kernels over chunks of all tensors"
 # From here on fusing saves seconds every hundred steps; below it would not earn its 10 s of compiling back.
 _FUSED_FROM = 20_000_000
@@ -68,7 +71,8 @@ def build_sliced_optimizer(
         kernels = _triton()
         step_with, vector_step, text = kernels.TritonStep, kernels.TritonStep(), _TRITON
     elif options.trust_ratio:
-        step_with, text = _foreach_with, "torch's multi-tensor operations"
+        step, text = plain_lamb(buckets.weights.numel() // buckets.ranks, buckets.weights.device)
+        step_with = partial(_with_norms, step)
     else:
         step_with, text = lambda _: native_adam_step, "torch's fused Adam"
     fused = model.fused_parameters()
@@ -82,8 +86,8 @@ def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Ten
     return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
 
 
-def _foreach_with(whole_norms: WholeNorms) -> Step:
-    return partial(foreach_step, whole_norms=whole_norms)
+def _with_norms(step: PlainLamb, whole_norms: WholeNorms) -> Step:
+    return partial(step, whole_norms=whole_norms)
 
 
 def _triton() -> ModuleType:
@@ -118,7 +122,7 @@ def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Ste
     return step, f"{text}, {slower} slower than fused passes ({reason})"
 
 
-def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:
+def plain_lamb(parameters: int, device: torch.device) -> tuple[PlainLamb, str]:
     """LAMB without a compiler, and a text that says how it computes."""
     if device.type == "cpu" and parameters >= _BLOCKS_FROM:
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"

@@ -109,6 +109,8 @@ def adam_kernel(options: AdamOptions, decay: float, rate: Scalar, scalars: StepS
 
     It takes weights, gradients, first and second moments, an empty list, and the count of steps for each tensor.
     """
+    if isinstance(rate, Tensor):
+        rate = rate.float()  # CUDA's kernel reads the tensor as such
     return partial(
         torch._fused_adamw_, lr=rate, beta1=options.beta1, beta2=options.beta2, weight_decay=decay, eps=options.epsilon,
         amsgrad=False, maximize=False,

@@ -1,6 +1,11 @@
-"""Sum the gradients of a split model over ranks with the same part, and take their norm over all parts."""
+"""Sum the gradients of a split model over ranks with the same part, and take their norm over all parts.
+
+A bucket of gradients travels as soon as the last backward pass of a step has filled it, behind the rest of that pass.
+"""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import distributed, nn
@@ -22,10 +27,16 @@ class Gradients:
     """The gradients of this rank's part of the model.
 
     `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient.
+    A gradient is whole after `parts` backward passes.
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], words: nn.Parameter | None, groups: ProcessGroups, fully_shard: bool
+        self,
+        parameters: Sequence[nn.Parameter],
+        words: nn.Parameter | None,
+        groups: ProcessGroups,
+        fully_shard: bool,
+        parts: int,
     ) -> None:
         self._parameters = parameters
         self._words = words if groups.layout.pipeline > 1 else None
@@ -37,7 +48,24 @@ class Gradients:
             shares[next(i for i, parameter in enumerate(parameters) if parameter is words)] = 0.0
         self._shares = torch.tensor(shares, device=groups.world.device)
         self.buckets = [] if fully_shard else _buckets([local(parameter).numel() for parameter in parameters])
-        """Places of the parameters whose gradients are reduced together."""
+        """Places of the parameters whose gradients are reduced together, in the order in which they travel."""
+        self._held = next(
+            (
+                number
+                for number, places in enumerate(self.buckets)
+                if self._words is not None and any(parameters[place] is self._words for place in places)
+            ),
+            None,
+        )
+        """The bucket of the word embeddings, of which another stage has a part: it waits for the end."""
+        self._parts = parts
+        self._missing: list[int] = []
+        self._travelling: list[_Travelling] = []
+        self._begin_step()
+        if groups.layout.data > 1:
+            for number, places in enumerate(self.buckets):
+                for place in places if number != self._held else ():
+                    parameters[place].register_post_accumulate_grad_hook(partial(self._arrived, number))
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -47,12 +75,13 @@ class Gradients:
             distributed.all_reduce(self._words.grad, group=self._groups.tied)
         if self._reduced_behind or self._groups.layout.data == 1:
             return
-        gradients = self._local()
-        for places in self.buckets:
-            bucket = [gradients[place] for place in places]
-            flat = _flatten_dense_tensors(bucket)
-            distributed.all_reduce(flat, group=self._groups.data)
-            torch._foreach_copy_(bucket, list(_unflatten_dense_tensors(flat, bucket)))
+        assert not any(self._missing), "every trained parameter takes part in every backward pass"
+        for number in range(len(self._travelling), len(self.buckets)):  # those that wait for the word embeddings
+            self._send(number)
+        for gradients, flat, work in self._travelling:
+            work.wait()
+            torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
+        self._begin_step()
 
     @torch.no_grad()
     def norm(self) -> torch.Tensor:
@@ -62,18 +91,48 @@ class Gradients:
         distributed.all_reduce(total, group=self._groups.model)
         return total.sqrt()
 
-    def _local(self) -> list[torch.Tensor]:
+    def _begin_step(self) -> None:
+        counts = [self._parts * len(places) for places in self.buckets]
+        self._missing = [0 if number == self._held else count for number, count in enumerate(counts)]
+        self._travelling = []
+
+    @torch.no_grad()
+    def _arrived(self, number: int, _: torch.Tensor) -> None:
+        self._missing[number] -= 1
+        # in the buckets' order, the same on every rank
+        while (following := len(self._travelling)) < len(self.buckets) and not self._missing[following]:
+            if following == self._held:
+                return
+            self._send(following)
+
+    def _send(self, number: int) -> None:
+        gradients = self._local(self.buckets[number])
+        flat = _flatten_dense_tensors(gradients)
+        self._travelling.append(
+            _Travelling(gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True))
+        )
+
+    def _local(self, places: Sequence[int] | None = None) -> list[torch.Tensor]:
         gradients = []
-        for parameter in self._parameters:
+        for parameter in self._parameters if places is None else (self._parameters[place] for place in places):
             assert parameter.grad is not None, "every trained parameter takes part in every step"
             gradients.append(local(parameter.grad))
         return gradients
 
 
+class _Travelling(NamedTuple):
+    """A bucket whose sum has begun."""
+
+    gradients: list[torch.Tensor]
+    flat: torch.Tensor
+    work: distributed.Work
+
+
 def _buckets(sizes: Sequence[int]) -> list[list[int]]:
+    """Fill buckets from the last parameter on, about the order in which a backward pass gives gradients."""
     buckets: list[list[int]] = [[]]
     filled = 0
-    for place, size in enumerate(sizes):
+    for place, size in reversed(list(enumerate(sizes))):
         if buckets[-1] and filled + size > _BUCKET_ELEMENTS:
             buckets.append([])
             filled = 0

@@ -8,10 +8,12 @@ few steps where `sync` spares a slow link. Where ranks train alone, the gradient
 loss scaling skipped has no gradient norm: null.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
@@ -25,8 +27,10 @@ from bertbench.loading.loader import LoadedStep
 from bertbench.optim.state import Scalar
 from bertbench.report.straggler import RANKS_MS
 from bertbench.results.linefile import LineFile
-from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.timeline import Timeline
+
+if TYPE_CHECKING:  # gpu_check.sh takes steps where mlperf-logging isn't
+    from bertbench.results.mlperf_log import MlperfLog
 
 SKIPPED = "samples_skipped"
 """Key of the log's event that counts the samples of a step that were left out."""

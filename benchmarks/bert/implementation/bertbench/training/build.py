@@ -12,9 +12,10 @@ from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import Index
+from bertbench.data.store.index import Index, lengths_of, masked_of
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.loading.bins import Bins
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.loader import Loader
 from bertbench.loading.options import OnBadSample
@@ -28,6 +29,7 @@ from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.arithmetic import Arithmetic
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
+from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import check_start, open_data
 from bertbench.training.layout_evaluate import LayoutEvaluator
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -59,9 +61,9 @@ def build(
     """Build this rank's parts of a run, whose steps `clock` times; raises what `open_data` and the trainers raise."""
     training, evaluation = open_data(system)
     startup.mark("data")
-    speeds = make_speeds(system)
+    bins, speeds = make_bins(system, training), make_speeds(system)
     sampler = make_sampler(system, training, seed, speeds)
-    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic)
+    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic, bins)
     if speeds and isinstance(trainer, DDPTrainer) and system.launch.rank_speeds == "auto":
         speeds.change(0, of_all_ranks(world, trainer.rate))
         if world.leads:
@@ -74,6 +76,7 @@ def build(
         SampleCheck.of(training, on_bad_sample, world.rank),
         system.fills_batches,
         startup,
+        bins,
     )
     every = system.launch.rebalance_every_steps
     batches = RebalancingLoader(loader, every, speeds, world, clock) if speeds and every else loader
@@ -117,14 +120,26 @@ def make_trainer(
     sampler: Sampler,
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
+    bins: Bins | None = None,
 ) -> Trainer:
-    """The trainer of this rank's model, or of its part of it."""
+    """The trainer of this rank's model, or of its part of it; with `bins`, one that replays recorded steps."""
+    products = dict(arithmetic.products) if arithmetic else {}
+    if bins is not None:
+        return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
-        return DDPTrainer(system, world, seed, startup, dict(arithmetic.products) if arithmetic else {})
+        return DDPTrainer(system, world, seed, startup, products)
     tokens = 0
     if isinstance(sampler, TokenSampler):
         tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
     return LayoutTrainer(system, world, seed, tokens, startup)
+
+
+def make_bins(system: System, training: Dataset) -> Bins | None:
+    """Return the few sizes of batches that steps are recorded for, where they are."""
+    if system.compute.compile != "graphs":
+        return None
+    count = system.local_batch // system.data.gradient_accumulation_steps
+    return Bins(lengths_of(training.entries_N), masked_of(training.entries_N), count, system.model.max_positions)
 
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:

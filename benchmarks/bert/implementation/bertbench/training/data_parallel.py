@@ -1,13 +1,14 @@
 """How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import nn
 
-from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.optim.bucket_sum import BucketSum
@@ -21,6 +22,9 @@ from bertbench.optim.distributed import SlicedDataParallel
 from bertbench.optim.local_updates import LocalUpdates
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.state import Optimizer
+
+if TYPE_CHECKING:  # as in ddp_trainer.py
+    from bertbench.config import System
 
 
 class Reduction(Protocol):

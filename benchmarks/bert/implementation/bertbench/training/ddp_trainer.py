@@ -3,16 +3,18 @@
 Shapes: as in model/bert.py.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named, reduced_behind
 from bertbench.common.seeding import derive
-from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
@@ -31,11 +33,14 @@ from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import LogicalTensors, Resumable, logical_weights
+from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
 from bertbench.training.trainer import initial_model, tiny_backward
+
+if TYPE_CHECKING:  # gpu_check.sh trains where pydantic isn't
+    from bertbench.config import System
 
 # a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
 _BURST_S, _RATE_S = 0.2, 2.0
@@ -198,28 +203,23 @@ class DDPTrainer:
         if self._system.compute.compile == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
         part, batch = loaded
+        return self._loss_of(batch, part.masked_lm_weight, part.next_sentence_weight)
+
+    def _loss_of(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> torch.Tensor:
         scores = self._score(self._parallel, batch)
         return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight,
+            scores, batch.masked_labels_M, batch.next_sentence_S, masked_lm_weight, next_sentence_weight,
             self._model.cross_entropy_sum,
         )  # fmt: skip
 
     def _warm_up(self, seed: int) -> None:
         """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
-        system = self._system
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
-        size = system.local_batch // system.data.gradient_accumulation_steps
-        for _ in range(_WARMUP_STEPS):
-            batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
-            part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
-            loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
-            self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
-        if system.launch.rank_speeds == "auto":
-            self.rate = self._measured_rate(loaded)
+        batch = self._take_warm_up_steps(generator)
         self.model.eval()  # what evaluations call is compiled apart
         with torch.no_grad():
-            self._score(self._model, loaded.batch)
+            self._score(self._model, batch)
         self.model.train()
         self.model.load_state_dict(weights)
         self.optimizer.reset()
@@ -230,6 +230,19 @@ class DDPTrainer:
             self._local.reset()
         if self._scaler is not None:
             self._scaler.reset()
+
+    def _take_warm_up_steps(self, generator: torch.Generator) -> Batch:
+        """Take steps as those to come; returns a batch of theirs."""
+        system = self._system
+        size = system.local_batch // system.data.gradient_accumulation_steps
+        for _ in range(_WARMUP_STEPS):
+            batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
+            part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
+            loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
+            self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
+        if system.launch.rank_speeds == "auto":
+            self.rate = self._measured_rate(loaded)
+        return loaded.batch
 
     def _measured_rate(self, loaded: LoadedPart) -> float:
         """Return the forward and backward passes that this rank does in a second, while all others do theirs."""

@@ -74,7 +74,7 @@ class LayoutTrainer:
         }
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
-        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard)
+        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts)
         self.optimizer = shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards)
         decay = system.optimizer.ema_decay
         self._average = WeightAverage(LogicalTensors(self.parameters, {}), decay) if decay else None

@@ -3,23 +3,26 @@
 `ddp_trainer.py` holds the whole model on every rank, `layout_trainer.py` a part of it. `step` is all of the timed work.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import nn
 
-from bertbench.checkpoint.weights import open_weights
 from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
-from bertbench.config import System
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert, Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.traffic import Communication
 from bertbench.results.metrics import StepReport
+
+if TYPE_CHECKING:  # as in ddp_trainer.py
+    from bertbench.config import System
 
 
 class Trainer(Protocol):
@@ -66,5 +69,7 @@ def initial_model(system: System, seed: int) -> Bert:
     if system.model.checkpoint is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
     else:
+        from bertbench.checkpoint.weights import open_weights  # noqa: PLC0415 - pydantic, see above
+
         open_weights(weights_file(system.model.checkpoint)).put_into(model)
     return model

@@ -10,6 +10,8 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from bertbench.optim.options import Implementation
+
 FILE = Path(__file__).with_name("budgets.yaml")
 
 
@@ -50,6 +52,7 @@ class Budgets(_Section):
 
     every_kernel: KernelBudget
     pieces: Mapping[str, PieceBudget]
+    with_triton_optimizer: Mapping[str, PieceBudget]
 
 
 class Found(_Section):
@@ -58,6 +61,7 @@ class Found(_Section):
     arch: str
     piece: str
     tokens: int
+    optimizer: Implementation = "torch"
     kernels: int
     launches: int
     megabytes: float
@@ -77,6 +81,8 @@ def budgets() -> Budgets:
 def broken(found: Found, limits: Budgets) -> Iterator[str]:
     """Yield each limit that a piece breaks, as a sentence."""
     piece, kernel = limits.pieces[found.piece], limits.every_kernel
+    if found.optimizer == "triton":
+        piece = limits.with_triton_optimizer.get(found.piece, piece)
     held: list[tuple[str, float, float]] = [
         ("Triton kernels", found.kernels, piece.kernels),
         ("launches", found.launches, piece.launches),

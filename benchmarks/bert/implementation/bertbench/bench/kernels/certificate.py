@@ -16,26 +16,33 @@ from bertbench.bench.kernels.step import PIECES
 from bertbench.common.errors import RunError
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
+from bertbench.optim.options import Implementation
 
 
 def certificate(
-    archs: Sequence[str], tokens: int, residual: ResidualName = "fp32", wanted: Sequence[str] = PIECES
+    archs: Sequence[str],
+    tokens: int,
+    residual: ResidualName = "fp32",
+    wanted: Sequence[str] = PIECES,
+    optimizer: Implementation = "torch",
 ) -> list[Found]:
     """Count and compile pieces of BERT-Large's step of so many tokens, by architecture and piece.
 
     Raises RunError if one can't be compiled.
     """
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        by_arch = pool.map(lambda arch: _in_a_process(arch, tokens, residual, wanted), archs)
+        by_arch = pool.map(lambda arch: _in_a_process(arch, tokens, residual, wanted, optimizer), archs)
         return [found for several in by_arch for found in several]
 
 
-def count_and_compile(arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str]) -> list[Found]:
+def count_and_compile(
+    arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
+) -> list[Found]:
     """Do so in this process, which must not have compiled for another architecture."""
     from bertbench.bench.kernels.machine_code import compiled  # noqa: PLC0415 - Triton, which is optional
     from bertbench.bench.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
-    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted)
+    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
     kernels = {name: [kernel for run in piece.runs for kernel in run.graph.kernels] for name, piece in pieces.items()}
     resources = compiled(GPUS[arch], (kernel for several in kernels.values() for kernel in several))
     found = []
@@ -46,6 +53,7 @@ def count_and_compile(arch: str, tokens: int, residual: ResidualName, wanted: Se
                 arch=arch,
                 piece=name,
                 tokens=tokens,
+                optimizer=optimizer,
                 kernels=piece.triton_launches,
                 launches=piece.launches,
                 megabytes=round(piece.bytes / 1e6, 1),
@@ -59,8 +67,10 @@ def count_and_compile(arch: str, tokens: int, residual: ResidualName, wanted: Se
     return found
 
 
-def _in_a_process(arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str]) -> list[Found]:
-    command = [sys.executable, "-m", __name__, arch, str(tokens), residual, ",".join(wanted)]
+def _in_a_process(
+    arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
+) -> list[Found]:
+    command = [sys.executable, "-m", __name__, arch, str(tokens), residual, ",".join(wanted), optimizer]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
@@ -71,4 +81,5 @@ def _in_a_process(arch: str, tokens: int, residual: ResidualName, wanted: Sequen
 if __name__ == "__main__":
     arch, tokens, pieces = sys.argv[1], int(sys.argv[2]), sys.argv[4].split(",")
     residual: ResidualName = "bf16" if sys.argv[3] == "bf16" else "fp32"
-    print(json.dumps([one.model_dump() for one in count_and_compile(arch, tokens, residual, pieces)]))
+    optimizer: Implementation = "triton" if sys.argv[5] == "triton" else "torch"
+    print(json.dumps([one.model_dump() for one in count_and_compile(arch, tokens, residual, pieces, optimizer)]))

@@ -7,8 +7,9 @@ Shapes: as in model/bert.py.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -20,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import draw_lengths
 from bertbench.bench.kernels.absent_gpu import Gpu
+from bertbench.bench.kernels.chunked import ChunkedKernels
 from bertbench.bench.kernels.codegen import Graph, generated
 from bertbench.bench.kernels.launches import EagerOperations
 from bertbench.bench.samples import samples_of
@@ -35,7 +37,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import AdamOptions, Implementation
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
 """`layer` is a layer without its attention, whose kernel no compiler generates; `step` has all layers."""
@@ -60,21 +62,23 @@ class Counted(NamedTuple):
     runs: tuple[Run, ...]
     eager: Counter[str]
     """Launches of operations outside compiled graphs, by their name."""
-    eager_bytes: int
+    eager_bytes: float
+    chunked: Counter[str] = Counter()  # noqa: RUF012 - a tuple's field: nobody counts on in it
+    """Launches of the optimizer's own Triton kernels; their bytes are among `eager_bytes`."""
 
     def without(self, part: "Counted") -> "Counted":
         """Return this piece without a part of it that runs outside compiled graphs."""
-        return Counted(self.runs, self.eager - part.eager, self.eager_bytes - part.eager_bytes)
+        return self._replace(eager=self.eager - part.eager, eager_bytes=self.eager_bytes - part.eager_bytes)
 
     @property
     def triton_launches(self) -> int:
         """Return how many Triton kernels ran."""
-        return sum(run.graph.triton_launches for run in self.runs)
+        return sum(run.graph.triton_launches for run in self.runs) + self.chunked.total()
 
     @property
     def launches(self) -> int:
         """Return how many kernels ran, those of libraries included."""
-        return sum(run.graph.launches for run in self.runs) + self.eager.total()
+        return sum(run.graph.launches for run in self.runs) + self.eager.total() + self.chunked.total()
 
     @property
     def bytes(self) -> float:
@@ -97,10 +101,15 @@ def batch_of_tokens(tokens: int) -> Batch:
 
 
 def count_pieces(
-    gpu: Gpu, shape: BertShape, tokens: int, residual: ResidualName, wanted: Sequence[str] = PIECES
+    gpu: Gpu,
+    shape: BertShape,
+    tokens: int,
+    residual: ResidualName,
+    wanted: Sequence[str] = PIECES,
+    optimizer: Implementation = "torch",
 ) -> dict[str, Counted]:
     """Run each piece on fake tensors, with code generated for `gpu`, and count; `layer` needs `attention` too."""
-    eager, ran = EagerOperations(), list[Run]()
+    eager, ran, chunked = EagerOperations(), list[Run](), ChunkedKernels()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     batch = _fake(mode, batch_of_tokens(tokens))
     with ExitStack() as stack:
@@ -108,15 +117,17 @@ def count_pieces(
         stack.enter_context(generated(gpu, lambda *run: ran.append(Run(*run)), eager.pause))
         stack.enter_context(_AsCuda())
         stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
-        runs = _Step(shape, batch, residual).pieces()
+        runs = _Step(shape, batch, residual, optimizer, chunked).pieces()
         counted = {}
         for name in wanted:
             runs[name]()  # compiles
             ran.clear()
             eager.clear()
+            chunked.clear()
             with eager:
                 runs[name]()
-            counted[name] = Counted(tuple(ran), Counter(eager.launches), eager.bytes)
+            eager_bytes = eager.bytes + chunked.bytes
+            counted[name] = Counted(tuple(ran), Counter(eager.launches), eager_bytes, Counter(chunked.launches))
     if "layer" in counted:
         counted["layer"] = counted["layer"].without(counted["attention"])
     return counted
@@ -125,13 +136,17 @@ def count_pieces(
 class _Step:
     """A model with its optimizer, and what one step does with them."""
 
-    def __init__(self, shape: BertShape, batch: Batch, residual: ResidualName) -> None:
+    def __init__(
+        self, shape: BertShape, batch: Batch, residual: ResidualName, impl: Implementation, chunked: ChunkedKernels
+    ) -> None:
         self._model = Bert(shape, flash_attention, plain_dropout)
         self._model.keep_residual(residual)
         compile_pieces(self._model, "default")
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._optimizer: MultiTensorAdam | None = None
+        self._norm: Callable[[], torch.Tensor] = partial(gradient_norm, self._parameters)
+        self._impl, self._chunked = impl, chunked
 
     def pieces(self) -> dict[str, Callable[[], None]]:
         """Return what runs each piece once."""
@@ -174,15 +189,22 @@ class _Step:
     def _update(self) -> None:
         """Clip and update, as the trainer does."""
         if self._optimizer is None:
-            device = self._parameters[0].device
-            self._optimizer = MultiTensorAdam(
-                self._parameters, AdamOptions(), True, self._model.fused_parameters(), FusedStep(device)
-            )
+            self._optimizer = self._make_optimizer()
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
-        norm = gradient_norm(self._parameters)
-        self._optimizer.step(1e-3, after_coefficient(norm, 1.0))
+        with self._chunked.counted() if self._impl == "triton" else nullcontext():
+            self._optimizer.step(1e-3, after_coefficient(self._norm(), 1.0))
+
+    def _make_optimizer(self) -> MultiTensorAdam:
+        parameters, fused = self._parameters, self._model.fused_parameters()
+        if self._impl != "triton":
+            return MultiTensorAdam(parameters, AdamOptions(), True, fused, FusedStep(parameters[0].device))
+        from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
+
+        step = TritonStep()
+        self._norm = TritonNorm(parameters)
+        return MultiTensorAdam(parameters, AdamOptions(), True, fused, step, step)
 
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""

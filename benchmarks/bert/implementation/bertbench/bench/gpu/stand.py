@@ -1,0 +1,57 @@
+"""What the parts of the check run on: every GPU of the machine at sizes that keep it busy, or in small on a CPU.
+
+On a CPU a part shows that its own code works: what runs on a GPU for the first time should not fail for a typing error.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from bertbench.bench.shapes import SHAPES
+from bertbench.model.shape import BertShape
+
+_TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
+
+
+class Unfit(Exception):  # noqa: N818 - it is no error
+    """Why a part does not run on this machine, in words."""
+
+
+class Stand(NamedTuple):
+    """Where and how large a part runs."""
+
+    device: str
+    gpus: int
+    shape: BertShape
+    """Without dropout, so that losses can be compared."""
+    batch: int
+    """Samples of a rank and step."""
+    steps: int
+    """Of a comparison."""
+    learning_steps: int
+    """Of the convergence check."""
+    megabytes: int
+    """Of a collective."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """Return the numbers of ranks to try: one, and all GPUs; two on a CPU."""
+        most = self.gpus if self.device == "cuda" else 2
+        return sorted({1, most})
+
+
+def stand() -> Stand:
+    """Return what this machine allows."""
+    if not torch.cuda.is_available():
+        return Stand("cpu", 0, _TINY, 6, 3, 100, 1)
+    dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
+    return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6, 300, 256)
+
+
+class Answer(NamedTuple):
+    """What a part found."""
+
+    passed: bool
+    found: Any
+    """Plain values, for JSON."""

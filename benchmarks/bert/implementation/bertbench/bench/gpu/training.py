@@ -1,0 +1,143 @@
+"""Whole trainers on made-up text: every optimizer against the plain one, and 300 steps against fp32."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+
+from bertbench.bench.gpu.stand import Answer, Stand
+from bertbench.bench.gpu.system import Choice, plain_system
+from bertbench.bench.gpu.text import learnable, part_of
+from bertbench.bench.peak import peak_bytes, reset_peak, wait
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import filled
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.graph_trainer import GraphTrainer
+
+_SEED = 7
+# fp32 sums in another order, over a few steps of a model whose loss is 10
+_TOLERANCE = 1e-3
+_HALF_TOLERANCE = 0.05  # of a loss, in bf16
+_LAST = 20  # steps whose mean is compared at the end of the convergence check
+_FALLS = 0.8  # share of its first loss that a run must fall below
+
+
+class Took(NamedTuple):
+    """A trainer's steps."""
+
+    choice: str
+    ranks: int
+    losses: list[float]
+    """Of the global batch."""
+    step_ms: float
+    """Median, the first two steps left out; each step waited for."""
+    peak_megabytes: float
+    """The process's, of the device's memory."""
+
+
+def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
+    """Return the trainers to compare, those to be compared with first, and the names of those that can't run here."""
+    on_gpu = stand.device == "cuda"
+    here = {"torch": True, "triton": on_gpu and find_spec("triton") is not None, "apex": find_spec("apex") is not None}
+    wanted = [
+        *(Choice("lamb", impl) for impl in ("torch", "triton", "apex")),
+        Choice("lamb", sharded=True),
+        Choice("lamb", "triton", sharded=True),
+        *(Choice("adam", impl) for impl in ("torch", "triton", "apex")),
+        Choice("adam", sharded=True),
+        Choice("lamb", accumulation=2),
+        *(Choice(name) for name in ("muon", "soap", "nadamw", "schedule_free")),
+    ]
+    if on_gpu:  # a CPU would compile for minutes, and has no loss to scale
+        wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
+    return [one for one in wanted if here[one.impl]], [one.name for one in wanted if not here[one.impl]]
+
+
+def optimizers(stand: Stand) -> Answer:
+    """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
+    wanted, missing = choices(stand)
+    rows: list[dict[str, Any]] = []
+    for ranks in stand.ranks:
+        took: list[Took] = on_ranks(ranks, _take_all, stand, wanted, stand.steps, device=stand.device)
+        for choice, one in zip(wanted, took, strict=True):
+            plain = took[wanted.index(Choice(choice.optimizer))]
+            apart = max(abs(a - b) for a, b in zip(one.losses, plain.losses, strict=True))
+            allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
+            rows.append({**one._asdict(), "from_plain": round(apart, 6), "agrees": apart <= allowed})
+    return Answer(all(row["agrees"] for row in rows), {"not_here": missing, "trainers": rows})
+
+
+def convergence(stand: Stand) -> Answer:
+    """Train with everything on and in plain fp32: both must learn, and end within 5 % of each other."""
+    fast = Choice()
+    if stand.device == "cuda":
+        fast = Choice("lamb", "triton" if find_spec("triton") else "torch", precision="bf16", compile="default")
+    wanted = [Choice(), fast]
+    both: list[Took] = on_ranks(1, _take_all, stand, wanted, stand.learning_steps, device=stand.device)
+    return compared(*both)
+
+
+def compared(plain: Took, fast: Took) -> Answer:
+    """Hold the ends of two runs against their beginnings and each other."""
+    took = (plain, fast)
+    ends = [statistics.fmean(one.losses[-_LAST:]) for one in took]
+    learned = all(end < _FALLS * one.losses[0] for one, end in zip(took, ends, strict=True))
+    close = abs(ends[0] - ends[1]) <= _HALF_TOLERANCE * ends[0]
+    found = {
+        "steps": len(plain.losses),
+        "runs": [{**one._asdict(), "last_mean": round(end, 4)} for one, end in zip(took, ends, strict=True)],
+        "learned": learned,
+        "close": close,
+    }
+    return Answer(learned and close, found)
+
+
+def build(
+    world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
+) -> tuple[DDPTrainer, Callable[[Batch], Batch]]:
+    """Return a trainer, warmed up, and what fills its batches up; one that replays steps gets `bins`, or its own."""
+    system = plain_system(stand.shape, stand.batch, steps, stand.device, choice)
+    if choice.compile != "graphs":
+        return DDPTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
+    bins = bins or bins_for(stand, choice.accumulation)
+    return GraphTrainer(system, world, _SEED, bins), bins.fill
+
+
+def bins_for(stand: Stand, parts: int = 1) -> Bins:
+    """Return the sizes of batches for the made-up text."""
+    content = learnable(stand.shape, 2_000, _SEED)
+    return Bins(content.lengths, content.masked, stand.batch // parts, stand.shape.max_positions)
+
+
+def _take_all(world: World, stand: Stand, wanted: Sequence[Choice], steps: int) -> list[Took]:
+    return [take(world, stand, choice, steps) for choice in wanted]
+
+
+def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
+    """Train a new model for so many steps, every rank on samples of its own."""
+    reset_peak(world.device)
+    trainer, fill = build(world, stand, choice, steps)
+    losses, times, parts = [], [], choice.accumulation
+    for number in range(steps):
+        content = learnable(stand.shape, stand.batch, _SEED + number * world.size + world.rank)
+        rows = torch.arange(stand.batch).numpy()
+        loaded = [
+            part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
+        ]
+        wait(world.device)
+        began = time.perf_counter()
+        report = trainer.step(number, loaded)
+        wait(world.device)
+        times.append(1e3 * (time.perf_counter() - began))
+        losses.append(round(world.sum(report.loss).item(), 6))
+    trainer.close()
+    return Took(
+        choice.name, world.size, losses, round(statistics.median(times[2:] or times), 3),
+        round(peak_bytes(world.device) / 2**20, 1),
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Launches and bytes of our own Triton kernels of the optimizer, which take addresses: fake tensors have none.
+
+Their machine code is held to its limits by tests/optim/test_triton.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any
+from unittest import mock
+
+import torch
+
+_BYTES_AN_ELEMENT = {"update_chunks": 28, "apply_chunks": 12, "square_chunks": 4, "norm_tensors": 0}
+"""Read and written: gradient, weight and moments read, three of them written; weight and update read, one written; one
+read; what is left of a chunk, a thousandth."""
+_ALIGNED = 16
+
+
+class ChunkedKernels:
+    """Counts launches and bytes."""
+
+    def __init__(self) -> None:
+        self.launches: Counter[str] = Counter()
+        """By the kernel's name."""
+        self.bytes = 0.0
+        self._addresses: dict[int, int] = {}
+        self._places = count(_ALIGNED, _ALIGNED)
+        self._elements: dict[int, float] = {}  # of a chunk, by the number of its table
+        self._kept: list[object] = []  # what is known by its number must live as long
+
+    def clear(self) -> None:
+        """Count from 0."""
+        self.launches.clear()
+        self.bytes = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Let the kernels count in place of running, and plans be made of fake tensors."""
+        from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
+
+        plan_chunks = chunks.Chunks
+
+        def planned(lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> chunks.Chunks:
+            plan = plan_chunks(lists, chunk)
+            # in a run, gradients stay in their buckets
+            plan.are_of = lambda lists: True  # type: ignore[method-assign]
+            self._elements[id(plan.tables[0])] = sum(tensor.numel() for tensor in lists[0]) / plan.count
+            self._kept.append(plan)
+            return plan
+
+        def address(tensor: torch.Tensor) -> int:
+            return self._address(tensor)
+
+        with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(chunks, "_addresses", self._addresses_of))
+            stack.enter_context(mock.patch.object(triton_step, "Chunks", planned))
+            stack.enter_context(mock.patch.object(torch.Tensor, "data_ptr", address))
+            for name in _BYTES_AN_ELEMENT:
+                stack.enter_context(mock.patch.object(triton_step, name, _Kernel(name, self._launched)))
+            yield
+
+    def _address(self, tensor: torch.Tensor) -> int:
+        if id(tensor) not in self._addresses:
+            self._addresses[id(tensor)] = next(self._places)
+            self._kept.append(tensor)
+        return self._addresses[id(tensor)]
+
+    def _addresses_of(self, lists: Sequence[Sequence[torch.Tensor]]) -> list[list[int]]:
+        return [[self._address(tensor) for tensor in tensors] for tensors in lists]
+
+    def _launched(self, name: str, programs: int, table: object) -> None:
+        self.launches[name] += 1
+        self.bytes += _BYTES_AN_ELEMENT[name] * self._elements.get(id(table), 0.0) * programs
+
+
+class _Kernel:
+    """Stands where a Triton kernel does."""
+
+    def __init__(self, name: str, launched: Callable[[str, int, object], None]) -> None:
+        self._name, self._launched = name, launched
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def run(table: object, *_: Any, **__: Any) -> None:
+            self._launched(self._name, grid[0], table)
+
+        return run

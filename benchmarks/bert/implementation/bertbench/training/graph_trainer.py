@@ -1,0 +1,207 @@
+"""The whole optimizer step as one CUDA graph for each of a few sizes of batches, all recorded before the clock starts.
+
+    init    for every bin: take a step, record it (accumulating parts are recorded apart)
+    step    copy the batch into the memory of its bin -> replay -> copy the report out
+
+A replay launches forward and backward pass, reduction, clipping and update at once: Python takes no part in it. What
+changes from step to step lies on the device: the batch, its weights in the loss, the count of steps, learning rates.
+On a CPU nothing is recorded: the same functions run on the same memory, and tests replay them from a tape. No GPU has
+recorded a step yet; `gpu_check.sh` tries it.
+Shapes: as in model/bert.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bertbench.common.errors import ConfigError
+from bertbench.distributed.startup import Startup
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.bins import Bin, Bins, fill_to, size_of
+from bertbench.loading.loader import LoadedPart
+from bertbench.model.attention import flash_attention, kernel_for
+from bertbench.model.linear import Products
+from bertbench.model.precision import autocast_type
+from bertbench.model.products import Shape
+from bertbench.model.sequences import EqualLengths, Sequences
+from bertbench.optim.clip import after_coefficient
+from bertbench.optim.distributed import SlicedOptimizer
+from bertbench.optim.state import Resumable
+from bertbench.results.metrics import StepReport
+from bertbench.training.ddp_trainer import DDPTrainer
+
+if TYPE_CHECKING:  # as in ddp_trainer.py
+    from bertbench.config import System
+
+Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
+"""Takes work, returns what does the same work again on the same memory and returns the same tensor."""
+
+_WARMUP_STEPS = 11  # DDP times its first ten with events that a graph can't hold (torch's notes on CUDA semantics)
+
+
+class GraphTrainer(DDPTrainer):
+    """A DDPTrainer whose steps are replayed; see there.
+
+    Raises ConfigError on a GPU whose attention is not one kernel of fixed size.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        world: World,
+        seed: int,
+        bins: Bins,
+        startup: Startup | None = None,
+        products: dict[Shape, Products] | None = None,
+        record: Record | None = None,
+    ) -> None:
+        """`record` takes the place of CUDA graphs."""
+        self._bins, device = bins, world.device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._record: Record = record or (_CudaGraphs(self._stream) if self._stream else lambda work: work)
+        _check_attention(system, device)
+        self._steps = torch.zeros((), dtype=torch.int64, device=device)
+        rates = [system.learning_rate.rate(step) for step in range(system.max_steps)]
+        self._rate_table = torch.tensor(rates, dtype=torch.float32, device=device)
+        self._loss_sum = torch.zeros((), device=device)
+        self._slots: dict[Bin, _Slot] = {}
+        self._replays: dict[tuple[Bin, bool], Callable[[], torch.Tensor]] = {}
+        # DDP ties the end of the backward pass to the stream that it is made on, which must be that of the recording
+        with torch.cuda.stream(self._stream):
+            super().__init__(system, world, seed, startup, products)
+        if self._stream is not None:
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+
+    def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
+        """Take step `number`, which the device counts itself."""
+        del number
+        for place, part in enumerate(parts, start=1):
+            size = size_of(part.batch)
+            self._slots[size].load(part)
+            report_4 = self._replays[size, place == len(parts)]()
+        loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay writes over it
+        return StepReport(loss, norm, rate, clipped, None)
+
+    def resume(self, steps: int) -> None:
+        """See `Trainer.resume`."""
+        super().resume(steps)
+        self._steps.fill_(steps)
+
+    def _take_warm_up_steps(self, generator: torch.Generator) -> Batch:
+        """Record a step for every bin, the largest first, so that the others' memory fits into its own."""
+        system, device = self._system, self._world.device
+        assert isinstance(self.optimizer, Resumable), "the configuration refuses apex"
+        self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # counts on the device from now on
+        parts = system.data.gradient_accumulation_steps
+        count = system.local_batch // parts
+        for size in reversed(self._bins.all):
+            length = max(1, min(system.model.max_positions, (size.tokens - size.sequences) // count))
+            batch = synthetic(count, length, system.model.vocab_size, generator)
+            places, labels = batch.masked_at_M[: size.masked], batch.masked_labels_M[: size.masked]
+            batch = replace(batch, masked_at_M=places, masked_labels_M=labels)
+            slot = self._slots[size] = _Slot(fill_to(batch, size).to(device), system.model.max_positions)
+            works = [(last, partial(self._part, slot, last)) for last in ((True,) if parts == 1 else (False, True))]
+            for _ in range(_WARMUP_STEPS if size == self._bins.all[-1] else 1):
+                for _, work in works:
+                    work()
+            for last, work in works:
+                self._replays[size, last] = self._record(work)
+        self._steps.zero_()
+        self._loss_sum.zero_()
+        return slot.batch
+
+    def _part(self, slot: _Slot, last: bool) -> torch.Tensor:
+        """Add one part's gradient and, in the last part of a step, update: the report [loss, norm, rate, clipped]."""
+        with nullcontext() if last else self._parallel.no_sync():
+            loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
+            loss.backward()
+        self._loss_sum.add_(loss.detach())
+        if not last:
+            return self._loss_sum
+        clipped, norm, clip = self._reducer.finish(), self._norm(), self._system.clip
+        factor = None
+        if clip.mode == "after":
+            factor = after_coefficient(norm, clip.max_norm)
+            clipped = (norm > clip.max_norm).float()
+        elif clipped is None:
+            clipped = torch.zeros_like(norm)
+        rate = torch.take(self._rate_table, self._steps.clamp(max=len(self._rate_table) - 1))
+        self._steps.add_(1)
+        self.optimizer.step(rate, factor)
+        if isinstance(self.optimizer, SlicedOptimizer):
+            self.optimizer.settle()  # what a graph begins it must end
+        report_4 = torch.stack((self._loss_sum, norm, rate, clipped))
+        self._loss_sum.zero_()
+        # gradients stay where they are: the optimizer's kernels and the next recording know their places
+        torch._foreach_zero_([parameter.grad for parameter in self._parameters if parameter.grad is not None])
+        return report_4
+
+
+class _Slot:
+    """The memory of one bin's batches."""
+
+    def __init__(self, batch: Batch, longest: int) -> None:
+        ends_S1 = batch.sequences.cu_seqlens_S1
+        # the flash kernel wants the longest sequence from the host, once: no batch has a longer one
+        bound = (EqualLengths(0, len(ends_S1) - 1, longest),)
+        self.batch = replace(batch, sequences=Sequences(ends_S1, bound if ends_S1.is_cuda else batch.sequences.groups))
+        self.weights_2 = torch.zeros(2, device=ends_S1.device)
+        """Of both heads' losses."""
+
+    def load(self, loaded: LoadedPart) -> None:
+        """Copy a part into this memory; nothing waits for the device."""
+        part, batch = loaded
+        torch._foreach_copy_(_tensors(self.batch), _tensors(batch))
+        for place, weight in enumerate((part.masked_lm_weight, part.next_sentence_weight)):
+            self.weights_2[place].fill_(weight)
+        if not self.weights_2.is_cuda:  # a CPU's attention is laid out on the host
+            sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
+            self.batch = replace(self.batch, sequences=sequences)
+
+
+class _CudaGraphs:
+    """Records CUDA graphs that share one pool of memory: only one of them runs at a time."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._pool: Any = None
+
+    def __call__(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """Record what `work` launches, all of it on one stream and those that it forks to."""
+        graph = torch.cuda.CUDAGraph()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        # NCCL's watchdog asks events from a thread of its own, which other modes forbid while recording
+        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+            answer = work()
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return answer
+
+        return replay
+
+
+def _tensors(batch: Batch) -> list[torch.Tensor]:
+    return [
+        batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences.cu_seqlens_S1,
+        batch.masked_at_M, batch.masked_labels_M, batch.next_sentence_S,
+    ]  # fmt: skip
+
+
+def _check_attention(system: System, device: torch.device) -> None:
+    if device.type != "cuda":
+        return
+    shape = system.model.shape()
+    width, dtype = shape.hidden_size // shape.attention_heads, autocast_type(system.precision.compute)
+    if kernel_for(device, dtype or torch.float32, width) is not flash_attention:
+        raise ConfigError(
+            "compute.compile graphs needs attention in one kernel of fixed size, torch's flash attention: bf16 on an "
+            "A100 or newer; set precision.compute to bf16, or compute.compile to default"
+        )

@@ -1,0 +1,188 @@
+"""Steps of fixed sizes, replayed from a tape: nothing in them may depend on the host or on what a batch holds."""
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+from torch.utils._python_dispatch import _disable_current_modes
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.bins import Bins, fill_to, size_of
+from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.model import attention
+from bertbench.model.sequences import Sequences
+from bertbench.optim import collectives
+from bertbench.training import graph_trainer
+from bertbench.training.build import make_bins, make_sampler
+from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.graph_trainer import GraphTrainer
+from bertbench.training.inputs import open_data
+from tests.ranks import run_ranks
+from tests.training.tape import Operations, tape
+from tests.training.test_synchronisation import reads_of
+
+SEED = 11
+# fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
+TOLERANCE = 2e-5
+GRAPHS = ("compute.compile=graphs", "data.equal_counts=true")
+
+
+def dense_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    """What a kernel of fixed size computes: where sequences end it reads from the device."""
+    assert dropout == 0
+    query_HTK, key_HTK, value_HTK = qkv_T3HK.permute(1, 2, 0, 3)
+    count = len(qkv_T3HK)
+    owner_T = torch.searchsorted(sequences.cu_seqlens_S1, torch.arange(count, dtype=torch.int32), right=True)
+    scores_HTT = query_HTK @ key_HTK.transpose(1, 2) / query_HTK.shape[-1] ** 0.5
+    scores_HTT = scores_HTT.masked_fill(owner_T[:, None] != owner_T, -torch.inf)
+    return (scores_HTT.softmax(-1) @ value_HTK).transpose(0, 1)
+
+
+class AsOnAGpu:
+    """Attention of fixed size, none of the CPU's own operations, nothing compiled."""
+
+    def __enter__(self) -> None:
+        self._patches = [
+            mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
+            mock.patch.object(torch.compiler, "is_compiling", lambda: True),
+            mock.patch.object(torch, "compile", lambda function, **_: function),
+            mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2),
+            mock.patch.object(collectives, "_wait", _wait_unseen),
+        ]
+        for patch in self._patches:
+            patch.start()
+
+    def __exit__(self, *_: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+
+def _wait_unseen(work: Any) -> Callable[[], None]:
+    """Wait as for NCCL, whose kernels write where they shall; gloo's wait copies from memory of its own."""
+
+    def wait() -> None:
+        with _disable_current_modes():
+            work.wait()
+
+    return wait
+
+
+def losses(world: World, trainer: DDPTrainer, system: System, bins: Bins | None = None) -> list[float]:
+    sampler = make_sampler(system, open_data(system)[0], SEED)
+    steps = Loader(sampler, world.rank, world.device, bins=bins).steps(range(5))
+    answer = []
+    for number, step in enumerate(steps):
+        report = trainer.step(number, step.parts)
+        answer += [world.sum(report.loss.clone()).item(), float(report.norm), float(report.rate)]
+    trainer.close()
+    return answer
+
+
+@pytest.mark.parametrize(("ranks", "choices"), [
+    (1, ["data.gradient_accumulation_steps=2", "optimizer.name=lamb", "clip.mode=after"]),
+    (2, ["optimizer.name=adam", "clip.mode=bucket"]),
+    (2, ["optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before"]),
+])  # fmt: skip
+def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(
+    ranks: int, choices: list[str], tiny: Callable[..., System]
+) -> None:
+    common = (f"launch.ranks_per_node={ranks}", "data.equal_counts=true", *choices)
+    for plain, replayed in run_ranks(ranks, both, tiny(*common), tiny(*common, *GRAPHS)):
+        assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
+
+
+def both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
+    expected = losses(world, DDPTrainer(plain, world, SEED), plain)
+    with AsOnAGpu():
+        bins = make_bins(graphs, open_data(graphs)[0])
+        assert bins is not None
+        return expected, losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
+
+
+def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(
+    tiny: Callable[..., System],
+) -> None:
+    run_ranks(1, check_bins, tiny("launch.ranks_per_node=1", "optimizer.name=lamb", *GRAPHS))
+
+
+def check_bins(world: World, system: System) -> None:
+    bins = make_bins(system, open_data(system)[0])
+    assert bins is not None
+    (part, first), (_, second), *_ = raw_batches(world, system, 2)
+    sizes = [size for size in bins.all if bins.holds(size, first) and bins.holds(size, second)]
+    assert len(sizes) >= 3
+    found = []
+    with AsOnAGpu():
+        trainer = GraphTrainer(system, world, SEED, bins)
+        weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+        for size in sizes:
+            shapes = []
+            for batch in (second, first):
+                trainer.model.load_state_dict(weights)
+                trainer.optimizer.reset()
+                loaded = LoadedPart(part, fill_to(batch, size))
+                with Operations() as operations:
+                    report = trainer.step(0, [loaded])
+                shapes.append(operations.shapes)
+            assert shapes[0] == shapes[1], "what runs must not depend on what a batch holds"
+            found.append((report.loss.item(), report.norm.item(), trainer.model.pooler.weight.sum().item()))
+        trainer.close()
+    for one in found[1:]:
+        assert one == pytest.approx(found[0], abs=1e-5)
+
+
+def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
+    """Parts of the first steps, as they are read."""
+    steps = Loader(make_sampler(system, open_data(system)[0], SEED), world.rank, world.device).steps(range(count))
+    return [part for step in steps for part in step.parts]
+
+
+def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) -> None:
+    run_ranks(1, check_reads, tiny("launch.ranks_per_node=1", *GRAPHS))
+
+
+def check_reads(world: World, system: System) -> None:
+    bins = make_bins(system, open_data(system)[0])
+    assert bins is not None
+    parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 3)]
+    with AsOnAGpu():
+        trainer = GraphTrainer(system, world, SEED, bins)
+        assert reads_of(lambda: [trainer.step(0, [part]) for part in parts]) == []
+        trainer.close()
+
+
+def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Callable[..., System]) -> None:
+    run_ranks(1, check_compilations, tiny("launch.ranks_per_node=1", *GRAPHS))
+
+
+def check_compilations(world: World, system: System) -> None:
+    graphs, original = CompileCounter(), torch.compile
+
+    def counted(function: Callable[..., object], dynamic: bool = False, fullgraph: bool = False, **_: object) -> object:
+        return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
+
+    bins = make_bins(system, open_data(system)[0])
+    assert bins is not None
+    with mock.patch.object(torch, "compile", counted), mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2):
+        trainer = GraphTrainer(system, world, SEED, bins)
+        after_init = graphs.frame_count
+        assert after_init >= 4, "embeddings, both pieces of a layer, head, loss"
+        (part, batch), *_ = raw_batches(world, system, 1)
+        used = [fill_to(batch, size) for size in bins.all if bins.holds(size, batch)]
+        used += [bins.fill(one.batch) for one in raw_batches(world, system, 12)]
+        assert len({size_of(one) for one in used}) >= 3
+        for one in used:
+            trainer.step(0, [LoadedPart(part, one)])
+        trainer.close()
+    assert graphs.frame_count == after_init
+
+
+def test_the_plain_path_is_what_a_system_gets_unless_it_asks(tiny: Callable[..., System]) -> None:
+    system = tiny()
+    assert system.compute.compile is None
+    assert make_bins(system, open_data(system)[0]) is None
+    assert make_bins(tiny(*GRAPHS), open_data(system)[0]) is not None
