@@ -73,6 +73,7 @@ COMMANDS = (
     Command("bench links", "compare ways to train over slow links", "bench_links"),
     Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
+    Command("study compression", "compare compressed gradients by samples to target", "study_compression"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
     Command("study paper", "answer the paper, claim by claim", "study_paper"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
