@@ -1,4 +1,4 @@
-"""How the copies of a model on all ranks stay one: DDP with whole optimizer state, or buckets with slices of it."""
+"""Keep the model's replicas equal: DDP with whole optimizer state, or buckets with slices of it."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ if TYPE_CHECKING:  # as in ddp_trainer.py
 
 
 class Reduction(Protocol):
-    """Clips and sums gradients behind the backward pass."""
+    """Clips and sums gradients during the backward pass."""
 
     buckets: tuple[int, ...]
-    """Elements of each bucket of the last step, in the order in which they travel."""
+    """Elements of each bucket of the last step, in the order of reduction."""
 
     def finish(self) -> torch.Tensor | None:
         """End a step's reduction; see `comm_hook.Reducer.finish`."""
 
     def reset(self) -> None:
-        """Forget what former steps left behind; after a warm-up."""
+        """Forget the state of earlier steps; call it after a warm-up."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what the reductions to come depend on, as it is in memory."""
+        """Return the tensors in memory on which later reductions depend."""
 
 
 class DataParallel(NamedTuple):
-    """What a trainer computes with."""
+    """The parts with which a trainer computes."""
 
     module: nn.parallel.DistributedDataParallel | SlicedDataParallel
-    """The model to call, whose gradients are summed."""
+    """The model to call; its gradients are summed over the ranks."""
     reduction: Reduction
     norm: Callable[[], torch.Tensor]
-    """Of the summed gradient, on the device."""
+    """Computes the norm of the summed gradient, on the device."""
     optimizer: Optimizer
     arithmetic: str
-    """The optimizer's, in a line."""
+    """Describes the optimizer's arithmetic in a line."""
 
 
 class Slices(NamedTuple):
-    """Where a model's weights and gradients are, of which every rank's optimizer keeps a slice."""
+    """Buckets of a model's weights and gradients; every rank's optimizer owns a slice of each."""
 
     buckets: Buckets
     exchange: Exchange
 
 
 def move_to_buckets(system: System, world: World, model: Bert, backward: Callable[[], None]) -> Slices:
-    """Move a model's weights into buckets, in the order in which `backward` gives gradients; before it is compiled."""
+    """Move a model's weights into buckets, in the order of `backward`'s gradients; call it before compiling."""
     among = exchange(system.communication.hierarchical, world.ranks.local_size)
     table = bucket_table(ready_order(model, backward), system.communication.bucket_mb)
     return Slices(Buckets(table, world.size, among.place), among)
@@ -73,7 +73,7 @@ def move_to_buckets(system: System, world: World, model: Bert, backward: Callabl
 def data_parallel(
     system: System, world: World, model: Bert, slices: Slices | None, scaler: LossScaler | None
 ) -> DataParallel:
-    """Join the ranks' copies of a model, whose weights are where they stay; every rank must call this."""
+    """Join the ranks' replicas of a model, already on its device. Collective."""
     scale = None if scaler is None else scaler.scale
     half = world.device.type == "cuda" or system.precision.compute == "bf16"
     options, communication = replace(system.optimizer.options(), half_products=half), system.communication
@@ -105,7 +105,7 @@ def _bucket_sum(system: System, world: World) -> BucketSum:
 
 
 def local_updates(system: System, world: World, model: Bert) -> LocalUpdates | None:
-    """Return what makes weights of ranks that train alone equal again, None where none does; every rank calls this."""
+    """Return the local updates of ranks that train independently, None for other methods. Collective."""
     if system.sync.outer is None:
         return None
     sum_tensor = HierarchicalSum(world.ranks.local_size) if system.communication.hierarchical else flat_sum
