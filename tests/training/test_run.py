@@ -276,9 +276,9 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
     table = bertbench("report", str(log)).stdout
-    assert "energy: joules from run_start to run_stop, and watts in the mean" in table
+    assert "energy: joules from run_start to run_stop, and mean watts" in table
     assert bertbench("report", str(log), "--html", str(tmp_path / "page.html")).returncode == 0
-    assert "Power in the mean, by node" in (tmp_path / "page.html").read_text()
+    assert "Mean power by node" in (tmp_path / "page.html").read_text()
 
 
 def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
