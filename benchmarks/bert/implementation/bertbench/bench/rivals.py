@@ -2,8 +2,8 @@
 
 The strong ones pass only masked positions to the head, and either pad to the longest of a batch or, like ModernBERT,
 not at all: then the layers see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on
-a GPU its flash kernel on all of them at once. Shapes: S sequences, N tokens of the longest, T tokens in all, M masked
-tokens, D features, K heads, H features of one.
+a GPU its flash kernel on all of them at once.
+Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
 """
 
 from typing import Any, NamedTuple
