@@ -153,7 +153,7 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     if every == "null":
         assert said.endswith("--set checkpoint.every_steps=N takes one every N steps\n")
         return
-    assert said.splitlines()[-2] == "go on from the last snapshot with:"
+    assert said.splitlines()[-2] == "resume from the last snapshot with:"
     program, *again = shlex.split(said.splitlines()[-1])
     assert program == "bertbench"
     assert (
@@ -291,7 +291,7 @@ def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
         pytest.skip("this machine has a meter")
     assert len(warnings) == 1
     assert "has no power meter: RAPL: " in warnings[0]
-    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run goes on and no energy is measured")
+    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run continues without measuring energy")
     (reported,) = json.loads(
         bertbench("report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json").stdout
     )

@@ -39,6 +39,6 @@ class Speeds:
         return tuple(self._changes[last:])
 
     def restore(self, changes: tuple[Change, ...]) -> None:
-        """Go on with what `since` gave, unless that was for another number of ranks: then with what holds now."""
+        """Restore the speeds from `since`; if they are for another number of ranks, keep the current ones."""
         if changes and len(changes[0][1]) == len(self._changes[0][1]):
             self._changes = list(changes)

@@ -82,7 +82,7 @@ def schema() -> str:
         "extends": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             "description": "Files, without .json, that this one is laid over; of several, the later over the earlier. "
-            "A name that is no file beside this one is that of a file that comes with the project.",
+            "A name without a file beside this one names a file of the project.",
         },
         **properties,
     }

@@ -1,4 +1,4 @@
-"""Record what a rank does when a run hangs: its threads' stacks, and the collectives of torch's flight recorder."""
+"""Record evidence when a run hangs: a rank's thread stacks, and the collectives of torch's flight recorder."""
 
 import json
 import sys

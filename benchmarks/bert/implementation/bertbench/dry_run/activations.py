@@ -28,13 +28,13 @@ class Kept:
     """Bytes that a part of the model keeps of a microbatch."""
 
     always: float
-    """Whatever the microbatch: weights in the format of the products."""
+    """Independent of the microbatch: weights in the format of the products."""
     token: float
     pair: float
     """For each token and token of the same sequence."""
 
     def bytes(self, tokens: float, pairs: float) -> float:
-        """Of a microbatch with so many of both."""
+        """Return the bytes of a microbatch with these numbers of both."""
         return self.always + self.token * tokens + self.pair * pairs
 
 

@@ -7,7 +7,7 @@ training usually calls a rank's gradient is g_r = R d_r, and G is the mean of th
     none      G
     after     clip(G, c)
     before    mean over r of clip(g_r, c)                 = sum over r of clip(d_r, c / R)
-    bucket    for each of the B buckets b that gradients travel in:
+    bucket    for each of the B gradient buckets b:
               mean over r of clip(g_r[b], c / sqrt(B))    = sum over r of clip(d_r[b], c / (R sqrt(B)))
 
 `before` needs a rank's whole gradient, so it can't overlap communication with the backward pass. `bucket` needs only
