@@ -1,7 +1,7 @@
-"""How fast each rank works, by the step from which it holds: what an unequal deal is made by.
+"""Keep each rank's speed by the step from which it applies; unequal deals follow these speeds.
 
-Every rank holds the same, and the loader's thread reads it ahead of the steps; so a change begins at a step that nobody
-has planned yet. Shapes: R ranks.
+All ranks hold the same speeds, and the loader's thread reads them ahead of the steps, so a change starts at the first
+unplanned step. Shapes: R ranks.
 """
 
 import numpy as np

@@ -49,7 +49,7 @@ def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """
     if "RANK" in environment:
         launcher, names = "torchrun", _TORCHRUN
-    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is no task of srun
+    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is not a task of srun
         launcher, names = "Slurm", _SLURM
     else:
         return None

@@ -49,7 +49,7 @@ def embeddings_keep(system: System) -> Kept:
 
 
 def heads_keep(system: System) -> Kept:
-    """Both heads and their losses, with as many masked tokens as Wikipedia's samples have."""
+    """Both heads and their losses, with Wikipedia's share of masked tokens."""
     return _fitted(partial(_heads, system))
 
 

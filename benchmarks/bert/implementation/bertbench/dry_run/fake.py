@@ -231,7 +231,7 @@ class _AsCuda(TorchFunctionMode):
 
 
 def synthetic_batch(lengths_S: NDArray[np.int64]) -> Batch:
-    """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
+    """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
     lengths = np.sort(lengths_S)[::-1]
     masked = predictions(lengths)
     tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())

@@ -1,9 +1,9 @@
-"""The side process of a node: it follows the run's files beside the ranks, and passes on what they say.
+"""Follow a run's files in a side process of each node, and pass their content on to trackers and scrapers.
 
-It has the lowest priority, reads what the run writes anyway, and its failures are warnings. Where ranks use all
-processors even an idle one's work slows a step, so trackers get a small share of one processor while the run goes on,
-and the steps that they have not yet got when it has ended. It ends after the rank that started it, however that ends:
-its standard input, a pipe from the rank, is then closed.
+It has the lowest priority, reads files that the run writes anyway, and its failures are warnings. If ranks use all
+processors, any other work slows a step, so trackers get a small share of one processor during the run, and the
+remaining steps after it. It ends after the rank that started it, for any reason: its standard input, a pipe from the
+rank, is then closed.
 """
 
 import importlib.util
