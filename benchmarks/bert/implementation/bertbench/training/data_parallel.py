@@ -115,10 +115,14 @@ def _bucket_sum(system: System, world: World) -> BucketSum:
 
 
 def memory_for_sums(system: System, world: World) -> SharedMemory | None:
-    """Return the memory in which ranks sum; None where torch's collectives do: by other operations, or behind steps."""
+    """Return the memory in which ranks sum whole gradients at once; None where torch's collectives do something else.
+
+    Delayed gradients are summed behind the next steps, and a recorded step replays operations of torch.
+    """
     communication = system.communication
     whole = communication.compression in ("none", *FORMATS) and not communication.hierarchical
-    return world.shared if whole and not system.optimizer.sharded and not system.sync.delay else None
+    at_once = not system.sync.delay and system.compute.compile != "graphs"
+    return world.shared if whole and at_once and not system.optimizer.sharded else None
 
 
 def _whole_sum(system: System, world: World) -> SumTensor | None:
