@@ -120,6 +120,11 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
     return attempt
 
 
+def on_one_machine(ranks: Ranks) -> bool:
+    """Return whether all ranks are on this machine and in one network namespace: they met on loopback."""
+    return ranks.local_size == ranks.size and os.environ.get("MASTER_ADDR") in _LOOPBACK
+
+
 def leave_log(store: Store, log: Path) -> None:
     """Record a run's log for the ranks that torchrun's agent may start after these."""
     if isinstance(store, PrefixStore):

@@ -17,10 +17,10 @@ FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.
 SumTensor = Callable[[torch.Tensor], TensorFuture]
 
 
-def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
+def bucket_sum(options: ReduceOptions, local_size: int, whole: SumTensor | None = None) -> BucketSum:
     """Return the sum that the options describe, for ranks numbered node by node with `local_size` each.
 
-    Collective: it may build process groups.
+    `whole` sums whole tensors, torch's all-reduce if None. Collective: it may build process groups.
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
@@ -28,12 +28,13 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
         return Int8Sum()
     if options.compression == "topk":
         return TopKSum(options.topk_share)
-    return plain_sum(options, local_size)
+    return plain_sum(options, local_size, whole)
 
 
-def plain_sum(options: ReduceOptions, local_size: int) -> "PlainSum":
-    """Return the options' sum of every element. Collective, like `bucket_sum`."""
-    return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
+def plain_sum(options: ReduceOptions, local_size: int, whole: SumTensor | None = None) -> "PlainSum":
+    """Return the sum of every element that the options describe; see `bucket_sum`. Collective, as it is."""
+    sum_tensor = HierarchicalSum(local_size) if options.hierarchical else whole or flat_sum
+    return PlainSum(FORMATS.get(options.compression), sum_tensor)
 
 
 def flat_sum(buffer: torch.Tensor) -> TensorFuture:

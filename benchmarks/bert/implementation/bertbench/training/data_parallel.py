@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import nn
 
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
-from bertbench.optim.bucket_sum import BucketSum
+from bertbench.optim.bucket_sum import BucketSum, TensorFuture, done
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
 from bertbench.optim.collectives import Exchange, exchange
 from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import HierarchicalSum, OwnGradient, bucket_sum, flat_sum, plain_sum
+from bertbench.optim.communication import (
+    FORMATS,
+    HierarchicalSum,
+    OwnGradient,
+    SumTensor,
+    bucket_sum,
+    flat_sum,
+    plain_sum,
+)
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.distributed import SlicedDataParallel
 from bertbench.optim.local_updates import LocalUpdates
@@ -101,12 +111,38 @@ def _bucket_sum(system: System, world: World) -> BucketSum:
         return OwnGradient()
     if system.sync.delay:
         return DelayedSum(plain_sum(options, local_size), system.sync.delay)
-    return bucket_sum(options, local_size)
+    return bucket_sum(options, local_size, _whole_sum(system, world))
+
+
+def memory_for_sums(system: System, world: World) -> SharedMemory | None:
+    """Return the memory in which ranks sum whole gradients at once; None where torch's collectives do something else.
+
+    Delayed gradients are summed behind the next steps, and a recorded step replays operations of torch.
+    """
+    communication = system.communication
+    whole = communication.compression in ("none", *FORMATS) and not communication.hierarchical
+    at_once = not system.sync.delay and system.compute.compile != "graphs"
+    return world.shared if whole and at_once and not system.optimizer.sharded else None
+
+
+def _whole_sum(system: System, world: World) -> SumTensor | None:
+    shared = memory_for_sums(system, world)
+    if shared is None:
+        return None
+
+    def sum_tensor(buffer: torch.Tensor) -> TensorFuture:
+        with named(ALL_REDUCE):
+            shared.sum(buffer)
+        return done(buffer)
+
+    return sum_tensor
 
 
 def local_updates(system: System, world: World, model: Bert) -> LocalUpdates | None:
     """Return the local updates of ranks that train independently, None for other methods. Collective."""
     if system.sync.outer is None:
         return None
-    sum_tensor = HierarchicalSum(world.ranks.local_size) if system.communication.hierarchical else flat_sum
+    sum_tensor: SumTensor = _whole_sum(system, world) or flat_sum
+    if system.communication.hierarchical:
+        sum_tensor = HierarchicalSum(world.ranks.local_size)
     return LocalUpdates(model, model.fused_parameters(), world.size, system.sync.outer, sum_tensor)

@@ -36,7 +36,7 @@ from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
-from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
+from bertbench.training.data_parallel import data_parallel, local_updates, memory_for_sums, move_to_buckets
 from bertbench.training.trainer import initial_model, tiny_backward
 
 if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
@@ -144,6 +144,7 @@ class DDPTrainer:
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._arithmetic,
             sync=self._system.sync.method,
+            transport="shared memory" if memory_for_sums(self._system, self._world) else "collectives",
         )
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
