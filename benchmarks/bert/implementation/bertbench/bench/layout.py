@@ -40,8 +40,11 @@ _LAYOUTS = {
     "4 x 1 x 1, fully sharded": ("parallel.tensor=1", "parallel.pipeline=1", "parallel.microbatches=1",
                                  "parallel.fully_shard=true"),
     "2 x 2 x 1": ("parallel.tensor=2", "parallel.pipeline=1", "parallel.microbatches=1"),
+    "2 x 2 x 1, sequence": ("parallel.tensor=2", "parallel.sequence=true", "parallel.pipeline=1",
+                            "parallel.microbatches=1"),
     "2 x 1 x 2": ("parallel.tensor=1", "parallel.pipeline=2"),
     "1 x 2 x 2": ("parallel.tensor=2", "parallel.pipeline=2"),
+    "1 x 2 x 2, sequence": ("parallel.tensor=2", "parallel.sequence=true", "parallel.pipeline=2"),
     "1 x 2 x 2, recomputed": ("parallel.tensor=2", "parallel.pipeline=2", "parallel.recompute=true"),
     "1 x 1 x 4": ("parallel.tensor=1", "parallel.pipeline=4"),
 }  # fmt: skip

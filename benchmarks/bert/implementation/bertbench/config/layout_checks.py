@@ -57,6 +57,15 @@ def _tensor_divides(settings: Settings) -> Iterator[str]:
             return
 
 
+@rule("parallel.sequence", "parallel.tensor")
+def _tokens_have_ranks(settings: Settings) -> Iterator[str]:
+    if settings.parallel.sequence and settings.parallel.tensor == 1:
+        yield (
+            "parallel.sequence splits tokens over the ranks of parallel.tensor, and that is 1; raise it, or leave "
+            "parallel.sequence out"
+        )
+
+
 @rule("parallel.pipeline", "parallel.virtual_stages", "model.layers")
 def _layers_divide(settings: Settings) -> Iterator[str]:
     pipeline, virtual = settings.parallel.pipeline, settings.parallel.virtual_stages
@@ -173,8 +182,8 @@ def _split_shares_samples(settings: Settings) -> Iterator[str]:
 
 
 LAYOUT_RULES = (
-    _ranks_divide, _tensor_divides, _layers_divide, _pipeline_is_there,
-    _pipeline_accumulates, _microbatches_fill_the_pipeline, _samples_fill_the_microbatches, _stages_fit_the_schedule,
+    _ranks_divide, _tensor_divides, _tokens_have_ranks, _layers_divide, _pipeline_is_there, _pipeline_accumulates,
+    _microbatches_fill_the_pipeline, _samples_fill_the_microbatches, _stages_fit_the_schedule,
     _shards_are_not_split, _split_clips_after, _split_has_no_hook, _split_has_no_loss_scale, _split_keeps_parts,
     _split_is_torchs, _split_shares_samples,
 )  # fmt: skip

@@ -85,7 +85,7 @@ class Settings(Section):
         """How the ranks share the model and the data."""
         parallel = self.parallel
         data = self.world_size // (parallel.tensor * parallel.pipeline)
-        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages)
+        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages, parallel.sequence)
 
     @property
     def local_batch(self) -> int:

@@ -7,6 +7,7 @@ tensor-parallel products, evaluations and start-up.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
     tensor = pipeline = 0.0
     if layout.tensor > 1:
         calls = parts * shape.layers // layout.pipeline * (6 if parallel.recompute else 4)
-        sent = theory.tensor_bytes(shape, layout, tokens, widths, parallel.recompute)
+        calls *= 2 if parallel.sequence else 1
+        sent = theory.tensor_bytes(shape, layout, layout.coordinate(0), tokens, widths, parallel.recompute)
         tensor = sent / hardware.nvlink + calls * _COLLECTIVE_S
     if layout.pipeline > 1:
         sent = max(
@@ -126,14 +128,14 @@ def candidates(system: System) -> Iterator[System]:
 
 
 def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
-    for recompute in (False, True):
+    for recompute, sequence in product((False, True), (False, True) if tensor > 1 else (False,)):
         if pipeline == 1:
             for fully_shard in (False, True) if tensor == 1 else (False,):
-                yield Parallel(tensor=tensor, recompute=recompute, fully_shard=fully_shard)
+                yield Parallel(tensor=tensor, sequence=sequence, recompute=recompute, fully_shard=fully_shard)
             continue
         for virtual_stages in (1, 2, 4):
             yield Parallel(
-                tensor=tensor, pipeline=pipeline, microbatches=parts, recompute=recompute,
+                tensor=tensor, sequence=sequence, pipeline=pipeline, microbatches=parts, recompute=recompute,
                 virtual_stages=virtual_stages, schedule="1f1b" if virtual_stages == 1 else "interleaved",
             )  # fmt: skip
 

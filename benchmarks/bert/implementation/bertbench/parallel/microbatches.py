@@ -46,6 +46,11 @@ class TokenSampler(Sampler):
         )
 
 
+def even(batch: Batch, shares: int) -> Batch:
+    """Fill the batch so that its tokens split into `shares` alike: by shares - 1 tokens at most."""
+    return filled(batch, -(-len(batch.tokens_T) // shares) * shares)
+
+
 def filled(batch: Batch, tokens: int) -> Batch:
     """Fill the batch up to `tokens` tokens, by sequences of one token behind the others."""
     there, device = len(batch.tokens_T), batch.tokens_T.device

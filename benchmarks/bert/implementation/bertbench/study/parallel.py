@@ -94,7 +94,8 @@ def layouts_of(name: str, steps: int) -> dict[str, System]:
             "data.global_batch_size": batch, "data.local_batch": None,
             "data.gradient_accumulation_steps": accumulated, "parallel.tensor": 1, "parallel.pipeline": pipeline,
             "parallel.microbatches": microbatches, "parallel.schedule": "1f1b", "parallel.virtual_stages": 1,
-            "parallel.fully_shard": False, "schedule.max_steps": length, "evaluation.max_samples": None,
+            "parallel.fully_shard": False, "parallel.sequence": False, "schedule.max_steps": length,
+            "evaluation.max_samples": None,
         }  # fmt: skip
         try:
             systems[layout] = load_system(name, [f"{key}={json.dumps(value)}" for key, value in settings.items()])

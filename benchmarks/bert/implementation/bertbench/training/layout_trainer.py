@@ -29,11 +29,12 @@ from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights
 from bertbench.optim.traffic import Communication
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
+from bertbench.parallel.microbatches import even
 from bertbench.parallel.optimizer import shard_optimizer
 from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
-from bertbench.parallel.tensor_parallel import split_layers
+from bertbench.parallel.tensor_parallel import norm_parameters, split_layers
 from bertbench.results.metrics import StepReport
 from bertbench.training.trainer import initial_model
 
@@ -63,7 +64,7 @@ class LayoutTrainer:
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:
-                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor))
+                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
             if parallel.fully_shard:
                 shard(stage, self.groups.mesh("data", self.groups.data))
         self.model = nn.ModuleList(stages)
@@ -74,15 +75,17 @@ class LayoutTrainer:
         }
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
-        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts)
+        shares = layout.token_shares
+        of_shares = [parameter for stage in stages for parameter in norm_parameters(stage)] if shares > 1 else []
+        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts, of_shares)
         self.optimizer = shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards)
         decay = system.optimizer.ema_decay
         self._average = WeightAverage(LogicalTensors(self.parameters, {}), decay) if decay else None
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
-                stages, self.groups, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
-                system.precision.compute,
+                stages, self.groups, parallel.schedule, parallel.microbatches, -(-tokens // shares) * shares,
+                system.model.hidden_size, system.precision.compute,
             )
             if layout.pipeline > 1
             else None
@@ -134,7 +137,8 @@ class LayoutTrainer:
         return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
-        self._stage.microbatches = parts
+        shares = self.groups.layout.token_shares
+        self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
         total = torch.zeros((), device=self._world.device)
         for place in torch.arange(len(parts)).split(1):
             with named(FORWARD):
@@ -147,6 +151,7 @@ class LayoutTrainer:
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
         """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
+        batch = even(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
             return self.pipeline.scores(batch)
         self._stage.microbatches = (LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch),)
