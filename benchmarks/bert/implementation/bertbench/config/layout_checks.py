@@ -24,7 +24,7 @@ def batch_is_given(settings: Settings) -> bool:
 
 
 def batch_divides(settings: Settings) -> bool:
-    """Return whether every data-parallel rank gets as many samples."""
+    """Return whether all data-parallel ranks get equally many samples."""
     return can_be_laid_out(settings) and settings.global_batch_size % settings.layout.data == 0
 
 

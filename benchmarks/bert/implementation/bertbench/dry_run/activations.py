@@ -28,13 +28,13 @@ class Kept:
     """Bytes that a part of the model keeps of a microbatch."""
 
     always: float
-    """Whatever the microbatch: weights in the format of the products."""
+    """Independent of the microbatch: weights in the format of the products."""
     token: float
     pair: float
     """For each token and token of the same sequence."""
 
     def bytes(self, tokens: float, pairs: float) -> float:
-        """Of a microbatch with so many of both."""
+        """Return the bytes of a microbatch with these numbers of both."""
         return self.always + self.token * tokens + self.pair * pairs
 
 
@@ -49,7 +49,7 @@ def embeddings_keep(system: System) -> Kept:
 
 
 def heads_keep(system: System) -> Kept:
-    """Both heads and their losses, with as many masked tokens as Wikipedia's samples have."""
+    """Both heads and their losses, with Wikipedia's share of masked tokens."""
     return _fitted(partial(_heads, system))
 
 

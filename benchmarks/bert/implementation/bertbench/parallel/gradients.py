@@ -1,6 +1,6 @@
 """Sum the gradients of a split model over ranks with the same part, and take their norm over all parts.
 
-A bucket of gradients travels as soon as the last backward pass of a step has filled it, behind the rest of that pass.
+A bucket of gradients is sent as soon as the last backward pass of a step has filled it, overlapping the rest of it.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Gradients:
             shares[next(i for i, parameter in enumerate(parameters) if parameter is words)] = 0.0
         self._shares = torch.tensor(shares, device=groups.world.device)
         self.buckets = [] if fully_shard else _buckets([local(parameter).numel() for parameter in parameters])
-        """Places of the parameters whose gradients are reduced together, in the order in which they travel."""
+        """Places of the parameters whose gradients are reduced together, in the order of reduction."""
         self._held = next(
             (
                 number
@@ -61,7 +61,7 @@ class Gradients:
             ),
             None,
         )
-        """The bucket of the word embeddings, of which another stage has a part: it waits for the end."""
+        """The word embeddings' bucket, which waits for the end because another stage holds a part of them."""
         self._parts = parts
         self._missing: list[int] = []
         self._travelling: list[_Travelling] = []

@@ -23,7 +23,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 @dataclass(frozen=True)
 class TokenSampler(Sampler):
-    """Splits a rank's share of a step into microbatches with nearly as many tokens each."""
+    """Split a rank's share of a step into microbatches of nearly equal numbers of tokens."""
 
     def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""

@@ -45,7 +45,7 @@ def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
     for layer in stage.layers.values():
         assert isinstance(layer, EncoderLayer)
         plan = {
-            # once for all three, so that their gradients are summed before they travel
+            # once for all three, so that their gradients are summed before they are sent
             "qkv": PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate()),
             **{f"qkv.{part}": ColwiseParallel() for part in range(3)},
             "attention_output": RowwiseParallel(output_layouts=between),

@@ -1,7 +1,7 @@
-"""One optimizer step of a model that is split over ranks; what `DDPTrainer` is to a model that is whole on each.
+"""Take one optimizer step of a model that is split over ranks; `DDPTrainer` serves whole models.
 
-The same step in any layout, but for rounding: losses and gradients are sums over the global batch, norms and trust
-ratios those of whole tensors (docs/parallelism.md).
+All layouts take the same step up to rounding: losses and gradients are sums over the global batch, norms and trust
+ratios use whole tensors (docs/parallelism.md).
 """
 
 import json
@@ -40,9 +40,9 @@ from bertbench.training.trainer import initial_model
 
 
 class LayoutTrainer:
-    """This rank's part of the model with its optimizer; `step` is the whole of the timed work.
+    """This rank's part of the model with its optimizer; `step` is all of the timed work.
 
-    `tokens` is the budget of a microbatch, where the layout has a pipeline.
+    `tokens` is the budget of a microbatch, if the layout has a pipeline.
     """
 
     def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
@@ -59,7 +59,7 @@ class LayoutTrainer:
             for number in range(place.pipeline, layout.stages, layout.pipeline)
         ]
         for stage in stages:
-            if not parallel.fully_shard:  # FSDP2 moves a layer at a time, and keeps its part of it
+            if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
                 stage.to(world.device)
             if parallel.recompute:
                 recompute(stage.layers.values())
@@ -69,7 +69,7 @@ class LayoutTrainer:
                 shard(stage, self.groups.mesh("data", self.groups.data))
         self.model = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape())
-        # kept, since FSDP2 puts other tensors in their place while it computes
+        # kept, because FSDP2 replaces the tensors while it computes
         self._named = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
@@ -98,13 +98,13 @@ class LayoutTrainer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put what evaluations read in the place of the weights inside, where that is an average."""
+        """Replace the weights by the average inside the context, if evaluations use one."""
         averaging = self._average or self.optimizer
         with replaced(*averaging.read_out()) if isinstance(averaging, Averaging) else nullcontext():
             yield
 
     def communication(self) -> Communication:
-        """How gradients travel and are used: what a run says of it and keeps."""
+        """Return how gradients are sent and applied, for the run's output and records."""
         sizes = [local(parameter).numel() for parameter in self.parameters]
         whole = [parameter.numel() for parameter in self.parameters]
         buckets = [sum(sizes[place] for place in places) for places in self.gradients.buckets] or [sum(whole)]
@@ -133,7 +133,7 @@ class LayoutTrainer:
                 self._average.update(number + 1)
         for parameter in self.parameters:
             parameter.grad = None
-        # of the ranks that compute the same, one reports
+        # one of the ranks that compute the same reports
         return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
@@ -150,7 +150,7 @@ class LayoutTrainer:
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
-        """Masked-LM scores of a batch, [M, V], on the ranks of the last stage; the model is in evaluation mode."""
+        """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
         batch = even(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
             return self.pipeline.scores(batch)
@@ -160,7 +160,7 @@ class LayoutTrainer:
         return scores
 
     def _warm_up(self, seed: int) -> None:
-        """Untimed: a step on synthetic batches, then weights and optimizer are put back as they were."""
+        """Run an untimed step on synthetic batches, then restore weights and optimizer."""
         system = self._system
         weights = [local(parameter.detach()).clone() for parameter in self.parameters]
         generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
@@ -179,9 +179,9 @@ class LayoutTrainer:
             self._average.reset()
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on: this rank's part of weights and moments, as it is in memory.
+        """Return the tensors in memory on which later steps depend: this rank's part of weights and moments.
 
-        The names are those of any other layout, and sharded tensors are DTensors, so that a state moves.
+        All layouts use the same names, and sharded tensors are DTensors, so that a state moves between layouts.
         """
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named.items()}
         parts = {
@@ -192,7 +192,7 @@ class LayoutTrainer:
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def resume(self, steps: int) -> None:
-        """Go on as after so many steps, whose `state` was put back."""
+        """Continue as after `steps` steps, once their `state` is restored."""
         self.optimizer.resume(steps)
 
     def whole(self) -> Bert | None:
@@ -204,7 +204,7 @@ class LayoutTrainer:
             model = model.to_empty(device="cpu")
         held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._named)))]
         gathered = logical_weights(model)
-        for name in names:  # the same order on every rank, so that nobody waits for a rank that waits for it
+        for name in names:  # the same order on every rank, or ranks would wait for each other forever
             self._world.watchdog.goes_on()
             whole = whole_tensor(self._named[name].detach()) if name in self._named else None
             holder = next(rank for rank, its in enumerate(held) if name in its)
@@ -218,4 +218,4 @@ class LayoutTrainer:
         return model if self._world.leads else None
 
     def close(self) -> None:
-        """Nothing to let go of: no hook outlives the process group."""
+        """Do nothing: no hook outlives the process group."""
