@@ -73,7 +73,7 @@ COMMANDS = (
     Command("bench links", "compare ways to train over slow links", "bench_links"),
     Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
-    Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
+    Command("study optimizer", "compare optimizers by samples and seconds to target", "study_optimizer"),
     Command("study paper", "answer the paper, claim by claim", "study_paper"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),

@@ -1,0 +1,23 @@
+"""The runs of a study that ended, a JSON line each: what a study that goes on doesn't run again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bertbench.results.linefile import LineFile
+
+
+class Journal:
+    """The file of a study's runs."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there. Raises RunError if the file can't be written."""
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.records: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        """In the order in which the runs ended."""
+        self._lines = LineFile(path)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep a run that ended."""
+        self._lines.append(json.dumps(record) + "\n")
+        self.records.append(record)
