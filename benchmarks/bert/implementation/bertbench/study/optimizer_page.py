@@ -23,8 +23,9 @@ RULE = (
 LIMITS = (
     "Intervals within a cell cover the luck of seeds, not that of tuning, which was one search for each arm. Intervals "
     "over cells cover both.",
-    "Each interval is taken by itself: of twenty that cover nothing but luck, one leaves out 1.",
+    "Each interval is taken by itself: of twenty 95 % intervals one leaves out the truth.",
     "The models are tiny and the language is made up: what holds at 336 million parameters is not decided here.",
+    "The target is crossed while the rate still decays: at higher targets the order may be another.",
     "Seconds are those of tiny matrices on one thread, beside other work. There, calls cost more than arithmetic; "
     "`bertbench bench optim` has the steps of BERT-Large. Evaluations are not counted.",
     "Gradients are not clipped, and nothing is drawn twice: no arm can overfit, so weight decay matters little.",
@@ -66,8 +67,8 @@ def page_of(
         "Study: optimizers",
         paragraph(definition.question),
         paragraph(
-            f"Samples and seconds until masked accuracy {definition.target} of a made-up language, whose plateau lies "
-            f"at a fourth of it; {definition.seeds} seeds an arm, the same for all; {machine}. Each optimizer was "
+            f"Samples and seconds until masked accuracy {definition.target} of a made-up language, beyond the plateau "
+            f"of word frequencies; {definition.seeds} seeds an arm, the same for all; {machine}. Each optimizer was "
             f"tuned on each cell with {tuning.trials} runs over rate, weight decay, both betas and length of the "
             f"rate's decay; the {tuning.finalists} best for either read-out ran {tuning.finalist_seeds} seeds more. An "
             "average (EMA) is read out at the evaluations of the same runs, so it costs no run."
