@@ -1,4 +1,4 @@
-"""What `bertbench study clip` does on real ranks: what a clip mode is worth in samples to the target."""
+"""What `bertbench study clip` does on real ranks: compare clip modes by samples to the target."""
 
 import argparse
 import importlib.util
@@ -20,7 +20,7 @@ _SEEDS, _PARALLEL = 5, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many seeds, and where everything is kept."""
+    """Add seeds, the definition and the folder."""
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default 5)")
     parser.add_argument("--parallel", type=int, metavar="N", help="trials at a time (default 2)")
     add_folder_arguments(parser, "study_clip")
@@ -32,22 +32,22 @@ def add_folder_arguments(parser: argparse.ArgumentParser, folder: str) -> None:
         "--definition",
         type=Path,
         metavar="FILE",
-        help="another study of this form (default: the one that comes with the project)",
+        help="another study of this form (default: the project's own)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help=f"folder of its runs, journal and page; a study that was stopped goes on there (default: runs/{folder})",
+        help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/{folder})",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what isn't there yet, print a table."""
+    """Run the missing trials and print a table."""
     check_at_least_one(arguments, "seeds", "parallel")
     check_optuna()
     seeds, parallel = arguments.seeds or _SEEDS, arguments.parallel or _PARALLEL
     definition = read_definition(arguments.definition or STUDIES / "clip.json")
     for arm in definition.arms:
-        open_data(definition.trial_system(arm, {}))  # what is wrong is better said before hours of trials
+        open_data(definition.trial_system(arm, {}))  # report bad data before hours of trials
     folder = arguments.out or runs_folder() / "study_clip"
     with Progress() as progress:
         rows = run_study(definition, folder, seeds, parallel, progress)
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_optuna() -> None:
-    """Raise ConfigError where Optuna, an optional extra, is not installed."""
+    """Raise ConfigError if Optuna, an optional extra, is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 

@@ -35,7 +35,7 @@ class Embeddings(nn.Module):
         self.apply_dropout = apply_dropout
         self.dropout = shape.hidden_dropout
         self.residual_type: torch.dtype | None = None
-        """As in EncoderLayer."""
+        """See EncoderLayer."""
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
         self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
@@ -50,13 +50,13 @@ class Embeddings(nn.Module):
     def _of_token_type(self, segments_T: torch.Tensor) -> torch.Tensor:
         if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
             return self.token_type(segments_T)
-        # A lookup's gradient would be T x D atomic additions into two rows; this one's are two sums, in a fixed order
+        # A lookup's gradient needs T x D atomic additions into two rows; this one needs two sums in a fixed order
         first_1D, second_1D = self.token_type.weight.split(1)
         return torch.where(segments_T[:, None] == 0, first_1D, second_1D)
 
 
 class MaskedLmHead(nn.Module):
-    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a bias of its own."""
+    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a separate bias."""
 
     products = BY_TORCH
 
@@ -67,7 +67,7 @@ class MaskedLmHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
 
     def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
-        """Scores over the vocabulary: [M, D] in, [M, V] out."""
+        """Return scores over the vocabulary: [M, D] in, [M, V] out."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
         return linear(hidden_MD, word_VD, self.bias, self.products)
 
@@ -76,7 +76,7 @@ class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
     cross_entropy_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-    """The compiled loss of the masked tokens (model/compiled.py), where pieces are compiled."""
+    """The compiled loss of the masked tokens (model/compiled.py), if pieces are compiled."""
 
     def __init__(
         self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
@@ -90,7 +90,7 @@ class Bert(nn.Module):
         self.next_sentence = nn.Linear(shape.hidden_size, 2)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Matrices from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert)."""
+        """Draw matrices from a normal distribution cut at two deviations, as google-research/bert does."""
         deviation = self.shape.initializer_range
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -99,7 +99,7 @@ class Bert(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def fused_parameters(self) -> dict[torch.Tensor, int]:
-        """Parameters that hold several logical tensors along their first dimension: query, key and value."""
+        """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
         return {
             parameter: 3
             for layer in self.modules()
@@ -108,14 +108,14 @@ class Bert(nn.Module):
         }
 
     def keep_residual(self, residual: ResidualName) -> None:
-        """Hand hidden states from layer to layer in this format; LayerNorms compute in fp32 all the same."""
+        """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
         for module in (self.embeddings, *self.layers):
             module.residual_type = torch.bfloat16 if residual == "bf16" else None
 
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
     ) -> torch.Tensor:
-        """What the last layer says of every token: [T, D]."""
+        """Return the last layer's output for every token: [T, D]."""
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
         for layer in self.layers:
             hidden_TD = layer(hidden_TD, sequences)
@@ -129,9 +129,9 @@ class Bert(nn.Module):
         sequences: Sequences,
         masked_at_M: torch.Tensor,
     ) -> Scores:
-        """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair.
+        """Return scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
 
-        The heads read a seventh of the tokens, and the last layer returns no others: that saves 5 % of the matrix
+        The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
@@ -142,7 +142,7 @@ class Bert(nn.Module):
         return self.heads(masked_MD, first_SD)
 
     def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores:
-        """What both heads say of the hidden states of masked tokens and of each sequence's first."""
+        """Return both heads' scores, from the hidden states of masked tokens and of each sequence's first token."""
         return Scores(
             self.masked_lm(masked_MD, self.embeddings.word.weight),
             self.next_sentence(torch.tanh(self.pooler(first_SD))),

@@ -1,6 +1,6 @@
 """Optimizers by samples and seconds to target: every arm tuned alike, then run with the same seeds side by side.
 
-Every group of runs that ended is a line of trials.jsonl. A study that goes on reads them, and repeats none of them.
+Every finished group of runs is a line of trials.jsonl. A resumed study reads them and repeats none.
 """
 
 import math
@@ -133,7 +133,7 @@ class OptimizerStudy:
         return score_of(samples, float(group.curves_of(read_out)[:, -1].mean()), limit)
 
     def _group(self, kind: str, arm: Arm, values: Values, until: Until) -> Group:
-        """Return the outcome of runs side by side, which don't run again if they ended before."""
+        """Return the outcome of runs side by side, from the journal if they finished before."""
         key = _Key(kind, arm.name, values, tuple(until.samples))
         if key not in self._known:
             first, count = {

@@ -74,7 +74,7 @@ class Pooled:
     counted: int
     """Cells in which both reached the target,"""
     total: int
-    """of so many."""
+    """out of this many."""
     samples: float | None
     low: float | None
     high: float | None

@@ -40,7 +40,7 @@ class Until(NamedTuple):
     samples: Mapping[int, float]
     """Each read-out that is evaluated, with the samples at which it gives up."""
     settle: float = 1.0
-    """Once the mean has crossed, single seeds may take so many times its samples."""
+    """After the mean has crossed, slower seeds may take up to this multiple of its samples."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Run:
     def __init__(
         self, definition: OptimizerDefinition, arm: Arm, values: Values, seed: int, start: Bert | None, averages: int
     ) -> None:
-        """Start from random weights that the seed fixes, or from a copy of `start`; follow so many averages."""
+        """Start from random weights that the seed fixes, or from a copy of `start`; follow this many averages."""
         self.model = _new_model(definition, arm.cell.hidden, seed) if start is None else deepcopy(start)
         options = definition.options(arm, values)
         self._optimizer, _ = build_optimizer(self.model, options, "torch")
@@ -166,7 +166,7 @@ def _new_model(definition: OptimizerDefinition, hidden: int, seed: int) -> Bert:
 
 
 def _decay(window: float) -> float:
-    """Return the decay of an average that reaches back so many steps; 0 if that is less than one."""
+    """Return the decay of an average that reaches back `window` steps; 0 if that is less than one."""
     return 1 - 1 / max(1.0, window)
 
 

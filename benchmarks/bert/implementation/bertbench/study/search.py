@@ -13,7 +13,7 @@ def search(
 ) -> list[Tried]:
     """Return all trials, the lowest score first. Searches with one seed try the same random values.
 
-    A search whose scores come from a journal of trials that ended goes on as one that was never interrupted.
+    A search whose scores come from a journal resumes exactly as an uninterrupted one.
     """
     import optuna  # noqa: PLC0415 - an optional extra
 
@@ -25,7 +25,7 @@ def search(
     }
     tried: list[Tried] = []
     for number in range(trials):
-        # a sampler anew for every trial: what it draws depends on its number alone
+        # a new sampler for every trial: what it draws depends on its number alone
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=trials // 2, seed=sampler_seed + number)
         trial = study.ask(distributions)
         found = score(trial.params)
