@@ -107,14 +107,13 @@ def test_a_rate_too_high_is_a_miss_and_data_that_is_gone_a_failure(tiny_file: st
     assert Outcome.read(files) is None
 
 
-@pytest.mark.parametrize("name", ["clip", "optimizer"])
-def test_the_studies_that_come_with_the_project_describe_systems(name: str) -> None:
-    definition = read_definition(STUDIES / f"{name}.json")
+def test_the_study_that_comes_with_the_project_describes_systems() -> None:
+    definition = read_definition(STUDIES / "clip.json")
     assert definition.system in system_names()
     ranges = {key: bounds.high for key, bounds in definition.space.items()}
     systems = {arm: definition.trial_system(arm, ranges) for arm in definition.arms}
-    if name == "clip":  # on a single rank before and after would be the same
-        assert all(system.world_size > 1 for system in systems.values())
+    # on a single rank before and after would be the same
+    assert all(system.world_size > 1 for system in systems.values())
     limits = {system.max_steps * system.global_batch_size for system in systems.values()}
     assert max(limits) <= 1.01 * min(limits)  # the same samples for every arm
 

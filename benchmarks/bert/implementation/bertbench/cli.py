@@ -74,7 +74,7 @@ COMMANDS = (
     Command("bench layout", "measure pipeline bubbles and bytes sent", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
     Command("study compression", "compare compressed gradients by samples to target", "study_compression"),
-    Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
+    Command("study optimizer", "compare optimizers by samples and seconds to target", "study_optimizer"),
     Command("study paper", "check the paper's claims one by one", "study_paper"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),

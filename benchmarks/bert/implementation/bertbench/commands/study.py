@@ -1,4 +1,4 @@
-"""`bertbench study clip` and `study optimizer`: compare choices by samples to the target."""
+"""What `bertbench study clip` does on real ranks: compare clip modes by samples to the target."""
 
 import argparse
 import importlib.util
@@ -23,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add seeds, the definition and the folder."""
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default 5)")
     parser.add_argument("--parallel", type=int, metavar="N", help="trials at a time (default 2)")
+    add_folder_arguments(parser, "study_clip")
+
+
+def add_folder_arguments(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add what a study reads and the folder that it writes."""
     parser.add_argument(
         "--definition",
         type=Path,
@@ -31,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="folder of its runs, journal and page; a stopped study resumes there (default: runs/study_NAME)",
+        help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/{folder})",
     )  # fmt: skip
 
 
@@ -40,16 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
     check_at_least_one(arguments, "seeds", "parallel")
     check_optuna()
     seeds, parallel = arguments.seeds or _SEEDS, arguments.parallel or _PARALLEL
-    name = arguments.path.split()[1]
-    definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
+    definition = read_definition(arguments.definition or STUDIES / "clip.json")
     for arm in definition.arms:
         open_data(definition.trial_system(arm, {}))  # report bad data before hours of trials
-    folder = arguments.out or runs_folder() / f"study_{name}"
+    folder = arguments.out or runs_folder() / "study_clip"
     with Progress() as progress:
         rows = run_study(definition, folder, seeds, parallel, progress)
         summaries, found = summarize(definition, folder, rows), differences(definition, rows)
         machine = f"{parallel} trials at a time on {available_cores()} cores of {processor()}"
-        page = page_of(f"Study: {name}", definition, folder, rows, summaries, found, machine)
+        page = page_of("Study: clip", definition, folder, rows, summaries, found, machine)
     write_file(folder / "study.html", page, "--out")
     emit(arguments.json, rows, _table(summaries, found))
     return 0

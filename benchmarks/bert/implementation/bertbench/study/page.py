@@ -12,8 +12,6 @@ from bertbench.study.definition import Definition
 from compliance.log import read_events
 from compliance.run import RunFacts
 
-_BATCH, _OPTIMIZER = "data.global_batch_size", "optimizer.name"
-
 
 def page_of(
     title: str,
@@ -34,7 +32,7 @@ def page_of(
             f"differences seed by seed). Each arm was tuned with {definition.tuning_trials} runs; {machine}."
         ),
         section("Answer", _differences(found)),
-        section("Samples to target", panels(_means(summaries), _by_batch(definition, summaries), _seeds(rows))),
+        section("Samples to target", panels(_means(summaries), _seeds(rows))),
         section("On the way", panels(_curves(definition, folder, rows, target), *_tuning(definition, folder))),
         section("Numbers", _numbers(summaries)),
     )
@@ -56,19 +54,6 @@ def _means(summaries: Sequence[Summary]) -> str:
         for one in summaries
     ]
     return bars("Mean samples to target, ± 95 % interval", rows, Axis("samples", low=0.0))
-
-
-def _by_batch(definition: Definition, summaries: Sequence[Summary]) -> str:
-    """Draw means over the global batch, one line per optimizer, if arms differ in it."""
-    if not all(_BATCH in arm for arm in definition.arms.values()):
-        return ""
-    points: dict[str, list[tuple[float, float]]] = {}
-    for one in summaries:
-        settings = definition.arms[one.arm]
-        if one.mean is not None:
-            points.setdefault(settings[_OPTIMIZER], []).append((settings[_BATCH], one.mean))
-    series = [Series(name, sorted(own)) for name, own in points.items()]
-    return lines("By global batch", series, Axis("global batch", base=2), Axis("samples", low=0.0))
 
 
 def _seeds(rows: Sequence[Row]) -> str:

@@ -3,7 +3,6 @@
 Every finished run is a line of trials.jsonl. A resumed study reads them and repeats none.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
-from bertbench.results.linefile import LineFile
 from bertbench.study.compare import Difference, claim, paired_difference, samples_of
 from bertbench.study.definition import read_study
+from bertbench.study.journal import Journal
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
+from bertbench.study.search import score_of, search
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
 _TUNING_SEED = 1000  # and up; the comparison's seeds count from 1
@@ -79,9 +79,8 @@ class Study:
         self.arms = definition.arms(ranks)
         # an older version's note lacks newer settings: reading it fills in their defaults
         claim(folder, definition.model_dump(mode="json"), _read_note)
-        trials = folder / "trials.jsonl"
-        self._known = _read(trials)
-        self._lines = LineFile(trials)
+        self._journal = Journal(folder / "trials.jsonl")
+        self._known = dict(map(_known, self._journal.records))
 
     def compare(self) -> tuple[list[Tuned], list[Row], list[Comparison]]:
         """Tune, then run seed by seed until every interval is narrow or the seeds run out."""
@@ -118,35 +117,24 @@ class Study:
 
     def _tuned(self, arm: Arm) -> Values:
         """Spend the arm's budget and return its best values."""
-        import optuna  # noqa: PLC0415 - an optional extra
+        tuning, best = self._definition.tuning, math.inf
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        tuning, space = self._definition.tuning, self._definition.space
-        study = optuna.create_study()
-        distributions: dict[str, optuna.distributions.BaseDistribution] = {
-            name: optuna.distributions.FloatDistribution(bounds.low, bounds.high, log=True) for name, bounds in space
-        }
-        at_random, best = tuning.trials // 2, math.inf
-        scored: list[tuple[float, Values]] = []
-        for number in range(tuning.trials):
-            # a new sampler for every trial: a resumed search then samples like an uninterrupted one
-            study.sampler = optuna.samplers.TPESampler(n_startup_trials=at_random, seed=_SAMPLER_SEED + number)
-            trial = study.ask(distributions)
-            values = Values(**trial.params)
-            outcome = self._outcome("tuning", arm, values, _TUNING_SEED, tuning.patience * best)
+        def score(params: dict[str, float]) -> float:
+            nonlocal best
+            outcome = self._outcome("tuning", arm, Values(**params), _TUNING_SEED, tuning.patience * best)
             best = min(best, outcome.samples or math.inf)
-            score = _score(outcome, self._limit)
-            scored.append((score, values))
-            study.tell(trial, score)
+            return score_of(outcome.samples, outcome.accuracy, self._limit)
+
+        tried = search(dict(self._definition.space), tuning.trials, _SAMPLER_SEED, score)
+        finalists = [Values(**params) for _, params in tried[: tuning.finalists]]
         limit = tuning.patience * _SPARE * best
-        finalists = [values for _, values in sorted(scored)[: tuning.finalists]]
-        return min(
-            finalists,
-            key=lambda values: statistics.mean(
-                _score(self._outcome("final", arm, values, _TUNING_SEED + place, limit), self._limit)
-                for place in range(1, tuning.finalist_seeds + 1)
-            ),
-        )
+
+        def final_score(values: Values) -> float:
+            seeds = range(_TUNING_SEED + 1, _TUNING_SEED + 1 + tuning.finalist_seeds)
+            outcomes = [self._outcome("final", arm, values, seed, limit) for seed in seeds]
+            return statistics.mean(score_of(one.samples, one.accuracy, self._limit) for one in outcomes)
+
+        return min(finalists, key=final_score)
 
     @property
     def _limit(self) -> float:
@@ -157,8 +145,7 @@ class Study:
         run = Run(kind, arm.name, values, seed)
         if run not in self._known:
             outcome = self._run_trial(self._definition, arm, values, seed, most_samples)
-            record = {"kind": kind, "arm": arm.name, **values._asdict(), "seed": seed, **asdict(outcome)}
-            self._lines.append(json.dumps(record) + "\n")
+            self._journal.add({"kind": kind, "arm": arm.name, **values._asdict(), "seed": seed, **asdict(outcome)})
             self._known[run] = outcome
             how = "missed or stopped" if outcome.samples is None else f"{outcome.samples:,.0f} samples"
             self._progress.message(f"{kind} {arm.name}, seed {seed}: {how}; {len(self._known)} runs so far")
@@ -191,19 +178,10 @@ def half_share(one: Comparison) -> float:
     return (one.difference.high - one.difference.low) / 2 / one.reference
 
 
-def _score(outcome: Outcome, limit: float) -> float:
-    """Return samples to target; a run that missed it scores worse than all that reached it, ordered by accuracy."""
-    return limit * (2 - outcome.accuracy) if outcome.samples is None else outcome.samples
-
-
-def _read(path: Path) -> dict[Run, Outcome]:
-    known = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        record = json.loads(line)
-        values = Values(*(record[name] for name in Values._fields))
-        run = Run(record["kind"], record["arm"], values, record["seed"])
-        known[run] = Outcome(record["samples"], record["accuracy"], record["clipped"])
-    return known
+def _known(record: dict[str, Any]) -> tuple[Run, Outcome]:
+    values = Values(*(record[name] for name in Values._fields))
+    run = Run(record["kind"], record["arm"], values, record["seed"])
+    return run, Outcome(record["samples"], record["accuracy"], record["clipped"])
 
 
 def _read_note(note: Path) -> dict[str, Any]:

@@ -1,0 +1,183 @@
+"""What a study of optimizers found: samples and seconds to target, and what the arms differ by."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bertbench.study.compare import Difference, half_interval, paired_difference
+from bertbench.study.optimizer import Result
+from bertbench.study.optimizer_definition import REFERENCE, Cell
+from bertbench.study.optimizer_seconds import Step, StepSeconds
+from bertbench.study.stopping_step import Ratio, crossings, ratio, stopping_step
+
+
+@dataclass(frozen=True)
+class Row:
+    """One seed of one arm, stopped by itself; what the paired differences are taken from."""
+
+    arm: str
+    seed: int
+    samples_to_target: float | None
+    """None if it did not reach the target before the arm's runs ended."""
+    seconds_to_target: float | None
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One arm over all its seeds."""
+
+    arm: str
+    optimizer: str
+    ema: bool
+    start: str
+    hidden: int
+    batch: int
+    values: dict[str, float]
+    """What tuning chose."""
+    ema_window: float | None
+    """Steps that the average reaches back, as a share of the decay."""
+    seeds: int
+    reached: int
+    samples_to_target: float | None
+    """At the one stopping step; None if the mean of the seeds did not get to the target."""
+    samples_low: float | None
+    """Ends of the 95 % interval; None beyond the end of the runs."""
+    samples_high: float | None
+    step_seconds: float
+    seconds_to_target: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms of one cell."""
+
+    arm: str
+    against: str
+    samples: Ratio | None
+    """Of the one stopping steps; None where an arm has none."""
+    seconds: float | None
+    """The same ratio in seconds."""
+    difference: Difference | None
+    """Samples, seed by seed, each stopped by itself."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A ratio over cells: geometric mean, with Student's interval over the cells, each of which was tuned by itself."""
+
+    arm: str
+    against: str
+    cells: str
+    """Which cells: `all`, or those of a start, a width or a batch."""
+    counted: int
+    """Cells in which both reached the target,"""
+    total: int
+    """out of this many."""
+    samples: float | None
+    low: float | None
+    high: float | None
+    seconds: float | None
+
+    @property
+    def verdict(self) -> str:
+        """In words: only an interval without 1 shows a difference, and only if no cell is left out."""
+        if self.counted < self.total:
+            return f"not decided: the target was missed in {self.total - self.counted} of {self.total} cells"
+        if self.low is not None and self.low > 1:
+            return "more samples"
+        return "fewer samples" if self.high is not None and self.high < 1 else "no difference shown"
+
+
+class Findings:
+    """All that follows from the results of a study."""
+
+    def __init__(
+        self, results: Sequence[Result], target: float, seconds: StepSeconds, windows: Sequence[float]
+    ) -> None:
+        self._target, self._windows = target, windows
+        self._by_name = {result.name: result for result in results}
+        self._seconds = {
+            result.name: seconds[Step(result.arm.optimizer, result.ema, result.arm.cell.hidden, result.arm.cell.batch)]
+            for result in results
+        }
+        self.rows = [row for result in results for row in self._rows(result)]
+        self.summaries = [self._summary(result) for result in results]
+        self.comparisons = [self._comparison(name, against) for name, against in self._pairs()]
+        self.pooled = list(self._pooled())
+
+    def _rows(self, result: Result) -> Iterator[Row]:
+        group = result.group
+        own = crossings(group.curves_of(result.choice.read_out), self._target)
+        for seed, crossing in enumerate(own, start=1):
+            samples = float(crossing) * group.interval if math.isfinite(crossing) else None
+            yield Row(result.name, seed, samples, self._in_seconds(result, samples), samples is not None)
+
+    def _in_seconds(self, result: Result, samples: float | None) -> float | None:
+        return None if samples is None else samples / result.arm.cell.batch * self._seconds[result.name]
+
+    def _summary(self, result: Result) -> Summary:
+        group, choice, cell = result.group, result.choice, result.arm.cell
+        crossing = stopping_step(group.curves_of(choice.read_out), self._target)
+        mean, low, high = (
+            None if end is None else end * group.interval for end in (crossing.mean, crossing.low, crossing.high)
+        )
+        own = [row for row in self.rows if row.arm == result.name]
+        return Summary(
+            result.name, result.arm.optimizer, result.ema, *cell, choice.values._asdict(),
+            self._windows[choice.read_out - 1] if result.ema else None, len(own), sum(row.reached for row in own),
+            mean, low, high, self._seconds[result.name], self._in_seconds(result, mean),
+        )  # fmt: skip
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield every optimizer against the reference, and every average against the weights of the same optimizer."""
+        for name, result in self._by_name.items():
+            optimizer, cell = result.arm
+            if result.ema:
+                yield name, _name(optimizer, False, cell)
+            elif optimizer != REFERENCE:
+                yield name, _name(REFERENCE, False, cell)
+
+    def _comparison(self, name: str, against: str) -> Comparison:
+        ours, theirs = self._by_name[name], self._by_name[against]
+        curves, others = (one.group.curves_of(one.choice.read_out) for one in (ours, theirs))
+        found = ratio(curves, others, self._target)
+        seconds = None if found is None else found.mean * self._seconds[name] / self._seconds[against]
+        return Comparison(name, against, found, seconds, paired_difference(self.rows, name, against))
+
+    def _pooled(self) -> Iterator[Pooled]:
+        kinds = {(self._by_name[one.arm].arm.optimizer, self._by_name[one.arm].ema): None for one in self.comparisons}
+        cells = list(dict.fromkeys(result.arm.cell for result in self._by_name.values()))
+        for optimizer, ema in kinds:
+            for which, chosen in groups_of(cells).items():
+                names = {_name(optimizer, ema, cell) for cell in chosen}
+                against = optimizer if ema else REFERENCE
+                own = [one for one in self.comparisons if one.arm in names]
+                yield pooled(f"{optimizer}{'_ema' if ema else ''}", against, which, own)
+
+
+def pooled(arm: str, against: str, which: str, comparisons: Sequence[Comparison]) -> Pooled:
+    """Return the geometric mean of the ratios of some cells, with an interval where at least two count."""
+    samples = [math.log(one.samples.mean) for one in comparisons if one.samples is not None]
+    seconds = [math.log(one.seconds) for one in comparisons if one.seconds is not None]
+    half = half_interval(samples)
+    mean = statistics.mean(samples) if samples else None
+    low, high = (None, None) if mean is None or half is None else (math.exp(mean - half), math.exp(mean + half))
+    return Pooled(
+        arm, against, which, len(samples), len(comparisons), None if mean is None else math.exp(mean), low, high,
+        math.exp(statistics.mean(seconds)) if seconds else None,
+    )  # fmt: skip
+
+
+def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return all cells, and those of each start, width and batch, by a name."""
+    found = {"all": list(cells)}
+    for cell in cells:
+        for name in (cell.start, f"width {cell.hidden}", f"batch {cell.batch}"):
+            found.setdefault(name, []).append(cell)
+    return found
+
+
+def _name(optimizer: str, ema: bool, cell: Cell) -> str:
+    return f"{optimizer}{'_ema' if ema else ''}_{cell.name}"

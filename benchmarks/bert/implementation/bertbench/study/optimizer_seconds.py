@@ -1,0 +1,66 @@
+"""Seconds of a step of every optimizer, size and batch, with an average of the weights and without."""
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.common.atomic import write_state
+from bertbench.common.progress import Progress
+from bertbench.optim.options import OptimizerName
+from bertbench.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
+from bertbench.study.optimizer_run import Run
+
+_ROUNDS = 5
+_SEED = 1
+
+
+class Step(NamedTuple):
+    """What a step's time depends on."""
+
+    optimizer: OptimizerName
+    ema: bool
+    hidden: int
+    batch: int
+
+
+StepSeconds = dict[Step, float]
+
+
+def step_seconds(definition: OptimizerDefinition, folder: Path, progress: Progress) -> StepSeconds:
+    """Return processor seconds of a step, its data included; what `folder` holds is not measured again.
+
+    Optimizers take turns of two of SOAP's refreshes each, so that the machine's moods meet all alike, and the median of
+    the turns counts. Processor time of the one thread leaves out the time that other programs take from it.
+    """
+    note = folder / "seconds.json"
+    if note.exists():
+        rows = json.loads(note.read_text(encoding="utf-8"))
+        return {Step(*row[:-1]): row[-1] for row in rows}
+    found: StepSeconds = {}
+    for hidden in definition.widths:
+        for batch in definition.batches:
+            progress.message(f"seconds of a step: width {hidden}, batch {batch.size}")
+            found |= _in_turns(definition, hidden, batch.size)
+    write_state(note, [[*step, seconds] for step, seconds in found.items()])
+    return found
+
+
+def _in_turns(definition: OptimizerDefinition, hidden: int, batch: int) -> StepSeconds:
+    steps = 2 * definition.soap.precondition_frequency
+    cell = Cell("random", hidden, batch)
+    runs = {}
+    for optimizer in definition.learning_rates:
+        low = {name: bounds.low for name, bounds in definition.ranges(Arm(optimizer, cell)).items()}
+        values = Values(**{**low, "decay_samples": float(batch * steps * (_ROUNDS + 1))})
+        for ema in (False, True):
+            runs[Step(optimizer, ema, hidden, batch)] = Run(definition, Arm(optimizer, cell), values, _SEED, None, ema)
+    turns: dict[Step, list[float]] = {step: [] for step in runs}
+    for _ in range(1 + _ROUNDS):
+        for step, run in runs.items():
+            begin = time.process_time()
+            for _ in range(steps):
+                run.step()
+            turns[step].append((time.process_time() - begin) / steps)
+    return {step: statistics.median(own[1:]) for step, own in turns.items()}  # the first turn warms up
