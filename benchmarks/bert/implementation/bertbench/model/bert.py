@@ -3,8 +3,7 @@
 Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import overload
 
 import torch
 from torch import nn
@@ -13,18 +12,14 @@ from torch.nn import functional
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
+from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import ResidualName
 from bertbench.model.precision import in_format
+from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
-
-
-class Scores(NamedTuple):
-    """Logits of both heads."""
-
-    masked_lm_MV: torch.Tensor
-    next_sentence_S2: torch.Tensor
 
 
 class Embeddings(nn.Module):
@@ -66,17 +61,23 @@ class MaskedLmHead(nn.Module):
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
 
-    def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
-        """Scores over the vocabulary: [M, D] in, [M, V] out."""
+    def forward(
+        self, hidden_MD: torch.Tensor, word_VD: torch.Tensor, labels_M: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Scores over the vocabulary: [M, D] in, [M, V] out; with labels the sum of their cross-entropies, []."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
+        if labels_M is not None:
+            return head_loss(hidden_MD, word_VD, self.bias, labels_M)
         return linear(hidden_MD, word_VD, self.bias, self.products)
 
 
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    cross_entropy_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-    """The compiled loss of the masked tokens (model/compiled.py), where pieces are compiled."""
+    sums_losses = False
+    """Whether the heads add up their losses where they get labels: with compiled pieces (model/compiled.py)."""
+    cross_entropy_sum = staticmethod(plain_cross_entropy_sum)
+    """Of the sentence pairs, if so."""
 
     def __init__(
         self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
@@ -109,8 +110,20 @@ class Bert(nn.Module):
 
     def keep_residual(self, residual: ResidualName) -> None:
         """Hand hidden states from layer to layer in this format; LayerNorms compute in fp32 all the same."""
-        for module in (self.embeddings, *self.layers):
-            module.residual_type = torch.bfloat16 if residual == "bf16" else None
+        dtype = torch.bfloat16 if residual == "bf16" else None
+        *layers, last = self._encoder()
+        self.embeddings.residual_type = dtype
+        for layer in (*layers, last):
+            layer.residual_type = dtype
+        for layer in layers:
+            layer.output_type = dtype
+
+    def hand_to_heads(self, dtype: torch.dtype | None) -> None:
+        """Return the last layer's output in the format of the heads' products: the cast is part of a compiled piece."""
+        self._encoder()[-1].output_type = dtype
+
+    def _encoder(self) -> list[EncoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
@@ -128,8 +141,11 @@ class Bert(nn.Module):
         positions_T: torch.Tensor,
         sequences: Sequences,
         masked_at_M: torch.Tensor,
-    ) -> Scores:
+        labels: Labels | None = None,
+    ) -> Scores | LossSums:
         """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair.
+
+        With labels a model that `sums_losses` gives their losses instead.
 
         The heads read a seventh of the tokens, and the last layer returns no others: that saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
@@ -139,11 +155,21 @@ class Bert(nn.Module):
             hidden_TD = layer(hidden_TD, sequences)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
         masked_MD, first_SD = self.layers[-1](hidden_TD, sequences, read_MS).tensor_split((len(masked_at_M),))
-        return self.heads(masked_MD, first_SD)
+        return self.heads(masked_MD, first_SD, labels if self.sums_losses else None)
 
-    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores:
-        """What both heads say of the hidden states of masked tokens and of each sequence's first."""
-        return Scores(
-            self.masked_lm(masked_MD, self.embeddings.word.weight),
-            self.next_sentence(torch.tanh(self.pooler(first_SD))),
+    @overload
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores: ...
+
+    @overload
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None) -> Scores | LossSums: ...
+
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None = None) -> Scores | LossSums:
+        """Scores, or losses of labels, of the hidden states of masked tokens and of each sequence's first."""
+        word_VD = self.embeddings.word.weight
+        next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
+        if labels is None:
+            return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)
+        return LossSums(
+            self.masked_lm(masked_MD, word_VD, labels.masked_M),
+            self.cross_entropy_sum(next_sentence_S2, labels.next_sentence_S),
         )

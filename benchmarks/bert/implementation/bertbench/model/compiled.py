@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bertbench.model.bert import Bert
-from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import CompileMode
 
 
@@ -17,12 +17,13 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
     configure_compiler()
     if mode == "graphs":  # recorded from outside, whole iterations at once
         mode = "default"
-    pieces: list[tuple[nn.Module, str]] = [(model.embeddings, "forward"), (model.masked_lm, "forward")]
+    whole = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
+    pieces: list[tuple[nn.Module, str]] = [(module, "forward") for module in whole]
     pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
     for module, name in pieces:
         setattr(module, name, torch.compile(getattr(module, name), dynamic=True, fullgraph=True, mode=mode))
-    # one read and one write of the scores, where torch's own operations move six times as much
-    model.cross_entropy_sum = torch.compile(cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
+    compiled = torch.compile(plain_cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
+    model.sums_losses, model.cross_entropy_sum = True, compiled
 
 
 def configure_compiler() -> None:
@@ -39,6 +40,8 @@ def configure_compiler() -> None:
         # Casts of weights and biases, some of 1,024 elements, run together: 6 launches fewer a layer of 28
         torch._inductor.config.combo_kernels = True
         torch._inductor.config.combo_kernels_pointwise_only = True
+        # Otherwise rows of a batch decide whether sums over rows and columns are one kernel: others compile again
+        torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
     # As many tokens as the hidden size would be taken for the same number, and the next batch would compile again
     torch.fx.experimental._config.use_duck_shape = False
 

@@ -33,6 +33,8 @@ class EncoderLayer(nn.Module):
         self.attention, self.apply_dropout = attention, apply_dropout
         self.residual_type: torch.dtype | None = None
         """The format of what LayerNorms return on a GPU (model/precision.py); None: what they compute in."""
+        self.output_type: torch.dtype | None = None
+        """The same of the last one, for who reads the layer's output."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -65,7 +67,7 @@ class EncoderLayer(nn.Module):
         hidden_RD = in_format(hidden_RD, self.residual_type)
         expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
         hidden_RD = self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
-        return in_format(hidden_RD, self.residual_type)
+        return in_format(hidden_RD, self.output_type)
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)

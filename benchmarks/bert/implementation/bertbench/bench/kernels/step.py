@@ -45,6 +45,7 @@ TOKENS = 24_576
 """Of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
 _SEED = 1
+_PRODUCTS = torch.bfloat16
 _WEIGHTS = 1 / 3_000  # of both losses; any number does
 
 
@@ -142,6 +143,7 @@ class _Step:
         self._model = Bert(shape, flash_attention, plain_dropout)
         self._model.keep_residual(residual)
         compile_pieces(self._model, "default")
+        self._model.hand_to_heads(_PRODUCTS)
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._optimizer: MultiTensorAdam | None = None
@@ -156,9 +158,9 @@ class _Step:
         stream = model.embeddings.residual_type
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
-        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=torch.bfloat16, requires_grad=True)
-        masked_MD = torch.empty(read, width, dtype=stream, requires_grad=True)
-        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=stream, requires_grad=True)
+        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
+        masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
+        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
         return {
             "embeddings": lambda: self._both_ways(
                 lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
@@ -166,7 +168,7 @@ class _Step:
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
             "layer": lambda: self._both_ways(lambda: model.layers[0](hidden_TD, batch.sequences), hidden_TD),
             "head_and_loss": lambda: self._both_ways(
-                lambda: self._loss(model.heads(masked_MD, first_SD)), masked_MD, first_SD
+                lambda: self._loss(model.heads(masked_MD, first_SD, batch.labels)), masked_MD, first_SD
             ),
             "optimizer": self._update,
             "step": self._step,
@@ -176,15 +178,12 @@ class _Step:
         """Run a piece forward and backward; no gradient is there to be added to."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", _PRODUCTS):
             output = forward()
         output.backward(torch.empty_like(output))
 
     def _loss(self, scores: Any) -> torch.Tensor:
-        batch = self._batch
-        return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, _WEIGHTS, _WEIGHTS, self._model.cross_entropy_sum
-        )
+        return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
 
     def _update(self) -> None:
         """Clip and update, as the trainer does."""
@@ -209,9 +208,9 @@ class _Step:
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""
         batch = self._batch
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", _PRODUCTS):
             scores = self._model(
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M, batch.labels
             )
         self._loss(scores).backward()
         for parameter in self._parameters:  # as DDP does, one by one, for its buckets
