@@ -11,6 +11,7 @@ from torch import nn
 
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
+from bertbench.optim.bucket_parallel import BucketParallel
 from bertbench.optim.bucket_sum import BucketSum
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
@@ -46,7 +47,7 @@ class Reduction(Protocol):
 class DataParallel(NamedTuple):
     """What a trainer computes with."""
 
-    module: nn.parallel.DistributedDataParallel | SlicedDataParallel
+    module: nn.parallel.DistributedDataParallel | SlicedDataParallel | BucketParallel
     """The model to call, whose gradients are summed."""
     reduction: Reduction
     norm: Callable[[], torch.Tensor]
@@ -90,7 +91,9 @@ def data_parallel(
         _bucket_sum(system, world),
         scale,
     )
-    parallel = reducer.attach(model, communication.bucket_mb)
+    launches_cost = world.device.type == "cuda" and communication.compression != "powersgd"
+    attach = reducer.attach_buckets if launches_cost else reducer.attach
+    parallel = attach(model, communication.bucket_mb)
     whole, text = build_optimizer(model, options, system.optimizer.impl)
     return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)
 
