@@ -42,7 +42,7 @@ def test_a_layer_keeps_its_budget_in_hopper_s_machine_code(pieces: list[Found]) 
     attention, layer, _ = pieces
     assert (attention.piece, layer.piece) == ("attention", "layer")
     assert attention.kernels == 0
-    assert layer.kernels > 10
+    assert 10 < layer.kernels <= 24
     assert layer.launches >= layer.kernels + 12, "four linear layers are three products each"
     # two [T, D] fp32 streams in and out of each of two LayerNorms are the least that a layer moves
     assert layer.megabytes_beside_products > 8 * 8192 * 1024 * 4 / 1e6

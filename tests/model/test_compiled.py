@@ -1,6 +1,7 @@
 """Compiled pieces, on a CPU and without Inductor: what is compiled, how often, and that it computes the same."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,29 @@ def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCo
         answers.append((loss.detach(), inputs[0].grad, inputs[1].grad, *gradients))
     torch.testing.assert_close(*answers, rtol=2e-7, atol=1e-7)  # the plain loss is float32's
     assert counter.frame_count == 4, "masked-LM head with its loss, pooler, sentence pairs, their loss"
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_joined_layers_train_as_single_ones_and_compile_once_for_all_layers(
+    autocast: bool, counter: CompileCounter
+) -> None:
+    torch.manual_seed(1)
+    model = Bert(replace(SHAPE, layers=4, hidden_dropout=0.0, attention_dropout=0.0))
+    answers = []
+    for compiled in (False, True):
+        if compiled:
+            compile_pieces(model, "default")
+        for samples, length in ((2, 9), (3, 12)):
+            model.zero_grad()
+            batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+            inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                scores = model(*inputs, batch.labels)
+            weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
+        answers.append(torch.cat([one.grad.view(-1) for one in model.parameters() if one.grad is not None]))
+    plain, joined = answers
+    assert (joined - plain).norm() < (2e-2 if autocast else 1e-6) * plain.norm()
+    assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
 
 
 def test_a_model_gives_losses_only_for_labels_and_where_pieces_are_compiled(counter: CompileCounter) -> None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
-from bertbench.model.encoder import EncoderLayer
+from bertbench.model.encoder import Between, EncoderLayer
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
 from bertbench.model.loss import plain_cross_entropy_sum
@@ -74,6 +74,8 @@ class MaskedLmHead(nn.Module):
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
+    joins_layers = False
+    """Whether each layer begins with the end of the one before: with compiled pieces."""
     sums_losses = False
     """Whether the heads add up their losses where they get labels: with compiled pieces (model/compiled.py)."""
     cross_entropy_sum = staticmethod(plain_cross_entropy_sum)
@@ -111,7 +113,7 @@ class Bert(nn.Module):
     def keep_residual(self, residual: ResidualName) -> None:
         """Hand hidden states from layer to layer in this format; LayerNorms compute in fp32 all the same."""
         dtype = torch.bfloat16 if residual == "bf16" else None
-        *layers, last = self._encoder()
+        *layers, last = self.encoder_layers()
         self.embeddings.residual_type = dtype
         for layer in (*layers, last):
             layer.residual_type = dtype
@@ -120,9 +122,16 @@ class Bert(nn.Module):
 
     def hand_to_heads(self, dtype: torch.dtype | None) -> None:
         """Return the last layer's output in the format of the heads' products: the cast is part of a compiled piece."""
-        self._encoder()[-1].output_type = dtype
+        self.encoder_layers()[-1].output_type = dtype
 
-    def _encoder(self) -> list[EncoderLayer]:
+    def join_layers(self, between: Between) -> None:
+        """Let each layer begin with the end of the one before, by this function."""
+        self.joins_layers = True
+        for layer in self.encoder_layers():
+            layer.between_attentions = between
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """Return the layers, first to last."""
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
     def hidden(
@@ -152,9 +161,11 @@ class Bert(nn.Module):
         """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
         for layer in self.layers[:-1]:
-            hidden_TD = layer(hidden_TD, sequences)
+            hidden_TD = layer(hidden_TD, sequences, finish=not self.joins_layers)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
-        masked_MD, first_SD = self.layers[-1](hidden_TD, sequences, read_MS).tensor_split((len(masked_at_M),))
+        read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
+        # its gradient is one concatenation; of slices, whole tensors of zeros would be filled and added up
+        masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
         return self.heads(masked_MD, first_SD, labels if self.sums_losses else None)
 
     @overload

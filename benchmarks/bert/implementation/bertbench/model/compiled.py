@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import between_attentions
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import CompileMode
 
@@ -22,6 +23,7 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
     pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
     for module, name in pieces:
         setattr(module, name, torch.compile(getattr(module, name), dynamic=True, fullgraph=True, mode=mode))
+    model.join_layers(torch.compile(between_attentions, dynamic=True, fullgraph=True, mode=mode))
     compiled = torch.compile(plain_cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
     model.sums_losses, model.cross_entropy_sum = True, compiled
 
@@ -40,6 +42,7 @@ def configure_compiler() -> None:
         # Casts of weights and biases, some of 1,024 elements, run together: 6 launches fewer a layer of 28
         torch._inductor.config.combo_kernels = True
         torch._inductor.config.combo_kernels_pointwise_only = True
+        torch._inductor.config.combo_kernel_max_num_nodes = 32  # 8 would leave one cast of a layer alone
         # Otherwise rows of a batch decide whether sums over rows and columns are one kernel: others compile again
         torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
     # As many tokens as the hidden size would be taken for the same number, and the next batch would compile again

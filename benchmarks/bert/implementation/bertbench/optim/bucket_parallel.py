@@ -1,6 +1,6 @@
 """A model whose gradients move into flat buckets, each in one launch as soon as a backward pass has filled it.
 
-What DDP does with a launch a parameter: 302 for BERT-Large, which has 52 buckets. They are in the reverse order of
+What DDP does with a launch a parameter: 302 for BERT-Large, which has 38 buckets. They are in the reverse order of
 the model's parameters from the first step on; DDP guesses so too, and takes another order from its second step on.
 """
 

@@ -77,6 +77,7 @@ class DDPTrainer:
         self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self._model.layers)
+            self._model.joins_layers = False  # a layer would keep two inputs
         self._parameters = list(self._model.parameters())
         self._scaler = (
             LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None

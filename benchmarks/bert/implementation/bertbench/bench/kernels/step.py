@@ -31,16 +31,18 @@ from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.dropout import plain_dropout
+from bertbench.model.encoder import Attended
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.bucket_parallel import flat_buckets
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
-"""`layer` is a layer without its attention, whose kernel no compiler generates; `step` has all layers."""
+"""`layer` is all between two attentions, whose kernel no compiler generates; `step` has all layers."""
 TOKENS = 24_576
 """Of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
@@ -144,6 +146,7 @@ class _Step:
         self._model.keep_residual(residual)
         compile_pieces(self._model, "default")
         self._model.hand_to_heads(_PRODUCTS)
+        self._buckets = flat_buckets(self._model, None)
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._optimizer: MultiTensorAdam | None = None
@@ -156,9 +159,11 @@ class _Step:
         width, count = model.shape.hidden_size, len(batch.tokens_T)
         read = len(batch.masked_at_M)
         stream = model.embeddings.residual_type
+        first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
         qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
+        context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
         masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
         first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
         return {
@@ -166,7 +171,11 @@ class _Step:
                 lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
             ),
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
-            "layer": lambda: self._both_ways(lambda: model.layers[0](hidden_TD, batch.sequences), hidden_TD),
+            "layer": lambda: self._both_ways(
+                lambda: second(Attended(first, context_TD, hidden_TD), batch.sequences, None, False),
+                context_TD,
+                hidden_TD,
+            ),
             "head_and_loss": lambda: self._both_ways(
                 lambda: self._loss(model.heads(masked_MD, first_SD, batch.labels)), masked_MD, first_SD
             ),
@@ -174,13 +183,14 @@ class _Step:
             "step": self._step,
         }
 
-    def _both_ways(self, forward: Callable[[], torch.Tensor], *inputs: torch.Tensor) -> None:
+    def _both_ways(self, forward: Callable[[], Any], *inputs: torch.Tensor) -> None:
         """Run a piece forward and backward; no gradient is there to be added to."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
-            output = forward()
-        output.backward(torch.empty_like(output))
+            found = forward()
+        outputs = [found] if isinstance(found, torch.Tensor) else [found.context_TD, found.hidden_TD]
+        torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
     def _loss(self, scores: Any) -> torch.Tensor:
         return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
@@ -213,9 +223,8 @@ class _Step:
                 batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M, batch.labels
             )
         self._loss(scores).backward()
-        for parameter in self._parameters:  # as DDP does, one by one, for its buckets
-            assert parameter.grad is not None, "every parameter takes part in every step"
-            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        for bucket in self._buckets:
+            bucket.take_in()
         self._update()
         self._model.zero_grad(set_to_none=True)
 
