@@ -17,7 +17,7 @@ _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
 _FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take at least 0.90 of it, as means of ten runs
-_SAME = 4  # so many evaluations of 10,000 samples never agree to the last digit
+_SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
 _KEPT = 0.002  # evaluations at the target may differ by this much
 _ROUNDING = 0.02  # of a count: packed or nominal samples beside exact ones
 

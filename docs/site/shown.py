@@ -1,7 +1,8 @@
 """Keep the tables that pages show of results/bench/ as they were recorded.
 
 A line `<!-- results/bench/... -->` before a fenced block names the record whose command and printed table the block
-shows. `python docs/site/shown.py` writes the blocks anew; a test finds those that differ.
+shows; after a colon, the heading of the only table to show. `python docs/site/shown.py` rewrites the blocks; a test
+finds those that differ.
 """
 
 import json
@@ -9,7 +10,7 @@ import re
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[2]
-_SHOWN = re.compile(r"(<!-- (results/bench/\S+) -->\n```\n).*?(^```$)", re.MULTILINE | re.DOTALL)
+_SHOWN = re.compile(r"(<!-- (results/bench/\S+?)(?:: (.+?))? -->\n```\n).*?(^```$)", re.MULTILINE | re.DOTALL)
 
 
 def current(page: str) -> str:
@@ -17,8 +18,9 @@ def current(page: str) -> str:
 
     def block(found: re.Match[str]) -> str:
         record = json.loads((_REPOSITORY / found[2]).read_text())
-        lines = [f"$ {record['command']}", *record["printed"]]
-        return found[1] + "".join(f"{line}\n" for line in lines) + found[3]
+        head, *tables = "\n".join(record["printed"]).split("\n\n")
+        tables = [table for table in tables if found[3] is None or table.startswith(found[3])]
+        return found[1] + "\n\n".join([f"$ {record['command']}\n{head}", *tables]) + "\n" + found[4]
 
     return _SHOWN.sub(block, page)
 

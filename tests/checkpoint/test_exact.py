@@ -12,12 +12,13 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
+from bertbench.optim.state import local
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_exchange, make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.build import make_exchange, make_sampler, make_trainer
 from bertbench.training.inputs import open_data
+from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
 
 STEPS, TAKEN = 7, 4
@@ -44,7 +45,8 @@ def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended,
 
 def trained(world: World, system: System, files: ResultFiles, goes_on: bool = False) -> Ended:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, SEED)
+    sampler = make_sampler(system, training, SEED)
+    trainer = make_trainer(system, world, SEED, sampler)
     snapshots = Snapshots(system, world, SEED, files if world.leads else None)
     taken = 0
     if goes_on:
@@ -54,9 +56,9 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
         path, meta = found
         taken = meta.step
         snapshots.load(trainer, path, meta)
-    sampler = make_sampler(system, training, SEED)
     exchange = make_exchange(system, sampler, world)
-    steps = Loader(sampler, world.rank, world.device, exchange).steps(range(taken, STEPS))
+    rank = system.layout.coordinate(world.rank).data
+    steps = Loader(sampler, rank, world.device, exchange).steps(range(taken, STEPS))
     losses = []
     with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
         for step, loaded in enumerate(steps, start=taken):
@@ -64,11 +66,15 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
             if not goes_on:
                 snapshots.save_if_due(trainer, step + 1, [], metrics)
     snapshots.close()
-    weights = parameters_to_vector(trainer.model.parameters()).tolist()
+    weights = held(trainer)
     with trainer.averaged():
-        weights += parameters_to_vector(trainer.model.parameters()).tolist()
+        weights += held(trainer)
     trainer.close()
     return losses, weights
+
+
+def held(trainer: Trainer) -> list[float]:
+    return parameters_to_vector([local(parameter) for parameter in trainer.model.parameters()]).tolist()
 
 
 def assert_exact(pairs: list[tuple[Ended, Ended]]) -> None:
@@ -133,6 +139,13 @@ def test_going_on_is_exact_with_an_average_and_optimizers_of_the_open_division(
         ),
     ]
     for pairs in run_ranks(2, both, systems, tmp_path):
+        assert_exact(pairs)
+
+
+def test_going_on_is_exact_where_ranks_share_tokens(tiny: Callable[..., System], tmp_path: Path) -> None:
+    shared = ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true")
+    system = tiny(DROPOUT, EVERY, *shared, "model.attention_dropout=0.1", "data.gradient_accumulation_steps=2")
+    for pairs in run_ranks(2, both, [system], tmp_path):
         assert_exact(pairs)
 
 

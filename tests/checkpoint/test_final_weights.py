@@ -270,6 +270,6 @@ def test_fill_mask_refuses_what_it_cannot_predict(
         assert expected in capsys.readouterr().err
     copy.vocabulary.unlink()
     assert main(["fill-mask", "a [MASK]", "--checkpoint", str(copy.folder)]) == 2
-    assert "vocab.txt: is not there; name the vocab.txt that the model was trained with by --vocab" in (
+    assert "vocab.txt: not found; give --vocab the vocab.txt that the model was trained with" in (
         capsys.readouterr().err
     )

@@ -29,7 +29,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     assert (row["startup_s"], row["steps_s"], row["initialisation_s"]) == (1.0, 99.0, 0.5)
     lines = table(summary(systems([log]))).splitlines()
     assert lines[-1] == (
-        "launch to run_start 5.8 s in the mean; 1.000 s on the clock before the first step, 1.0% of the run; "
+        "launch to run_start takes 5.8 s on average; 1.000 s on the clock before the first step, 1.0% of the run; "
         "initialisation took 0.0 min at most"
     )
     assert lines[-2].split()[:4] == ["slowest", "rank", "2.50", "3.25"]

@@ -62,7 +62,7 @@ def test_a_bad_setting_is_one_error_that_says_what_was_found_and_what_to_do(
         (["optimizer.impl=apex", "communication.compression=fp16"], "optimizer.impl apex can't skip steps"),
         (["optimizer.impl=triton"], "optimizer.impl triton needs launch.device cuda"),
         (["compute.compile=graphs", "precision.compute=fp16"], "compute.compile graphs has no loss scaling"),
-        (["compute.compile=graphs", "data.balance=packed"], "different numbers of them; set data.balance to planned"),
+        (["compute.compile=graphs", "data.balance=packed"], "different numbers; set data.balance to planned"),
         (["compute.compile=graphs", "communication.compression=powersgd"], "can't replay communication.compression"),
         (["optimizer.sharded=true", "communication.compression=powersgd"], "leaves a rank only its slice"),
         (["optimizer.sharded=true", "optimizer.impl=apex"], "optimizer.sharded updates slices of tensors"),

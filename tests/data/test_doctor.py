@@ -470,10 +470,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
     assert "found nothing there, expected the folder of a download" in refused(str(tmp_path / "none\x1b"))
     assert "found something else there" in refused(str(download / "vocab.txt"))
-    assert "found something else there, expected nothing" in refused(
-        str(download), "--state", str(download / "vocab.txt")
-    )
-    assert "found something else there, expected nothing" in refused(str(download), "--state", "/dev/null")
+    assert "found another file there, expected none" in refused(str(download), "--state", str(download / "vocab.txt"))
+    assert "found another file there, expected none" in refused(str(download), "--state", "/dev/null")
     monkeypatch.setattr(scan, "MAX_ENTRIES", 5)
     assert "found over 5 files" in refused(str(download))
 

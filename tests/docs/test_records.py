@@ -1,5 +1,7 @@
 """What pages show of results/bench/ is what was recorded, and the README's picture is drawn of today's records."""
 
+import json
+import re
 import runpy
 from typing import Any
 
@@ -31,3 +33,11 @@ def test_a_changed_table_is_noticed() -> None:
 def test_the_picture_is_of_todays_records() -> None:
     drawn = (REPOSITORY / "docs" / "demo.svg").read_text()
     assert drawn == PICTURE["current"](), "run python docs/site/picture.py"
+
+
+def test_the_ratios_in_bf16_are_those_recorded() -> None:
+    record = json.loads((REPOSITORY / "results" / "bench" / "intel_xeon_amx" / "step.json").read_text())
+    (table,) = [part for part in "\n".join(record["printed"]).split("\n\n") if part.startswith("small, bf16")]
+    rival, stock = re.findall(r"([\d.]+) x as fast", table)
+    page = (REPOSITORY / "docs" / "performance.md").read_text()
+    assert f"In bf16 it is {rival} and {stock} times as fast" in page

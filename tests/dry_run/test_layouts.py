@@ -46,16 +46,19 @@ def test_bubbles_are_those_of_the_paper() -> None:
 
 def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
     system = load_system("dgxa100_n1", ["hardware.division=open", "model.layers=1", "model.checkpoint=null"])
-    layer = layer_keeps(system, 1)
+    layer = layer_keeps(system, 1, sequence=False)
     shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
     lengths = torch.tensor([300, 77]).numpy()
     one, two = (kept_by(each, each.model.shape(), synthetic_batch(lengths)) for each in shapes)
     assert layer.bytes(377, 300**2 + 77**2) == pytest.approx(two - one, rel=0.02)
-    halved = layer_keeps(system, 2)
+    halved = layer_keeps(system, 2, sequence=False)
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities
     assert layer.token / 2 < halved.token < layer.token  # LayerNorms and what they add up are whole on every rank
     in_fp32 = load_system("dgxa100_n1", ["hardware.division=open", "model.checkpoint=null", "precision.compute=fp32"])
-    assert layer_keeps(in_fp32, 2).pair == pytest.approx(layer_keeps(in_fp32, 1).pair / 2)
+    pairs = [layer_keeps(in_fp32, ranks, sequence=False).pair for ranks in (1, 2)]
+    assert pairs[1] == pytest.approx(pairs[0] / 2)
+    # the inputs of both products are whole on every rank, once gathered: 2 x 1024 numbers of 2 bytes
+    assert layer_keeps(system, 2, sequence=True).token == pytest.approx(layer.token / 2 + 2 * 1024, rel=0.01)
 
 
 def test_memory_of_a_pipeline_counts_the_microbatches_that_have_begun(tiny: Callable[..., System]) -> None:

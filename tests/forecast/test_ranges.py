@@ -64,7 +64,7 @@ def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb
 
 def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() -> None:
     found = forecast(load_system("dgxa100_n8"), "h200")
-    assert any("no kind of published result is like it" in warning for warning in found.warnings)
+    assert any("no published result is of this kind" in warning for warning in found.warnings)
     assert found.range.source == f"{len(other_gpus('h200'))} published results: all H200 SXM"
 
 

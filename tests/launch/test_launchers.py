@@ -160,7 +160,7 @@ def test_run_with_docker_starts_a_container_for_each_run(
     [
         (["dgxa100_n2", "--on", "docker"], "has 2 nodes, docker starts one"),
         (["cpu_demo", "--on", "kubernetes", "--runs", "2"], "on kubernetes a job is one run"),
-        (["cpu_demo", "--on", "slurm", "--result", "x"], "LOGDIR says where"),
+        (["cpu_demo", "--on", "slurm", "--result", "x"], "set LOGDIR to choose where"),
         (["cpu_demo", "--close", "/nowhere/result_0.txt"], "/nowhere/result_0.txt: cannot be read"),
         (["dgxa100_n2"], "by hand with the lines that --dry-run prints"),
     ],

@@ -4,6 +4,7 @@ Compared are losses, norms and gradients of two steps, then weights and moments,
 dropout 0, since random streams belong to ranks. What each rank sends is what the formulas say, to the byte.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -112,7 +113,8 @@ def _told(world: World, system: System) -> Told:
 
 
 def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> dict[str, int]:
-    tokens = sum(len(part.batch.tokens_T) for part in step.parts)
+    shares = system.layout.token_shares
+    tokens = sum(math.ceil(len(part.batch.tokens_T) / shares) * shares for part in step.parts)
     if trainer.pipeline is not None:
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:

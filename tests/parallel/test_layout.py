@@ -38,6 +38,7 @@ def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Callable[..., Syst
     [
         (["parallel.tensor=3"], "doesn't divide 8 ranks"),
         (["parallel.tensor=8"], "doesn't divide the 4 ranks of a node"),
+        (["parallel.sequence=true"], "parallel.tensor, and that is 1; raise it"),
         (["parallel.tensor=4"], "doesn't divide model.attention_heads 2"),
         (["parallel.tensor=2", "model.feed_forward_size=23"], "doesn't divide model.feed_forward_size 23"),
         (["parallel.pipeline=4", "parallel.microbatches=4"], "doesn't divide model.layers 2"),

@@ -88,7 +88,7 @@ def test_two_sets_of_runs_side_by_side(sides: tuple[str, str], capsys: pytest.Ca
 def test_the_same_runs_show_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(RESULTS), str(RESULTS)]) == 0
     shown = capsys.readouterr().out
-    assert "same settings on both sides" in shown
+    assert "same known settings on both sides" in shown
     assert "no difference in time to target is shown: B over A is 1.000" in shown
 
 

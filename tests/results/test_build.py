@@ -231,5 +231,5 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsy
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     assert main(["package", "--out", str(tmp_path), "--submitter", "org", "cpu_demo"]) == 2
-    assert "no empty folder" in capsys.readouterr().err
+    assert "not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -155,7 +155,7 @@ def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ranks", "3"], "--ranks 3: expected at least 2, and a divisor of the study's global batch, 8"),
+        (["--ranks", "3"], "--ranks 3: expected a divisor of the study's global batch, 8, of at least 2"),
         (["--ranks", "two"], "--ranks two: expected positive whole numbers"),
         (["--ranks", "2", "--seeds", "4"], "drop --seeds and --parallel"),
     ],

@@ -153,7 +153,7 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     if every == "null":
         assert said.endswith("--set checkpoint.every_steps=N takes one every N steps\n")
         return
-    assert said.splitlines()[-2] == "go on from the last snapshot with:"
+    assert said.splitlines()[-2] == "resume from the last snapshot with:"
     program, *again = shlex.split(said.splitlines()[-1])
     assert program == "bertbench"
     assert (
@@ -194,7 +194,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(
             ["data", "prepare", "--system", "TINY", "--text", "/nowhere/text", "--out", "OUT"],
             "/nowhere/text: cannot be read",
         ),
-        (["study", "parallel", "--system", "TINY"], "found 12 and 2; choose another system"),
+        (["study", "parallel", "--system", "TINY"], "found 12 and 2; change them, or choose another system"),
     ],
 )
 def test_a_mistake_is_one_error(
@@ -269,16 +269,16 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     done = bertbench("train", tiny_file, *measured, "--set", "schedule.max_steps=40", PATH=path)
     assert done.returncode == 3, done.stderr
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    assert "no energy is measured" not in done.stderr
+    assert "without measuring energy" not in done.stderr
     (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
     run = reported["runs"][0]
     assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
     table = bertbench("report", str(log)).stdout
-    assert "energy: joules from run_start to run_stop, and watts in the mean" in table
+    assert "energy: joules from run_start to run_stop, and mean watts" in table
     assert bertbench("report", str(log), "--html", str(tmp_path / "page.html")).returncode == 0
-    assert "Power in the mean, by node" in (tmp_path / "page.html").read_text()
+    assert "Mean power by node" in (tmp_path / "page.html").read_text()
 
 
 def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
@@ -286,12 +286,12 @@ def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
 ) -> None:
     done = bertbench("train", tiny_file, "--set", "power.measure=true", PATH=str(tmp_path))
     assert done.returncode == 3, done.stderr
-    warnings = [line for line in done.stderr.splitlines() if "no energy is measured" in line]
+    warnings = [line for line in done.stderr.splitlines() if "without measuring energy" in line]
     if not warnings:
         pytest.skip("this machine has a meter")
     assert len(warnings) == 1
     assert "has no power meter: RAPL: " in warnings[0]
-    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run goes on and no energy is measured")
+    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run continues without measuring energy")
     (reported,) = json.loads(
         bertbench("report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json").stdout
     )

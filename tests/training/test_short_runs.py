@@ -72,7 +72,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     ("words", "expected"),
     [
         (["--smoke", "--result", "RUNS/result_7.txt"], "--smoke makes no result; give it another name"),
-        (["--profile"], "--profile takes 12 steps, the system gives up after 6; raise schedule.max_steps"),
+        (["--profile"], "--profile takes 12 steps, the system stops after 6; raise schedule.max_steps"),
         (["--smoke", "--resume", "auto"], "--smoke takes a few steps of a new run; leave --resume out"),
     ],
 )

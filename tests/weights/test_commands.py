@@ -91,8 +91,8 @@ def test_export_then_import_gives_the_same_file(imported: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config goes with --from-tf"),
-        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config goes with --from-tf"),
+        (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config needs --from-tf"),
+        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config needs --from-tf"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
         (["checkpoint", "show", "DIR/none"], "found nothing there"),
         (["checkpoint", "export", "DIR/none", "--to-hf", "DIR/x"], "found nothing there"),

@@ -20,7 +20,7 @@ runs="${RUNS:-1}"
 [[ "$runs" =~ ^[1-9][0-9]*$ ]] || fail "RUNS is '$runs'; set it to a number of at least 1"
 data="${DATADIR:-$repository/data}"
 results="${LOGDIR:-$repository/runs}"
-[[ -d "$data" ]] || fail "$data is no folder; set DATADIR to the one that holds the data"
+[[ -d "$data" ]] || fail "$data is not a folder; set DATADIR to the one that holds the data"
 command -v docker >/dev/null || fail "found no docker; install it, or use ./run_and_time.sh"
 mkdir -p "$results"
 
@@ -31,7 +31,7 @@ options+=(--user "$(id -u):$(id -g)" --volume "$data:/data:ro" --volume "$result
 [[ "${GPUS:-all}" == none ]] || options+=(--gpus "${GPUS:-all}")
 
 if [[ "$1" == *.json ]]; then
-  [[ -f "$1" ]] || fail "$1 is no file; give a system file, or the name of a system"
+  [[ -f "$1" ]] || fail "$1 is not a file; give a system file, or the name of a system"
   options+=(--volume "$(realpath "$(dirname "$1")"):/systems:ro")
   set -- "/systems/$(basename "$1")" "${@:2}"
 fi

@@ -1,8 +1,8 @@
-"""The command tree: one table, one parser, each command's code loaded only when it is called.
+"""Parse the command line: one table, one parser, each command's code loaded only when it is called.
 
-A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. Where its code loads torch, which
-takes seconds, `add_arguments` stands apart in commands/arguments/, and the system is read before that code is loaded.
-Every command takes --json: JSON on standard output, everything else on standard error.
+A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. If its code loads torch, which
+takes seconds, `add_arguments` is in commands/arguments/, and the system is read before that code is loaded. Every
+command takes --json: JSON on standard output, everything else on standard error.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from bertbench import __version__
 from bertbench.common.errors import BertbenchError
 
 _COMPLETING = "_ARGCOMPLETE"
-"""Variable by which a shell asks for completions of COMP_LINE instead of a run."""
+"""Variable by which a shell requests completions of COMP_LINE instead of a run."""
 _READER_GONE = 141
-"""Exit code where the reader of a pipe, such as head, has seen enough: a shell's for SIGPIPE."""
+"""Exit code if the reader of a pipe, such as head, closes it early: a shell's code for SIGPIPE."""
 
 
 class Command(NamedTuple):
@@ -28,28 +28,28 @@ class Command(NamedTuple):
     help: str
     module: str
     apart: bool = False
-    """Whether its arguments stand apart from code that loads torch; its SYSTEM and --set are then checked first."""
+    """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
     reads_words: bool = False
-    """Whether it reads its words itself, all of them: it is another program."""
+    """Whether it parses its own arguments, because it is another program."""
 
     @property
     def arguments(self) -> str:
-        """Name of the module with `add_arguments`."""
+        """Return the name of the module with `add_arguments`."""
         return f"bertbench.commands.{'arguments.' if self.apart else ''}{self.module}"
 
 
 COMMANDS = (
-    Command("systems", "list the systems that come with the project", "systems"),
-    Command("show", "print a system as a run sees it, resolved", "show"),
+    Command("systems", "list the project's systems", "systems"),
+    Command("show", "print a system's resolved configuration", "show"),
     Command("init", "write a system file for your cluster", "init"),
-    Command("fit", "the same training on fewer or smaller devices", "fit", apart=True),
-    Command("detect", "describe the machine at hand", "detect"),
+    Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True),
+    Command("detect", "describe this machine", "detect"),
     Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
     Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
     Command("data doctor", "check a download of MLCommons' files", "data_doctor"),
     Command("data verify", "recompute a dataset's checksums and counts", "data_verify"),
-    Command("data show", "print what a dataset holds", "data_show"),
+    Command("data show", "describe a dataset", "data_show"),
     Command("data export", "write a dataset in a published layout", "data_export"),
     Command("checkpoint import", "read a published checkpoint", "checkpoint_import"),
     Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
@@ -57,40 +57,40 @@ COMMANDS = (
     Command("train", "train a system to its target", "train", apart=True),
     Command("evaluate", "score a checkpoint", "evaluate", apart=True),
     Command("fill-mask", "predict the masked words of a text", "fill_mask"),
-    Command("plan", "a dry run of any rank without its machine", "plan", apart=True),
+    Command("plan", "dry-run any rank without its machine", "plan", apart=True),
     Command("preflight", "check an allocation before a run", "preflight", apart=True),
     Command("predict", "forecast the time to train", "predict"),
     Command("launch", "start runs of a system", "launch", apart=True),
-    Command("balance", "compare ways to deal batches to ranks", "balance"),
+    Command("balance", "compare methods of dealing batches to ranks", "balance"),
     Command("bench step", "measure the training step", "bench_step"),
     Command("bench train", "measure the time to the target", "bench_train"),
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
-    Command("bench balance", "measure what dealing by cost is worth", "bench_balance"),
+    Command("bench balance", "measure the speed-up of dealing by cost", "bench_balance"),
     Command("bench kernels", "count and compile the GPU step's kernels without a GPU", "bench_kernels"),
-    Command("bench optim", "measure the optimisers", "bench_optim"),
+    Command("bench optim", "measure the optimizers", "bench_optim"),
     Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
-    Command("bench links", "compare ways to train over slow links", "bench_links"),
-    Command("bench layout", "measure pipeline bubbles and what layouts send", "bench_layout"),
+    Command("bench links", "compare methods of training over slow links", "bench_links"),
+    Command("bench layout", "measure pipeline bubbles and bytes sent", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
     Command("study optimizer", "compare ADAM and LAMB by samples to target", "study"),
-    Command("study paper", "answer the paper, claim by claim", "study_paper"),
+    Command("study paper", "check the paper's claims one by one", "study_paper"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
     Command("finetune score", "score SQuAD predictions", "finetune_score"),
     Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
-    Command("watch", "a page of a run in the terminal, while it runs or after", "watch"),
+    Command("watch", "show a run's page in the terminal, live or finished", "watch"),
     Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),
     Command("runs", "list the runs in LOGDIR", "runs"),
-    Command("compare", "set two runs, or two sets of runs, side by side", "compare"),
+    Command("compare", "compare two runs, or two sets of runs", "compare"),
     Command("report", "print a table of runs", "report"),
-    Command("rcp", "make or use reference convergence points", "rcp"),
+    Command("rcp", "make reference convergence points, or judge by them", "rcp"),
     Command("package", "build a submission package", "package"),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. A person's mistake is a message, never a traceback."""
+    """Run one command and return its exit code. A user's mistake prints a message, never a traceback."""
     if arguments is None and _COMPLETING in os.environ:
         _complete(os.environ["COMP_LINE"].split()[1:])
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("bertbench: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
         return _READER_GONE
 
 
@@ -119,31 +119,31 @@ def _run(words: list[str]) -> int:
     if command.apart:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
 
-        load_system(parsed.system, parsed.overrides)  # for its errors
+        load_system(parsed.system, parsed.overrides)  # raises its errors early
     code: int = importlib.import_module(f"bertbench.commands.{command.module}").run(parsed)
     return code
 
 
 def _complete(words: list[str]) -> NoReturn:
-    """Answer a shell that completes a command line."""
-    import argcomplete  # noqa: PLC0415 - only a shell's question needs it
+    """Print completions of a command line for a shell."""
+    import argcomplete  # noqa: PLC0415 - only completion needs it
 
     argcomplete.autocomplete(_parser(words, _called(words)))
     raise AssertionError("argcomplete ends the process")
 
 
 class _HelpfulParser(argparse.ArgumentParser):
-    """Shows its help where a person gave nothing yet that could be wrong."""
+    """Show the help if the command line is incomplete rather than wrong."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the help instead of `message`; nothing was done, so the exit code is still 2."""
+        """Print the help instead of `message`, with exit code 2."""
         del message
         self.print_help()
         self.exit(2)
 
 
 def _called(words: list[str]) -> Command | None:
-    """The command that these words call, if they name one."""
+    """Return the command that these words call, if any."""
     named = [command for command in COMMANDS if words[: len(command.path.split())] == command.path.split()]
     return named[0] if named else None
 

@@ -123,7 +123,7 @@ class Planner:
             what = "nodes" if self.balance.method == "planned_local" else "ranks"
             raise ConfigError(
                 f"the run was begun on {begun} {what}, found {now}; data.balance {self.balance.method} orders samples "
-                f"by {what}: go on with {begun}, or begin anew with data.balance planned, which goes on with any number"
+                f"by {what}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
             )
 
     def lengths(self, shares: Shares) -> NDArray[np.int64]:

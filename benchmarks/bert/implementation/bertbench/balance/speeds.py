@@ -1,7 +1,7 @@
-"""How fast each rank works, by the step from which it holds: what an unequal deal is made by.
+"""Keep each rank's speed by the step from which it applies; unequal deals follow these speeds.
 
-Every rank holds the same, and the loader's thread reads it ahead of the steps; so a change begins at a step that nobody
-has planned yet. Shapes: R ranks.
+All ranks hold the same speeds, and the loader's thread reads them ahead of the steps, so a change starts at the first
+unplanned step. Shapes: R ranks.
 """
 
 import numpy as np
@@ -39,6 +39,6 @@ class Speeds:
         return tuple(self._changes[last:])
 
     def restore(self, changes: tuple[Change, ...]) -> None:
-        """Go on with what `since` gave, unless that was for another number of ranks: then with what holds now."""
+        """Restore the speeds from `since`; if they are for another number of ranks, keep the current ones."""
         if changes and len(changes[0][1]) == len(self._changes[0][1]):
             self._changes = list(changes)

@@ -1,1 +1,1 @@
-"""Benchmarks in which ours and its rivals do the same work, on the same data, in the same run."""
+"""Benchmark ours and its rivals on the same work and data, in the same run."""

@@ -1,7 +1,7 @@
-"""`bench balance`: real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost, in one run.
+"""`bench balance`: time real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost.
 
-Both methods work through the same global batches, in turns; a step lasts until its slowest rank is done. Beside the
-ratio of the times stands what the cost model says it should be.
+Both methods train on the same global batches, in turns; a step lasts until its slowest rank is done. The result gives
+the ratio of the times beside the cost model's prediction.
 """
 
 import statistics

@@ -1,6 +1,6 @@
-"""`bench cost`: fit the cost of a sequence to step times of this machine.
+"""`bench cost`: fit the cost of a sequence to this machine's step times.
 
-Batches of equal lengths, of two sizes each, take turns through forward and backward pass; least squares over their
+Batches of equal lengths, in two sizes each, take turns through forward and backward pass; least squares on their
 median times gives a constant, a linear and a quadratic term.
 """
 
@@ -20,8 +20,8 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 
-_SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # of the longest sequence
-_SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, as so many longest sequences
+_SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # lengths, in sixteenths of the longest sequence
+_SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, in longest sequences
 _ROUNDS = 3
 
 
@@ -36,7 +36,7 @@ class Fit:
     crossover_tokens: float
     """Length at which attention costs as much as everything else: linear / quadratic."""
     crossover_by_shape: float
-    """The same by the cost model that is used where nothing was fitted."""
+    """The same length by the default cost model."""
 
 
 def measure(shape: BertShape, device: torch.device, seed: int, progress: Progress) -> Fit:
@@ -70,9 +70,9 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
 def fit(
     lengths: NDArray[np.float64], tokens: NDArray[np.float64], times_ms: NDArray[np.float64], by_shape: CostModel
 ) -> Fit:
-    """Least squares over batches of `tokens` tokens in sequences of equal `lengths`, that took `times_ms`: [batches].
+    """Fit `times_ms` of batches of `tokens` tokens in sequences of equal `lengths` by least squares: [batches].
 
-    Weighted by 1 / time, so that a batch counts by its relative error, short and long ones alike.
+    Weighted by 1 / time, so that short and long batches count by their relative error.
     """
     columns = np.stack((tokens, tokens * lengths, np.ones_like(tokens)), axis=1)
     (linear, quadratic, constant), *_ = np.linalg.lstsq(columns / times_ms[:, None], np.ones_like(times_ms))

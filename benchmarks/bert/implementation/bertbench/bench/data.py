@@ -1,7 +1,7 @@
-"""`bench data`: samples a second into unpadded batches, on one core, beside the usual ways to read them.
+"""`bench data`: compare the rates at which ours and the usual readers fill unpadded batches, on one core.
 
-All readers bring the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; they take turns,
-and the median of their rounds counts.
+All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; they take turns,
+and the median round counts.
 """
 
 import importlib.util
@@ -38,7 +38,7 @@ Reader = Callable[[NDArray[np.int64]], object]
 
 @dataclass(frozen=True)
 class Rate:
-    """What one reader did: `order` is planned (random) or file, `cache` is warm or cold."""
+    """The rate of one reader: `order` is planned (random) or file, `cache` is warm or cold."""
 
     name: str
     order: str
@@ -47,7 +47,7 @@ class Rate:
 
 
 def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:
-    """Write the samples in every format into `folder`, then read them; a missing rival is said and left out."""
+    """Write the samples in every format into `folder`, then read them; report a missing rival and skip it."""
     torch.set_num_threads(1)
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
@@ -69,7 +69,7 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
         arrow = _arrow(content)
         readers += [("datasets", "planned", arrow, planned), ("datasets", "file", arrow, in_order)]
     else:
-        progress.message("Hugging Face datasets is not installed (it comes with `make setup`): left out")
+        progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
     rounds: dict[tuple[str, str], list[float]] = {}
     for number in range(_ROUNDS):
         for name, order, reader, ids in readers:
@@ -82,7 +82,7 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
 
 
 def _rate(reader: Reader, ids: NDArray[np.int64], limit_s: float, once: bool = False) -> float:
-    """Samples a second over whole batches, until `limit_s` is over; `once` reads no sample twice."""
+    """Return samples a second over whole batches for `limit_s` seconds; `once` reads no sample twice."""
     done, began = 0, time.perf_counter()
     for batch in _batches(ids, once):
         reader(batch)
@@ -101,7 +101,7 @@ def _batches(ids: NDArray[np.int64], once: bool) -> Iterator[NDArray[np.int64]]:
 
 
 def _forget(path: Path) -> None:
-    """Ask the operating system to drop a file from its page cache; it does for what is written to disk."""
+    """Ask the operating system to drop a file from its page cache; it drops pages that are on disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -113,7 +113,7 @@ def _rows(content: Columns) -> dict[str, list[NDArray[np.integer]]]:
 
 
 def _batch_of(rows: dict[str, list[Any]], labels: list[int]) -> object:
-    """The same Batch as ours, from rows that are in memory."""
+    """Build our Batch from rows in memory."""
     lengths = np.array([len(row) for row in rows["input_ids"]])
     order = np.argsort(-lengths, kind="stable").tolist()
     ordered = {name: [fields[row] for row in order] for name, fields in rows.items()}
@@ -128,7 +128,7 @@ def _batch_of(rows: dict[str, list[Any]], labels: list[int]) -> object:
 
 
 def _h5py_rows(path: Path, content: Columns) -> Reader:
-    """The published variable-length layout, read row by row as published loaders do."""
+    """Read the published variable-length layout row by row, like published loaders."""
     with h5py.File(path, "w") as file:
         for name, rows in _rows(content).items():
             kind = h5py.vlen_dtype(np.int8 if name == "segment_ids" else np.int16)
@@ -146,7 +146,7 @@ def _h5py_rows(path: Path, content: Columns) -> Reader:
 
 
 def _arrow(content: Columns) -> Reader:
-    """Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
+    """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
     from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional rival
 
     table = ArrowDataset.from_dict({**_rows(content), "next_sentence_labels": content.next_sentence_labels})

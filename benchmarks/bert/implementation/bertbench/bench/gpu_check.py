@@ -1,6 +1,6 @@
-"""What `gpu_check.sh` runs: everything that only a GPU can show, part by part, as one JSON and one page.
+"""Run `gpu_check.sh`: every check that needs a GPU, part by part, reported as one JSON file and one page.
 
-It needs torch, numpy and pytest; parts that a machine can't run are skipped by name, so that it ends on a CPU too.
+It needs torch, numpy and pytest. Parts that the machine can't run are reported as skipped, so it ends on a CPU too.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bertbench.bench.gpu.page import check_page
 from bertbench.bench.gpu.parts import PARTS, Part
 
 _MINUTES = 25.0
-_LAST_LINES = 6  # of standard error, that say why a part failed
+_LAST_LINES = 6  # lines of standard error kept as the reason for a failure
 _OUT = Path("runs") / "gpu_check"
 
 
@@ -37,18 +37,18 @@ class Outcome(NamedTuple):
     """`passed`, `failed` or `skipped`."""
     seconds: float
     reason: str
-    """Why it did not pass."""
+    """The reason if it did not pass."""
 
 
 def main(words: list[str]) -> int:
-    """Run the parts; 0 if none failed, 1 if one did, 2 where the check itself can't run."""
+    """Run the parts; return 0 if none failed, 1 if one did, 2 if the check itself can't run."""
     names = [part.name for part in PARTS]
     parser = argparse.ArgumentParser("gpu_check.sh", description=__doc__)
     parser.add_argument("--only", metavar="A,B", default=",".join(names), help=f"of {', '.join(names)} (default: all)")
-    parser.add_argument("--minutes", type=float, default=_MINUTES, help="for all of it (default 25)")
+    parser.add_argument("--minutes", type=float, default=_MINUTES, help="time limit for all parts (default 25)")
     parser.add_argument(
         "--out", type=Path, default=_OUT, metavar="FOLDER",
-        help="for gpu_check.json and gpu_check.html (default runs/gpu_check)",
+        help="folder for gpu_check.json and gpu_check.html (default runs/gpu_check)",
     )  # fmt: skip
     arguments, step_options = parser.parse_known_args(words)
     wanted = arguments.only.split(",")
@@ -76,7 +76,7 @@ def main(words: list[str]) -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the check ran on."""
+    """Return the machine that the check runs on."""
     return {
         "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
         "torch": torch.__version__,
@@ -87,7 +87,7 @@ def machine() -> dict[str, Any]:
 
 
 def run_part(part: Part, gpus: int, seconds_left: float) -> tuple[Outcome, Any]:
-    """Run one part in a process of its own, ended with all its children when its time is over."""
+    """Run one part in its own process; kill it with all its children at its time limit."""
     if gpus < part.gpus:
         reason = "needs a GPU" if part.gpus == 1 else f"needs {part.gpus} GPUs or more"
         return Outcome(part.name, part.shows, "skipped", 0.0, reason), f"skipped: {reason}"
@@ -107,9 +107,9 @@ def run_part(part: Part, gpus: int, seconds_left: float) -> tuple[Outcome, Any]:
 
 
 def _judged(part: Part, code: int | None, answer: Any, errors: str) -> tuple[str, str, Any]:
-    """Return a part's status, the reason for it and what it found."""
+    """Return a part's status, the reason and its results."""
     if code is None:
-        reason = f"took more than its {part.limit_s} s, or than what was left"
+        reason = f"exceeded its {part.limit_s} s, or the time left"
         return "failed", reason, {"error": reason, "last_lines": _last(errors)}
     if isinstance(answer, dict) and "skipped" in answer and part.function:
         return "skipped", answer["skipped"], f"skipped: {answer['skipped']}"
@@ -125,7 +125,7 @@ def _judged(part: Part, code: int | None, answer: Any, errors: str) -> tuple[str
 
 
 def _run(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
-    """Return exit code, None if the time was over, and both outputs; what is printed to standard error is shown too."""
+    """Return the exit code (None after the time limit) and both outputs; standard error is shown as it comes."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -136,7 +136,7 @@ def _run(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-    except BaseException:  # Ctrl-C: no rank stays behind
+    except BaseException:  # Ctrl-C must leave no rank running
         os.killpg(process.pid, signal.SIGKILL)
         raise
     sys.stderr.write(errors)
@@ -155,7 +155,7 @@ def _last(errors: str) -> list[str]:
 
 
 def summary(junit: str) -> dict[str, Any]:
-    """Counts, the first line of each failure, and recorded properties of a JUnit report."""
+    """Return counts, the first line of each failure, and recorded properties of a JUnit report."""
     failures, measured, skipped, total = {}, {}, 0, 0
     for case in ET.fromstring(junit).iter("testcase"):
         total += 1

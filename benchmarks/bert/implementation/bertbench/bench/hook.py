@@ -1,7 +1,7 @@
-"""What clipping in the communication hook costs: steps of a system whose hook only sums, in turn with steps that clip.
+"""Measure the cost of clipping in the communication hook: steps with a hook that only sums beside steps that clip.
 
-Both models live in the same ranks and take steps on the same batch in turn, now the one first and now the other, so
-that whatever else the machine does falls on both.
+Both models run in the same ranks on the same batch, in alternating order, so that the machine's other work affects
+both equally.
 """
 
 import statistics
@@ -26,11 +26,11 @@ class HookCost:
     sum_only_ms: float
     bucket_clip_ms: float
     cost: float
-    """Median over pairs of neighbouring steps of how much longer the clipping one took, as a share."""
+    """Median over pairs of neighbouring steps of the clipping step's extra time, as a share."""
 
 
 def measure(sum_only: System, bucket_clip: System, steps: int) -> HookCost:
-    """Take `steps` steps of both systems, which differ in clip.mode only, on as many local CPU ranks as they have."""
+    """Take `steps` steps of both systems, which differ only in clip.mode, on their number of local CPU ranks."""
     cost: HookCost = on_ranks(sum_only.world_size, _on_rank, sum_only, bucket_clip, steps)
     return cost
 

@@ -1,9 +1,9 @@
-"""`bench layout`: idle time of pipelines, and bytes of every dimension, beside what the formulas say.
+"""`bench layout`: measure pipelines' idle time and every dimension's bytes beside the formulas.
 
-A pipeline's ranks take real steps, and every forward and backward pass of a stage is timed in processor time, so that
-cores that others use don't count. From these times and the order in which each rank worked, the step is put together
-again as if every rank had a core to itself and sending took no time: that is the bubble of the schedule with stages as
-they are, not all alike. What the clock says beside it has meaning only where there are as many cores as ranks.
+A pipeline's ranks take real steps, and every forward and backward pass of a stage is timed in processor time, which
+ignores other use of the cores. From these times and each rank's order of work, the step is replayed as if every rank
+had its own core and sending took no time: this gives the bubble of the schedule with the real, unequal stages. The
+clock's bubble is meaningful only with a core for each rank.
 """
 
 import statistics
@@ -31,7 +31,7 @@ from bertbench.training.layout_trainer import LayoutTrainer
 
 _SYSTEM = "cpu_parallel"
 _TOKENS, _SEQUENCES = 128, 4
-# 8 layers, so that they can be cut into 4 x 2 stages; next to them the vocabulary weighs little
+# 8 layers cut into 4 x 2 stages; beside them the vocabulary costs little
 _SHAPE = ("model.hidden_size=256", "model.layers=8", "model.feed_forward_size=1024")
 _SCHEDULES = (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))
 _FACTORS = (1, 2, 4)  # microbatches, in pipeline sizes
@@ -40,8 +40,11 @@ _LAYOUTS = {
     "4 x 1 x 1, fully sharded": ("parallel.tensor=1", "parallel.pipeline=1", "parallel.microbatches=1",
                                  "parallel.fully_shard=true"),
     "2 x 2 x 1": ("parallel.tensor=2", "parallel.pipeline=1", "parallel.microbatches=1"),
+    "2 x 2 x 1, sequence": ("parallel.tensor=2", "parallel.sequence=true", "parallel.pipeline=1",
+                            "parallel.microbatches=1"),
     "2 x 1 x 2": ("parallel.tensor=1", "parallel.pipeline=2"),
     "1 x 2 x 2": ("parallel.tensor=2", "parallel.pipeline=2"),
+    "1 x 2 x 2, sequence": ("parallel.tensor=2", "parallel.sequence=true", "parallel.pipeline=2"),
     "1 x 2 x 2, recomputed": ("parallel.tensor=2", "parallel.pipeline=2", "parallel.recompute=true"),
     "1 x 1 x 4": ("parallel.tensor=1", "parallel.pipeline=4"),
 }  # fmt: skip
@@ -94,13 +97,13 @@ def measure_bubbles(steps: int) -> list[Bubble]:
 
 
 def measure_bytes() -> list[Sent]:
-    """Count one step of each layout on 4 gloo ranks; rank 0's and the last rank's."""
+    """Count the bytes of one step of each layout on 4 gloo ranks, for rank 0 and the last rank."""
     rows: list[Sent] = on_ranks(_RANKS, _bytes)
     return rows
 
 
 def replay(orders: Sequence[Sequence[Timed]], stages: int) -> float:
-    """Seconds of a step whose ranks work in these orders, each action as soon as what it needs is there."""
+    """Return a step's seconds if ranks work in these orders and each action starts once its inputs are ready."""
     ended: dict[Action, float] = {}
     clocks, waiting = [0.0] * len(orders), [list(order) for order in orders]
     while any(waiting):
@@ -152,7 +155,7 @@ def _bubbles(world: World, pipeline: int, steps: int) -> list[Bubble]:
 
 
 def _idle(world: World, pipeline: Pipeline, parts: list[LoadedPart], steps: int) -> tuple[float, float]:
-    """Idle over busy time: of the step put together again, and by the clock; medians."""
+    """Return median idle over busy time, of the replayed step and by the clock."""
     recorded: list[Timed] = []
     for stage in pipeline.staged:
         _record(stage, recorded)
@@ -172,7 +175,7 @@ def _idle(world: World, pipeline: Pipeline, parts: list[LoadedPart], steps: int)
 
 
 def _record(stage: PipelineStage, recorded: list[Timed]) -> None:
-    """Let a stage's passes write down how much processor time each took."""
+    """Make a stage's passes record the processor time that each took."""
 
     def timed(method: Callable[..., Any], backward: bool) -> Callable[..., Any]:
         def call(microbatch: int, *arguments: Any, **options: Any) -> Any:
@@ -197,7 +200,7 @@ def _bytes(world: World) -> list[Sent]:
     progress = Progress(enabled=world.leads)
     rows: list[Sent] = []
     for name, settings in _LAYOUTS.items():
-        progress.message(f"counting what {name} sends")
+        progress.message(f"counting the bytes that {name} sends")
         system = load_system(_SYSTEM, [*_SHAPE, *settings])
         trainer = LayoutTrainer(system, world, 1, _TOKENS)
         with Traffic(trainer.groups) as traffic:

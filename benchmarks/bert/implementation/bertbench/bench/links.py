@@ -1,7 +1,7 @@
-"""`bench links`: ways to train over a slow link, by time to the target or by samples a second.
+"""`bench links`: compare methods of training over a slow link, by time to the target or by samples a second.
 
-Two ranks on two virtual hosts do whole runs of a system, one for each way and link: evaluations, log and metrics as in
-any run. Clocks run from run_start to run_stop.
+Two ranks on two virtual hosts do whole runs of a system, one for each method and link: evaluations, log and metrics as
+in any run. Times run from run_start to run_stop.
 """
 
 import tempfile
@@ -31,9 +31,9 @@ WAYS: dict[str, tuple[str, ...]] = {
     # with the 0.7 and 0.9 of long runs it misses the study's target, which is about ten outer steps away
     "diloco": ("sync.method=diloco", "sync.outer_learning_rate=0.8", "sync.outer_momentum=0.2"),
 }
-"""By name: settings over the system's own."""
-# A run that measured its number format anew could take another one, and other samples to the target. Ranks that train
-# alone are evaluated by their mean, so no way evaluates an average over steps.
+"""By name: settings that override the system's."""
+# A run that measured its number format could choose another one and need other samples to the target. Local updates are
+# evaluated by the ranks' mean, so no method evaluates an average over steps.
 _ALIKE = (
     "precision.compute=fp32",
     "compute.products=torch",
@@ -51,27 +51,27 @@ class Row:
     latency_ms: float
     """One way."""
     samples_per_s: float
-    """Of the whole run; with a given number of steps, without its evaluation."""
+    """Rate over the whole run; with a fixed number of steps, without its evaluation."""
     samples: int
     reached: bool
-    """Whether the run reached its target; never with a given number of steps."""
+    """Whether the run reached its target; never with a fixed number of steps."""
     seconds: float
-    """From run_start to run_stop, less the evaluation where there is only one, after a given number of steps."""
+    """From run_start to run_stop; with a fixed number of steps, without the final evaluation."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What every way trains."""
+    """The training that every method does."""
 
     system: str
     overrides: tuple[str, ...]
     ways: tuple[str, ...]
     seed: int
     steps: int | None
-    """Steps of a run without an evaluation on the way; None: to the target."""
+    """Steps of a run without intermediate evaluations; None: to the target."""
 
     def systems(self) -> dict[str, System]:
-        """Return the system of each way; raises ConfigError or DataError if one can't train on two ranks."""
+        """Return the system of each method; raises ConfigError or DataError if one can't train on two ranks."""
         made = {way: self._system(way) for way in self.ways}
         for system in made.values():
             if system.world_size != RANKS or system.launch.device != "cpu":
@@ -91,7 +91,7 @@ class Contest:
 
 
 def measure(contest: Contest, mbits: Sequence[float], latencies_ms: Sequence[float]) -> list[Row]:
-    """Run every way over every link; needs root. Raises ConfigError or DataError as `Contest.systems`."""
+    """Run every method over every link; needs root. Raises the errors of `Contest.systems`."""
     contest.systems()
     rows: list[Row] = []
     for latency_ms in latencies_ms:
@@ -100,9 +100,9 @@ def measure(contest: Contest, mbits: Sequence[float], latencies_ms: Sequence[flo
 
 
 def crossings(rows: Sequence[Row]) -> Iterator[tuple[str, float, float]]:
-    """Yield (way, latency, Mbit/s) of each link at which a way takes as long as every step.
+    """Yield (method, latency, Mbit/s) of each link at which a method takes as long as every_step.
 
-    Between two measured bandwidths, seconds are taken as linear in 1 / bandwidth.
+    Between two measured bandwidths, seconds are interpolated linearly in 1 / bandwidth.
     """
     cells = {(row.way, row.latency_ms, row.mbit): row for row in rows}
     for way, latency_ms in dict.fromkeys((row.way, row.latency_ms) for row in rows):
@@ -119,7 +119,7 @@ def crossings(rows: Sequence[Row]) -> Iterator[tuple[str, float, float]]:
 
 
 def cost(row: Row) -> float:
-    """Return seconds to the target, or where none was to be reached, seconds a sample."""
+    """Return seconds to the target, or seconds a sample in runs without a target."""
     return row.seconds if row.reached else 1 / row.samples_per_s
 
 

@@ -1,4 +1,4 @@
-"""`bench links` as text: a table, where the ways cross, and one page with plots."""
+"""Present `bench links`: a table, the bandwidths at which methods cross, and one page with plots."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _HEADER = ("Mbit/s", "latency ms", "way", "samples/s", "samples to target", "sec
 
 
 def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Header and runs; the last column is how many times faster than every_step over the same link."""
+    """Return the header and one row per run; the last column is the speed relative to every_step on the same link."""
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     body = []
     for row in rows:
@@ -27,7 +27,7 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Where each way takes as long as every_step, or which of the two is faster over all links of one latency."""
+    """Say where each method takes as long as every_step, or which is faster over all links of one latency."""
     found = list(crossings(rows))
     said = [f"{way} takes as long as {EVERY_STEP} at {mbit:,.0f} Mbit/s, latency {ms:g} ms" for way, ms, mbit in found]
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
@@ -42,7 +42,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
-    """One self-contained HTML file."""
+    """Return one self-contained HTML file."""
     header, *body = table_rows(rows)
     latencies = list(dict.fromkeys(row.latency_ms for row in rows))
     to_target = any(row.reached for row in rows)
@@ -58,8 +58,8 @@ def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
     return page(
         "Bench: links",
         paragraph(
-            f"{system} on two ranks, each in a network namespace of its own, bandwidth limited by tc, latency one way; "
-            f"{machine}. One seed: a way's samples to the target are the same over every link."
+            f"{system} on two ranks, each in its own network namespace, bandwidth limited by tc, latency one way; "
+            f"{machine}. One seed: a method needs the same samples to the target over every link."
         ),
         section("Over bandwidth", panels(*charts)),
         section("Runs", table(header, body)),

@@ -1,7 +1,7 @@
-"""Two hosts on one machine: two processes in network namespaces of their own, a virtual cable, limited and delayed.
+"""Simulate two hosts on one machine: a process in a network namespace each, joined by a limited, delayed virtual cable.
 
-The namespaces have no name: when their processes end, however that happens, the kernel removes them and the cable.
-Linux, as root, with iproute2's `ip` and `tc`.
+The namespaces have no name: when their processes end, for any reason, the kernel removes them and the cable. Needs
+Linux, root, and iproute2's `ip` and `tc`.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ from bertbench.distributed.spawn import on_ranks
 _CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
 DEVICE = "bench0"
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
-_PORT = 29500  # free: nothing else is in the namespace
+_PORT = 29500  # always free: the namespace has no other processes
 _TRIAL = f"ip link add {DEVICE} type veth && tc qdisc add dev {DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
 
 
 def obstacle() -> str | None:
-    """Why this machine can't be two hosts; None if it can."""
+    """Return why this machine can't simulate two hosts; None if it can."""
     if sys.platform != "linux":
-        return f"network namespaces are Linux's, this is {sys.platform}"
+        return f"network namespaces need Linux, this is {sys.platform}"
     if missing := [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]:
         return f"found no {', '.join(missing)}; install iproute2 and util-linux"
     tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
@@ -41,11 +41,11 @@ def obstacle() -> str | None:
 
 
 def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: float = 0.0) -> Any:
-    """What rank 0 returns from function(world, *arguments), called on two CPU ranks, each on a host of its own.
+    """Call function(world, *arguments) on two CPU ranks, one per virtual host, and return rank 0's result.
 
     Packets take `latency_ms` from one host to the other.
     """
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when the ranks load torch, or it warns of hosts without names
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when ranks load torch; stops warnings of hosts without names
     context = multiprocessing.get_context("spawn")
     if not latency_ms:
         return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=context.Pipe()))
@@ -60,13 +60,13 @@ def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: floa
 
 
 def limit_bandwidth(mbit: float) -> None:
-    """From now on this host sends at most so many megabits a second."""
-    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # what passes at once: a packet of 64 KiB, and a millisecond's worth
+    """Limit this host's sending rate to `mbit` megabits a second from now on."""
+    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # bytes sent at once: a packet of 64 KiB and a millisecond's worth
     _run(f"tc qdisc replace dev {DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
 
 
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
-    """Make this process the host of one of two ranks, with a cable to the other one; `ends` are those of a pipe."""
+    """Make this process the host of one of two ranks, with a cable to the other; `ends` are a pipe's."""
     _unshare_network()
     own = ends[rank]
     if rank == 1:  # rank 0 lays the cable once both namespaces are there
@@ -79,7 +79,7 @@ def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
 
 
 def _become_far_host(rank: int, ends: tuple[Connection, Connection]) -> None:
-    """As `become_host`, with a cable that a process makes of both hosts' devices, which it gets by the `ends`."""
+    """Do `become_host` with a delaying cable: a process joins both hosts' devices, received through `ends`."""
     _unshare_network()
     device = open_device(DEVICE)
     send_handle(ends[rank], device, 0)

@@ -1,7 +1,7 @@
-"""`bench optim`: a step of LAMB and others beside one of torch's fused AdamW, on BERT's parameters.
+"""`bench optim`: time a step of LAMB and others beside torch's fused AdamW, on BERT's parameters.
 
-Both optimisers update the same weights from the same gradients and take turns; medians count. Gradients are drawn anew
-before every step, untimed, and clipping's global norm is left out.
+Both optimizers update the same weights from the same gradients in turns; medians count. New gradients are drawn before
+every step, untimed; clipping's global norm is left out.
 """
 
 import resource
@@ -26,7 +26,7 @@ from bertbench.optim.open_optimizers import open_optimizer
 from bertbench.optim.options import AdamOptions, OptimizerName, OptimizerOptions
 from bertbench.optim.state import Step
 
-_WARMUP = 2  # the first steps touch memory for the first time
+_WARMUP = 2  # the first steps fault in memory pages
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class OptimizerTimes:
 
 
 def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, progress: Progress) -> OptimizerTimes:
-    """Time `rounds` steps of each optimiser in turn; `foreach` measures LAMB in multi-tensor operations too."""
+    """Time `rounds` steps of each optimizer in turn; `foreach` also measures LAMB in multi-tensor operations."""
     model, generator = _with_gradients(shape, device)
     parameters = list(model.parameters())
     adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
@@ -86,9 +86,9 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
 def measure_others(
     shape: BertShape, device: torch.device, rounds: int, names: Sequence[OptimizerName], progress: Progress
 ) -> dict[str, float]:
-    """Return the mean milliseconds of a step of each optimizer, alone: its state beside others' could be too large.
+    """Return the mean milliseconds of each optimizer's step, one at a time, because all states might not fit memory.
 
-    SOAP's steps differ: its mean is one over whole cycles of refreshes.
+    SOAP's steps differ: its mean covers whole cycles of refreshes.
     """
     means: dict[str, float] = {}
     for name in names:
@@ -97,7 +97,7 @@ def measure_others(
         options = OptimizerOptions(name)
         optimizer, _ = open_optimizer(model, options, None)
         cycle = options.soap.precondition_frequency if name == "soap" else 1
-        warm_up = _WARMUP + (1 if name == "soap" else 0)  # SOAP's first step takes eigenvectors
+        warm_up = _WARMUP + (1 if name == "soap" else 0)  # SOAP's first step computes eigenvectors
         times = []
         for _ in range(warm_up + -(-rounds // cycle) * cycle):
             _draw_gradients(list(model.parameters()), generator)

@@ -1,8 +1,8 @@
-"""`bench overlap`: how much of the communication each clip mode leaves exposed, at three bandwidths.
+"""`bench overlap`: measure how much communication each clip mode leaves exposed, at three bandwidths.
 
-Two ranks on two virtual hosts take real steps. A step is taken twice, with the sum over the ranks and without it, and
-what the sum adds to the step is exposed; the modes take turns, so that whatever else the machine does falls on all.
-The middle bandwidth is the one at which the all-reduce of the gradient lasts as long as the backward pass.
+Two ranks on two virtual hosts take real steps. Each step runs with the sum over the ranks and without; the difference
+is exposed communication. Modes take turns, so that the machine's other work affects all equally. At the middle
+bandwidth the all-reduce of the gradient lasts as long as the backward pass.
 """
 
 import statistics
@@ -32,12 +32,12 @@ from bertbench.optim.communication import flat_sum
 from bertbench.optim.options import ClipMode, OptimizerOptions
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
-# As in BERT-Large, a tenth of the parameters are embeddings, whose gradients travel last and behind nothing.
+# As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BUCKET_MB = 2.0
-_MAX_NORM = 0.1  # clips always
+_MAX_NORM = 0.1  # small enough to clip always
 _FACTORS = (1 / 3, 1.0, 3.0)
-_MEASURED = 5  # backward passes and all-reduces that the middle bandwidth comes from
+_MEASURED = 5  # backward passes and all-reduces that set the middle bandwidth
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class Overlap:
     bandwidth_mbit: float
     step_ms: float
     exposed_ms: float
-    """What the sum over the ranks adds to the step."""
+    """Time that the sum over the ranks adds to the step."""
     hidden: float
-    """Share of the all-reduce's time that passes behind the backward pass."""
+    """Share of the all-reduce's time that overlaps the backward pass."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """All modes at all bandwidths, and what these were chosen by."""
+    """All modes at all bandwidths, and the times that set these bandwidths."""
 
     parameters: int
     buckets: int
     backward_ms: float
     all_reduce_ms: dict[float, float]
-    """By bandwidth: one all-reduce after the other, of all buckets, while nothing is computed."""
+    """By bandwidth: time of all buckets' all-reduces in sequence, without computation."""
     rows: list[Overlap]
 
 
@@ -72,7 +72,7 @@ def measure(rounds: int, batch: int) -> Measured:
 
 
 class _Sum:
-    """The sum over the ranks, or none."""
+    """Sum over the ranks, or skip it."""
 
     def __init__(self) -> None:
         self.on = True
@@ -85,7 +85,7 @@ class _Sum:
         """Nothing."""
 
     def reset(self) -> None:
-        """Nothing stays from step to step."""
+        """Do nothing: no state stays between steps."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """Nothing."""
@@ -115,9 +115,9 @@ class Arm:
         self._optimizer, _ = build_optimizer(self.model, OptimizerOptions(), "torch")
 
     def step(self, batch: Batch) -> tuple[float, float]:
-        """Milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
+        """Return milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
 
-        On a CPU, that is: a GPU has only queued the work by then.
+        CPU only: a GPU has only queued the work by then.
         """
         began = time.perf_counter()
         with self._computing():
@@ -136,7 +136,7 @@ class Arm:
         return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
 
     def close(self) -> None:
-        """Let go of DDP and its hook; before the process group ends."""
+        """Release DDP and its hook; call it before the process group ends."""
         del self._parallel
 
 
@@ -151,7 +151,7 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
         return arms[mode].step(batch)
 
     for mode in MODES:
-        for _ in range(2):  # DDP builds its real buckets after the first backward pass
+        for _ in range(2):  # DDP builds its final buckets after the first backward pass
             step(mode, summed=True)
     backward_ms = statistics.median(step("none", summed=False)[1] for _ in range(_MEASURED))
     buckets = arms["none"].reducer.buckets
@@ -181,7 +181,7 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
 
 
 def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float) -> float:
-    """Megabits a second at which the all-reduce lasts `backward_ms`, the same on every rank."""
+    """Return the megabits a second at which the all-reduce lasts `backward_ms`, the same on every rank."""
     backward_ms = world.sum(torch.tensor(backward_ms)).item() / world.size
     # a ring over R ranks sends 2 (R - 1) / R of the bytes
     wanted = 4 * sum(buckets) * 2 * (world.size - 1) / world.size * 8 / (backward_ms * 1e3)

@@ -1,4 +1,4 @@
-"""What a machine could do at best: the rate of its matrix products, and the memory that work takes."""
+"""Measure a machine's peak: the rate of its matrix products, and the memory of a piece of work."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bertbench.model.shape import BertShape
 _SIZES = (1024, 2048)
 _LARGE_ON_GPU = 8192
 _ONEDNN = "oneDNN"
-_CLEAR_PEAK = "5"  # proc(5), /proc/pid/clear_refs: the peak of the resident set begins anew
+_CLEAR_PEAK = "5"  # proc(5), /proc/pid/clear_refs: resets the peak of the resident set
 
 
 class Product(NamedTuple):
@@ -22,18 +22,18 @@ class Product(NamedTuple):
     inner: int
     columns: int
     times: int = 1
-    """How often a model computes it in a forward pass."""
+    """Number of times a model computes it in a forward pass."""
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of one."""
+        """Return the floating-point operations of one."""
         return 2.0 * self.rows * self.inner * self.columns
 
 
 def layer_products(shape: BertShape, tokens: int, masked: int) -> list[Product]:
-    """Products of a forward pass through all layers, for so many tokens, and the masked-LM head, for the masked ones.
+    """Return the products of a forward pass: all layers on `tokens` tokens, the masked-LM head on `masked`.
 
-    Attention's own are left out: their sizes are those of sequences.
+    Attention's products are left out, because their sizes depend on sequences.
     """
     width, inner = shape.hidden_size, shape.feed_forward_size
     return [
@@ -47,9 +47,9 @@ def layer_products(shape: BertShape, tokens: int, masked: int) -> list[Product]:
 
 
 class MatrixProducts:
-    """The best rates of products seen so far, per number format; call it now and then between measurements.
+    """Track the best rates of products so far, by number format; call it repeatedly between measurements.
 
-    On a CPU torch has two libraries: what `@` takes, for float32 MKL, and oneDNN. Which is faster depends on the
+    On a CPU torch has two libraries: the one behind `@` (MKL for float32) and oneDNN. Which is faster depends on the
     machine and on the shape.
     """
 
@@ -61,9 +61,9 @@ class MatrixProducts:
 
     @property
     def flops(self) -> dict[torch.dtype, float]:
-        """Floating-point operations a second of the fastest square, by the faster library.
+        """Return the floating-point operations a second of the fastest square, by the faster library.
 
-        Not of any product: small ones run from the cache, at 189 GFLOP/s on a Xeon whose large ones run at 110.
+        Only large squares count: small products run from cache, at 189 GFLOP/s on a Xeon whose large ones run at 110.
         """
         best: dict[torch.dtype, float] = {}
         for (dtype, product), rates in self.rates.items():
@@ -72,16 +72,16 @@ class MatrixProducts:
         return best
 
     def together(self, dtype: torch.dtype, products: list[Product]) -> float:
-        """Floating-point operations a second of a model's products, each by its faster library."""
+        """Return the floating-point operations a second of a model's products, each by its faster library."""
         seconds = sum(product.times * product.flops / max(self.rates[dtype, product].values()) for product in products)
         return sum(product.times * product.flops for product in products) / seconds
 
     def try_again(self, dtype: torch.dtype) -> None:
-        """Multiply squares once more, in each size."""
+        """Multiply squares of each size once more."""
         self.try_products(dtype, [Product(size, size, size) for size in self._sizes])
 
     def try_products(self, dtype: torch.dtype, products: list[Product]) -> None:
-        """Multiply once more in each of these shapes."""
+        """Multiply each of these shapes once more."""
         for product in products:
             left = torch.randn(product.rows, product.inner, device=self._device).to(dtype)
             weight = torch.randn(product.columns, product.inner, device=self._device).to(dtype)
@@ -116,7 +116,7 @@ _LIBRARIES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 def reset_peak(device: torch.device) -> None:
-    """Let `peak_bytes` begin anew."""
+    """Reset `peak_bytes`."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
@@ -124,7 +124,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory since then: of this process on a CPU, of its tensors on a GPU."""
+    """Return the peak memory since `reset_peak`: of this process on a CPU, of its tensors on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -132,6 +132,6 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def wait(device: torch.device) -> None:
-    """Until the device has done everything it was given."""
+    """Wait until the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

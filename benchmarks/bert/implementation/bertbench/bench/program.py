@@ -1,4 +1,4 @@
-"""A program to measure in a process of its own: its memory is its own, and so is what it asks of the allocator."""
+"""Measure a program in its own process, so that its memory and allocator settings are its own."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ Step = Callable[[Columns], None]
 
 
 class Took(NamedTuple):
-    """What a step took."""
+    """Time and memory of a step."""
 
     seconds: float
     memory_bytes: int
-    """The most that it took, weights and optimizer included, but not what the process had before it built a model."""
+    """Peak memory, with weights and optimizer, above the process's memory before it built a model."""
 
 
 class Program:
-    """Variants of a program, which `build(device, *arguments)` makes in the process by their names."""
+    """Run variants of a program in one process; `build(device, *arguments)` returns them by name there."""
 
     def __init__(
         self, build: Callable[..., Mapping[str, Step]], threads: int, device: torch.device, *arguments: Any
@@ -36,7 +36,7 @@ class Program:
         there.close()
 
     def step(self, variant: str, content: Columns) -> Took:
-        """Let a variant train on a batch; raises RunError if the process ended, which printed why."""
+        """Train a variant on a batch; raises RunError if the process ended, after its own message."""
         self._connection.send((variant, content))
         try:
             took: Took = self._connection.recv()
@@ -57,13 +57,13 @@ class Program:
 
 
 def give_gradients(model: nn.Module) -> None:
-    """Gradients that stay where they are, as in a run whose buckets they are views of."""
+    """Allocate gradients once, as in a run where they are views of buckets."""
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
 
 
 def clear_gradients(model: nn.Module) -> None:
-    """Set all gradients to 0, where they are."""
+    """Set all gradients to 0 in place."""
     torch._foreach_zero_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
 
 

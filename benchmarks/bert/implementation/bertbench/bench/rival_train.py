@@ -1,7 +1,7 @@
-"""What a user would run instead of `bertbench train`: Hugging Face's Trainer on the same shards, to the same target.
+"""Train by Hugging Face's Trainer on the same shards to the same target: the rival of `bertbench train`.
 
-Model, batch, schedule, evaluation interval and target are the system file's. It is tuned as a careful user would: fused
-AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving.
+Model, batch, schedule, evaluation interval and target come from the system file. It is tuned as a careful user would:
+fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving.
 """
 
 import json
@@ -30,7 +30,7 @@ _EVALUATED = 256  # samples of an evaluation batch
 
 
 class Request(NamedTuple):
-    """One run of the rival, as its processes are asked for it on their command line."""
+    """One run of the rival, passed to its processes on their command line."""
 
     system: str
     overrides: tuple[str, ...]
@@ -38,22 +38,22 @@ class Request(NamedTuple):
     steps: int | None
     """Optimizer steps without an evaluation; None: train to the target."""
     grouped: bool
-    """Batches of similar length, as the Trainer's group_by_length makes them."""
+    """Batches of similar length, made by the Trainer's group_by_length."""
 
 
 class Trained(NamedTuple):
-    """What one run of the rival did; rank 0 prints it as JSON."""
+    """The outcome of one run of the rival; rank 0 prints it as JSON."""
 
     seconds: float
     """From the start of training to the evaluation that reached the target, or to the end."""
     samples: int
     reached: bool
     course: list[tuple[float, float]]
-    """Seconds since training began, and the accuracy then, at each evaluation."""
+    """Seconds since training began and accuracy, at each evaluation."""
 
 
 def train_rival(request: Request) -> Trained:
-    """Train in this process, one rank of those that the environment names."""
+    """Train in this process, as the rank that the environment names."""
     system = load_system(request.system, request.overrides)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
@@ -69,7 +69,7 @@ def train_rival(request: Request) -> Trained:
             args=_arguments(system, request, ranks, seed, folder),
             train_dataset=training,
             eval_dataset=evaluation,
-            data_collator=lambda batch: cast("Any", batch),  # it comes whole
+            data_collator=lambda batch: cast("Any", batch),  # the dataset returns whole batches
             optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, system.learning_rate.rate)),
             callbacks=[watch],
             preprocess_logits_for_metrics=_predictions,
@@ -132,12 +132,12 @@ class _Samples(TorchDataset[PaddedBatch]):
         return len(self.lengths)
 
     def __getitems__(self, ids: list[int]) -> PaddedBatch:
-        """Return the samples of these ids, padded to the longest of them: torch's loader asks for whole batches."""
+        """Return the samples of these ids, padded to their longest; torch's loader calls it for whole batches."""
         return padded(self._content.take(np.array(ids)), None)
 
 
 class _Trainer(transformers.Trainer):
-    """The Trainer; with `group_by` its own sampler of similar lengths, which it makes for other kinds of datasets."""
+    """The Trainer; `group_by` adds its own length-grouping sampler, which it offers only for other datasets."""
 
     group_by: list[int] | None = None
 
@@ -149,7 +149,7 @@ class _Trainer(transformers.Trainer):
 
 
 class _Watch(transformers.TrainerCallback):
-    """When training began, and when it ended: at the target if an evaluation reached that."""
+    """Record when training began and ended; stop it at the target."""
 
     def __init__(self, target: float) -> None:
         self._target = target
@@ -166,7 +166,7 @@ class _Watch(transformers.TrainerCallback):
         self.ended = time.perf_counter()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """End the training where the target is reached."""
+        """Stop training if the target is reached."""
         accuracy = given["metrics"]["eval_accuracy"]
         self.course.append((time.perf_counter() - self.began, accuracy))
         self.reached = accuracy >= self._target
@@ -174,19 +174,19 @@ class _Watch(transformers.TrainerCallback):
 
 
 def _predictions(logits: Any, _: Any) -> torch.Tensor:
-    """The likeliest token at every place: scores of all evaluation samples would fill memory."""
+    """Return the most probable token at every place: scores of all evaluation samples would fill memory."""
     return logits[0].argmax(-1)
 
 
 def _accuracy(found: Any) -> dict[str, float]:
-    """Correct predictions over all masked tokens, as MLPerf counts them."""
+    """Return correct predictions over all masked tokens, as MLPerf counts them."""
     predictions_SN, (labels_SN, _) = found
     wanted = labels_SN != _IGNORED
     return {"accuracy": float((predictions_SN[wanted] == labels_SN[wanted]).mean())}
 
 
 def main() -> None:
-    """Train as the JSON on the command line asks; rank 0 prints what came of it."""
+    """Train by the JSON on the command line; rank 0 prints the outcome."""
     system, overrides, *rest = json.loads(sys.argv[1])
     trained = train_rival(Request(system, tuple(overrides), *rest))
     if os.environ.get("RANK", "0") == "0":

@@ -1,8 +1,8 @@
-"""The rivals of `bench step`: transformers' BertForPreTraining, from its stock use to the strongest that it allows.
+"""Build the rivals of `bench step`: transformers' BertForPreTraining, from stock use to the strongest variant.
 
-The strong ones read hidden states of masked positions only, before the head, and either pad no further than the longest
-of a batch or, as ModernBERT does, not at all: then the layers see one row of tokens, and torch's own
-scaled_dot_product_attention runs on each sequence by itself, or on a GPU its flash kernel on all of them at once.
+The strong ones pass only masked positions to the head, and either pad to the longest of a batch or, like ModernBERT,
+not at all: then the layers see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on
+a GPU its flash kernel on all of them at once.
 Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
 """
 
@@ -25,20 +25,20 @@ from bertbench.model.shape import BertShape
 
 LEARNING_RATE = 1e-4
 _UNPADDED = "per_sequence"
-_FLASH = "unpadded_kernel"  # a name that begins with flash is looked for on the network
+_FLASH = "unpadded_kernel"  # transformers would look for a name that begins with flash on the network
 
 
 class Rival(NamedTuple):
-    """One way to train transformers' BERT."""
+    """One variant of transformers' BERT."""
 
     name: str
     attention: str
     whole: bool = False
-    """Whether batches are padded to the model's positions; otherwise to their longest sequence, or not at all."""
+    """Whether batches are padded to the model's positions, instead of to their longest sequence or not at all."""
     strong: bool = False
-    """Whether heads read masked positions only, of a batch that is padded to its longest at most."""
+    """Whether heads read only masked positions, in batches padded to at most their longest sequence."""
     grouped: bool = False
-    """Whether batches hold sequences of like lengths, so that they are no random draw of the data."""
+    """Whether batches group similar lengths, and so aren't a random draw of the data."""
     compiled: bool = False
     on_gpu: bool = False
     """Whether it needs a GPU."""
@@ -59,14 +59,14 @@ RIVALS = (
 
 
 def rivals(compiled: bool, on_gpu: bool = False) -> list[Rival]:
-    """Those that are measured; `compiled` takes in the one under torch.compile."""
+    """Return the rivals to measure; `compiled` includes the one under torch.compile."""
     return [rival for rival in RIVALS if (compiled or not rival.compiled) and (on_gpu or not rival.on_gpu)]
 
 
 def build_rivals(
     device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int
 ) -> dict[str, Step]:
-    """Steps of all rivals on one model, by their names."""
+    """Return steps of all rivals on one model, by name."""
     torch.manual_seed(seed)
     model = stock.stock_model(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
@@ -88,7 +88,7 @@ def build_rivals(
 
 
 def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
-    """Sum of the mean losses of both heads."""
+    """Return the sum of the mean losses of both heads."""
     if rival.attention in (_UNPADDED, _FLASH):
         return _unpadded_loss(model, rival.attention, content, device)
     model.set_attn_implementation(rival.attention)
@@ -121,7 +121,7 @@ def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.d
 
 
 def use_unpadded_attention(model: Any, attention: str = _UNPADDED) -> None:
-    """Let the layers of a transformers model take one row of tokens, with `lengths` and `sequences` beside it."""
+    """Make the layers of a transformers model take one row of tokens, with `lengths` and `sequences` as arguments."""
     from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
 
     AttentionInterface.register(_UNPADDED, _attention_per_sequence)

@@ -1,4 +1,4 @@
-"""Made-up samples of Wikipedia's lengths, for benchmarks that need no text."""
+"""Make random samples of Wikipedia's lengths, for benchmarks that need no text."""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ _SHORTEST = 5
 
 
 def wikipedia_like(samples: int, seed: int) -> Columns:
-    """Random tokens in samples of Wikipedia's lengths, 15 % of them masked."""
+    """Return random tokens in samples of Wikipedia's lengths, 15 % masked."""
     return samples_of(draw_lengths(samples, seed), seed)
 
 
 def samples_of(lengths: np.ndarray, seed: int) -> Columns:
-    """Random tokens in samples of these lengths, at least 5 each, 15 % of them masked."""
+    """Return random tokens in samples of these lengths, at least 5 each, 15 % masked."""
     random, samples = np.random.default_rng(seed), len(lengths)
     lengths = np.maximum(lengths, _SHORTEST)
     masked = predictions(lengths)

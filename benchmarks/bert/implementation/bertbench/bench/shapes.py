@@ -1,4 +1,4 @@
-"""The sizes of BERT that benchmarks measure, all with BERT's vocabulary of 30,522 and 512 positions."""
+"""Define the sizes of BERT that benchmarks measure, all with BERT's vocabulary of 30,522 and 512 positions."""
 
 from bertbench.model.shape import BertShape
 

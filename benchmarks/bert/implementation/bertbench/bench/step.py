@@ -1,11 +1,10 @@
-"""`bench step`: training steps of ours and of transformers' BERT on the same batches, in turns, one process each.
+"""`bench step`: time training steps of ours and of transformers' BERT on the same batches, in turns, one process each.
 
-A batch has Wikipedia's lengths: one sequence is drawn from each of equally large parts of their distribution, so that
-every batch is like the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay.
-Rivals are transformers' stock variants and strong ones (rivals.py); those whose batches are grouped by length train on
-other batches than ours and are marked as biased. Useful work is what unpadded sequences and heads on masked tokens
-need, as published results are counted, also where a program does more, or, by leaving out of the last layer what no
-head reads, less.
+A batch has Wikipedia's lengths: it draws one sequence from each equal quantile of their distribution, so every batch
+resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Rivals are
+transformers' stock variants and strong ones (rivals.py); those that group batches by length train on other batches than
+ours and are marked as biased. Useful work counts unpadded sequences and heads on masked tokens, like published results,
+even if a program does more (padding) or less (our last layer skips tokens that no head reads).
 """
 
 import statistics
@@ -40,13 +39,13 @@ from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
 _WARM_UP = 3
-_TOKENS = 2048  # about as many as a batch has
-_GROUPED_BATCHES = 50  # transformers sorts so many batches together
+_TOKENS = 2048  # about the size of a batch
+_GROUPED_BATCHES = 50  # transformers sorts this many batches together
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One program at one size and number format; medians over the rounds, but sums where batches differ in kind."""
+    """One program at one size and number format: medians over the rounds, or sums if batches differ in kind."""
 
     size: str
     dtype: PrecisionName
@@ -56,26 +55,26 @@ class Measured:
     useful_gflops: float
     """Useful work a second, in 10^9 floating-point operations."""
     share_of_gemm: float
-    """The same over the best rate of large square matrix products in this run, MKL's or oneDNN's."""
+    """Useful work over the best rate of large square matrix products in this run, MKL's or oneDNN's."""
     share_of_layer_products: float
-    """The same over the rate of the model's own products, each shape by the faster library."""
+    """Useful work over the rate of the model's own products, each shape by the faster library."""
     peak_memory_mb: float
-    """Weights, gradients, moments, and what a step takes beside them, each program in a process of its own."""
+    """Peak memory: weights, gradients, moments and a step's temporaries, each program in its own process."""
     biased: bool
-    """Whether batches hold other samples than bertbench's: sorted by length, they are no random draw of the data."""
+    """Whether batches hold other samples than bertbench's: grouped by length, they aren't a random draw."""
     unpadded_or_trimmed: bool
-    """Whether it is a strong rival: heads on masked positions, batches padded to their longest at most."""
+    """Whether it is a strong rival: heads on masked positions, batches padded to at most their longest."""
 
 
 @dataclass
 class _Arm:
-    """One variant of a program, its batches and what they took."""
+    """One variant of a program, its batches and their times."""
 
     name: str
     program: Program
     batches: list[Columns]
     warm_up: list[Columns]
-    """What it steps through first on a CPU; on a GPU, where code is compiled for a batch's size, its batches."""
+    """Warm-up batches: any on a CPU; on a GPU, where code is compiled for a batch's size, its own."""
     biased: bool = False
     strong: bool = False
     took: list[Took] = field(default_factory=list)
@@ -92,7 +91,7 @@ def measure(
     seed: int,
     progress: Progress,
 ) -> tuple[list[Measured], MatrixProducts]:
-    """Measure every size in every number format; `compile_stock` adds torch.compile to the rivals: minutes of it."""
+    """Measure every size in every number format; `compile_stock` adds a rival under torch.compile, for minutes."""
     products, results = MatrixProducts(device), []
     for size in sizes:
         for dtype in dtypes:
@@ -100,7 +99,7 @@ def measure(
             layers = products_of(shape, batches)
             with ExitStack() as programs:
                 ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
-                # Memory settles after about three steps. The rivals' process makes one for each of them in a round.
+                # Memory settles after about three steps. A round has one step for each rival in their process.
                 arms = [_Arm("bertbench", ours, batches, wikipedia_batches(batch, _WARM_UP, seed + 1))]
                 if stock.is_here():
                     rival = programs.enter_context(
@@ -120,7 +119,7 @@ def measure(
 
 
 def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """`count` batches; sequence i of each is drawn from the i-th of `batch` equal parts of Wikipedia's lengths."""
+    """Return `count` batches; sequence i of each comes from the i-th of `batch` quantiles of Wikipedia's lengths."""
     cumulative, random = np.cumsum(length_shares()), np.random.default_rng(seed)
     batches = []
     for number in range(count):
@@ -131,7 +130,7 @@ def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
 
 
 def products_of(shape: BertShape, batches: list[Columns]) -> list[Product]:
-    """The layers' products on a mean batch."""
+    """Return the layers' products on a mean batch."""
     tokens, masked = (np.mean([getattr(content, name).sum() for content in batches]) for name in ("lengths", "masked"))
     return layer_products(shape, round(tokens), round(masked))
 
@@ -140,7 +139,7 @@ def _take_turns(
     arms: list[_Arm], rounds: int, products: MatrixProducts, layers: list[Product], dtype: PrecisionName,
     device: torch.device, what: str, progress: Progress,
 ) -> None:  # fmt: skip
-    """Let every arm step through its batch of the round; round 0 warms up."""
+    """Step every arm through its batch of the round; round 0 warms up."""
     for number in range(rounds + 1):
         products.try_products(_product_type(dtype), layers)
         for place, arm in enumerate(arms):
@@ -164,7 +163,7 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, lay
         ]
     )
     seconds = np.array([took.seconds for took in arm.took])
-    if arm.biased:  # its batches are short, middling and long ones
+    if arm.biased:  # its batches are short, medium and long
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
@@ -185,13 +184,13 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, lay
 
 def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: int) -> dict[str, Step]:
     if device.type == "cpu":
-        keep_freed_memory()  # as in a run
+        keep_freed_memory()  # a run does the same
     torch.manual_seed(seed)
     model = Bert(shape)
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
     set_arithmetic(model, device, dtype, None)
-    if device.type == "cpu":  # as a run does
+    if device.type == "cpu":  # a run does the same
         set_products(model, fastest_products(shape, _TOKENS, _product_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
@@ -214,7 +213,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
 
 
 def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """`count` batches from short to long, as transformers' group_by_length makes them: 50 batches sorted by length."""
+    """Return `count` batches from short to long, like transformers' group_by_length: 50 batches sorted by length."""
     many = np.concatenate([content.lengths for content in wikipedia_batches(batch, _GROUPED_BATCHES, seed)])
     sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
     places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)

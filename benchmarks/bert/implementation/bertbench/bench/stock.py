@@ -1,4 +1,4 @@
-"""What a user would pick instead: BertForPreTraining of transformers, its batches padded.
+"""Build the stock alternative: transformers' BertForPreTraining on padded batches.
 
 Shapes: S sequences, N tokens of the longest sequence, or all 512.
 """
@@ -13,18 +13,18 @@ from bertbench.data.store.columns import Columns
 from bertbench.model.shape import BertShape
 
 IGNORED = -100
-"""Label of a position that the loss leaves out."""
+"""Label of a position that the loss ignores."""
 
 PaddedBatch = dict[str, torch.Tensor]
 
 
 def is_here() -> bool:
-    """Whether transformers can be imported."""
+    """Return whether transformers can be imported."""
     return importlib.util.find_spec("transformers") is not None
 
 
 def stock_model(shape: BertShape, initializer_range: float = 0.02) -> Any:
-    """Transformers' BertForPreTraining of this shape with the same activation and dropout, in training mode."""
+    """Return transformers' BertForPreTraining of this shape with our activation and dropout, in training mode."""
     import transformers  # noqa: PLC0415 - seconds, and an extra
 
     config = transformers.BertConfig(
@@ -43,7 +43,7 @@ def stock_model(shape: BertShape, initializer_range: float = 0.02) -> Any:
 
 
 def padded(content: Columns, length: int | None) -> PaddedBatch:
-    """The samples as transformers takes them, [S, N] each, padded to `length` or, without it, to their longest."""
+    """Return samples in transformers' format, [S, N] each, padded to `length` or by default to their longest."""
     samples, width = len(content.lengths), length or int(content.lengths.max())
     at_S1 = np.concatenate(([0], np.cumsum(content.lengths)))
     row_T = np.repeat(np.arange(samples), content.lengths)

@@ -1,7 +1,7 @@
-"""`bench overlap` on GPUs: exposed communication from torch.profiler's traces of real steps, one rank a GPU.
+"""`bench overlap` on GPUs: measure exposed communication in torch.profiler's traces of real steps, one rank a GPU.
 
-Exposed is the time in which a GPU runs a kernel of NCCL and none of anything else. Nothing is slowed down: the links
-are the machine's own. Tested on traces made by hand; no machine of several GPUs was at hand to run it on.
+Communication is exposed while a GPU runs an NCCL kernel and nothing else. The links run at full speed. Tested on
+hand-made traces; it hasn't run on a machine with several GPUs.
 """
 
 import json
@@ -24,20 +24,20 @@ from bertbench.model.arithmetic import set_arithmetic
 from bertbench.optim.options import ClipMode
 
 Interval = tuple[float, float]
-_WARM_UP = 5  # DDP builds its buckets after the first step; the rest is torch.compile's and the allocator's
+_WARM_UP = 5  # DDP builds its buckets after the first step; torch.compile and the allocator need the rest
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A step of BERT-Large in bf16 with one clip mode, seen by rank 0's GPU; means of the traced steps."""
+    """A step of BERT-Large in bf16 with one clip mode on rank 0's GPU; means of the traced steps."""
 
     mode: ClipMode
     gpus: int
     step_ms: float
     communication_ms: float
-    """Time in which NCCL's kernels run."""
+    """Time in which NCCL kernels run."""
     exposed_ms: float
-    """The part of it in which nothing else does."""
+    """Part of that time in which no other kernel runs."""
     hidden: float
 
 
@@ -48,7 +48,7 @@ def measure_traces(steps: int, batch: int) -> list[Traced]:
 
 
 def exposed(events: Iterable[dict[str, Any]]) -> tuple[float, float]:
-    """Milliseconds of communication, and those exposed, in the events of one GPU's trace (Chrome's format, in µs)."""
+    """Return milliseconds of communication, and of its exposed part, in one GPU's trace (Chrome's format, in µs)."""
     kernels = [event for event in events if event.get("cat") == "kernel"]
     communication = merged(_interval(kernel) for kernel in kernels if "nccl" in kernel["name"].lower())
     computation = merged(_interval(kernel) for kernel in kernels if "nccl" not in kernel["name"].lower())
@@ -61,7 +61,7 @@ def _interval(event: dict[str, Any]) -> Interval:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points of time as intervals that don't touch, in order."""
+    """Return the union of the intervals as disjoint intervals, in order."""
     apart: list[Interval] = []
     for start, end in sorted(intervals):
         if apart and start <= apart[-1][1]:
@@ -72,7 +72,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _common(first: Sequence[Interval], second: Sequence[Interval]) -> float:
-    """Length of what two merged lists have in common."""
+    """Return the length of the intersection of two merged lists."""
     common, i, j = 0.0, 0, 0
     while i < len(first) and j < len(second):
         common += max(0.0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))
@@ -106,7 +106,7 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
 
 
 def events_of(profiler: profile) -> list[dict[str, Any]]:
-    """What a profiler saw, in Chrome's format."""
+    """Return a profiler's events in Chrome's format."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

@@ -1,7 +1,7 @@
-"""`bench train`: time to the target, ours and Hugging Face's Trainer's, on the same shards and settings, in turns.
+"""`bench train`: time ours and Hugging Face's Trainer to the target, on the same shards and settings, in turns.
 
-Every run is a process group of its own. Clocks: ours from run_start to run_stop; the Trainer's from the start of its
-training to the evaluation that reached the target, so imports, model and data are off both.
+Every run is a separate process group. Our time is from run_start to run_stop, the Trainer's from the start of training
+to the evaluation that reached the target: both exclude imports, model and data set-up.
 """
 
 import json
@@ -26,26 +26,26 @@ OURS = "bertbench"
 
 
 class Contest(NamedTuple):
-    """What all programs train."""
+    """The training that all programs do."""
 
     name_or_path: str
     overrides: tuple[str, ...]
     steps: int | None
     """Optimizer steps without an evaluation; None: to the target."""
     rival_overrides: tuple[str, ...] = ()
-    """For the rivals alone: what is best for them may not be what is best for ours."""
+    """Settings for the rivals only, because their best ones may differ from ours."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One program over all seeds: medians."""
+    """Medians of one program over all seeds."""
 
     name: str
     seconds_to_target: float | None
-    """None if a run missed the target, or none was to be reached."""
+    """None if a run missed the target, or had none."""
     samples_to_target: float | None
     samples_per_s: float
-    """Of whole runs, evaluations included."""
+    """Rate over whole runs, with evaluations."""
     reached: bool
     """Whether every run reached the target."""
 
@@ -53,9 +53,9 @@ class Result:
 def measure(
     contest: Contest, system: System, seeds: Sequence[int], with_rivals: bool, progress: Progress
 ) -> tuple[list[Result], dict[str, list[Course]]]:
-    """Train every program once a seed, in turns, every other round in reverse; raises RunError if one fails.
+    """Train every program once per seed, in turns, in reverse order every other round.
 
-    Return the medians, and each program's course in every run.
+    Return the medians, and each program's evaluations in every run. Raises RunError if a program fails.
     """
     programs = {OURS: _ours, **(_rivals() if with_rivals else {})}
     runs: dict[str, list[Trained]] = {name: [] for name in programs}
@@ -106,7 +106,7 @@ def _ours(contest: Contest, system: System, seed: int) -> Trained:
 
 
 def _rivals() -> dict[str, Callable[[Contest, System, int], Trained]]:
-    """Return the Trainer's set-ups: its processes, and how it groups samples."""
+    """Return the Trainer's set-ups by name: number of processes, and grouping of samples."""
     cores = available_cores()
     setups = {"one process": (1, False), "one process, group_by_length": (1, True)}
     if cores > 1:

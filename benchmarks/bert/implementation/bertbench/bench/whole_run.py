@@ -1,4 +1,4 @@
-"""A whole run as a bench times it: to the target, or so many steps without an evaluation on the way."""
+"""Read a whole run's times for a benchmark: to the target, or a fixed number of steps."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,21 +7,21 @@ from compliance.log import read_events
 from compliance.run import RunFacts
 
 Course = list[tuple[float, float]]
-"""Seconds since training began, and the accuracy then, at each evaluation."""
+"""Seconds since training began and accuracy, at each evaluation."""
 
 
 class Trained(NamedTuple):
     """One run of one program."""
 
     seconds: float
-    """From run_start to run_stop; of a run of given steps, less the evaluation at its end."""
+    """From run_start to run_stop; for a run of fixed steps, without its final evaluation."""
     samples: int
     reached: bool
     course: Course
 
 
 def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:
-    """Return the settings of a run that ends after so many steps, with one evaluation, which can't end it before."""
+    """Return the settings of a run that ends after `steps` steps, with one evaluation at the end."""
     limit = steps * global_batch_size
     return (
         "evaluation.target=0.999999", f"evaluation.max_samples={limit}", f"evaluation.interval_samples={limit}",
@@ -29,7 +29,7 @@ def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:
 
 
 def read_run(log: Path, to_target: bool) -> Trained:
-    """Read what a run that ended in order logged."""
+    """Read the log of a run that ended in order."""
     facts = RunFacts(read_events(log))
     assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
     seconds = facts.time_to_train_s - (0.0 if to_target else facts.evaluation_s)

@@ -23,6 +23,7 @@ from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.seeding import derive
 from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
+from bertbench.config.parallel import Parallel
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
@@ -134,9 +135,9 @@ class Snapshots:
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
         random = self._random_state()
-        same_ranks = (
-            meta.ranks == self._world.size and meta.config.get("parallel") == self._system.parallel.model_dump()
-        )
+        # a snapshot of an older version lacks options that came later: it was taken with their defaults
+        parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
+        same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
         reader = SnapshotReader(path)
         reader.read_metadata()  # refuse other files here, before a collective begins
         try:

@@ -1,4 +1,4 @@
-"""One module a command: its arguments, and a thin call into the code that does the work."""
+"""Define one command a module: its arguments, and a thin call into the code that does the work."""
 
 import argparse
 import json
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bertbench.common.errors import ConfigError, system_reason
 
-WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>), or a snapshot of one (.../snapshots/step_<k>)"
+WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, or path of a system file"
 
 
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
-    """--set, for every command that reads a system file; SYSTEM too where it is `positional`."""
+    """Add --set, for every command that reads a system file, and SYSTEM if `positional`."""
     if positional:
         add_system(parser)
     parser.add_argument(
@@ -24,32 +24,32 @@ def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = Fal
 
 
 def add_system(parser: argparse.ArgumentParser) -> None:
-    """SYSTEM, which a shell completes."""
+    """Add SYSTEM with shell completion."""
     system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 
 def _systems(**_: object) -> list[str]:
-    """Return the names that a shell completes SYSTEM with."""
+    """Return the names with which a shell completes SYSTEM."""
     from bertbench.config.load import system_names  # noqa: PLC0415 - pydantic, which not every command needs
 
     return system_names()
 
 
 def override_options(arguments: argparse.Namespace) -> list[str]:
-    """Return the --set options of `arguments` again, for another process."""
+    """Return the --set options of `arguments`, to pass on to another process."""
     return [word for override in arguments.overrides for word in ("--set", override)]
 
 
 def seed(text: str) -> int:
-    """Return the seed that an option gives, for argparse. Raises ArgumentTypeError unless it is a number from 0."""
+    """Return an option's seed, for argparse. Raises ArgumentTypeError unless it is a whole number of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
     return int(text)
 
 
 def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
-    """Raise ConfigError if one of these whole numbers is below 1; one that isn't given (None) passes."""
+    """Raise ConfigError if one of these whole numbers is below 1; a missing one (None) passes."""
     for name in names:
         number = getattr(arguments, name)
         if number is not None and number < 1:
@@ -57,7 +57,7 @@ def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """Return the whole numbers that an option lists. Raises ConfigError unless all are at least 1."""
+    """Return an option's list of whole numbers. Raises ConfigError unless all are at least 1."""
     try:
         numbers = [int(word) for word in text.split(",")]
     except ValueError:
@@ -68,7 +68,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
-    """Return a table as text, a line a row, each column as wide as its widest cell; cells stand left, or right."""
+    """Return a table as text, a line a row, each column as wide as its widest cell, aligned left or `right`."""
     justify = str.rjust if right else str.ljust
     table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -76,9 +76,9 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = Fa
 
 
 def check_new_file(out: Path | None) -> None:
-    """Raise ConfigError unless --out, where it is given, names a system file that isn't there yet."""
+    """Raise ConfigError if --out is given and isn't the name of a new system file."""
     if out is not None and (out.suffix != ".json" or out.exists()):
-        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, as system files do"
+        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, like system files"
         raise ConfigError(f"--out {out}: {found}; give another name")
 
 
@@ -91,7 +91,7 @@ def emit(as_json: bool, content: object, text: str = "") -> None:
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:
-    """Write a file that `option` asked for. Raises ConfigError, naming the option, where it cannot be written."""
+    """Write the file of an option. Raises ConfigError, naming the option, if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
     except OSError as error:

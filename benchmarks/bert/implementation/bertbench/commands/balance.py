@@ -1,4 +1,4 @@
-"""`bertbench balance`: how evenly every method loads the GPUs of a machine that isn't there."""
+"""`bertbench balance`: simulate how evenly each method loads a machine's GPUs."""
 
 import argparse
 import os
@@ -13,30 +13,30 @@ from bertbench.common.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to simulate."""
+    """Add the methods and machines to simulate."""
     parser.add_argument(
         "--lengths", type=Path, default=WIKIPEDIA, metavar="FILE",
         help="a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
     )  # fmt: skip
-    parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="how many (default %(default)s)")
+    parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="GPUs (default %(default)s)")
     parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs of a node (default 8)")
     parser.add_argument(
-        "--batch", default="2,4,8,16,48", metavar="N,...", help="samples a GPU and step (default %(default)s)"
+        "--batch", default="2,4,8,16,48", metavar="N,...", help="samples per GPU and step (default %(default)s)"
     )
     parser.add_argument(
         "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
     )
     parser.add_argument(
         "--strata-edges", metavar="N,...",
-        help="ends of the strata of length, in tokens, the longest length last (default 128,256,384,512)",
+        help="upper ends of the length strata, in tokens, up to the longest length (default 128,256,384,512)",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
-    parser.add_argument("--seed", type=seed, default=1, help="of the order of samples (default 1)")
-    parser.add_argument("--html", type=Path, metavar="OUT", help="write a page with plots, too")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
+    parser.add_argument("--html", type=Path, metavar="OUT", help="also write a page with plots")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulate, print a table."""
+    """Simulate and print a table."""
     gpus, batches = whole_numbers("--gpus", arguments.gpus), whole_numbers("--batch", arguments.batch)
     names = _names(arguments.methods)
     check_at_least_one(arguments, "steps", "gpus_per_node")
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--gpus {number} is not a multiple of --gpus-per-node {arguments.gpus_per_node}; choose whole nodes"
             )
     if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
-        raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a folder that you may write to")
+        raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a writable folder")
     edges = None if arguments.strata_edges is None else _edges(arguments.strata_edges)
     entries = population(arguments.lengths, arguments.seed)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
@@ -78,7 +78,7 @@ def _names(text: str) -> list[str]:
 
 
 def _table(outcomes: list[Outcome]) -> str:
-    """Efficiency by method and number of GPUs, a block a batch; bytes and time are those of the most GPUs."""
+    """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     lines = []
     for batch in dict.fromkeys(outcome.batch for outcome in outcomes):

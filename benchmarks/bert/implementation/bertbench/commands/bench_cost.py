@@ -1,4 +1,4 @@
-"""`bertbench bench cost`: the cost of a sequence on this machine, as `data.cost` takes it."""
+"""`bertbench bench cost`: measure the cost of a sequence on this machine, in the form of `data.cost`."""
 
 import argparse
 import json
@@ -21,13 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "system", nargs="?", metavar="SYSTEM", help="fit the model and the device of this system (default: --size)"
     )
-    parser.add_argument("--size", choices=SHAPES, default="small", help="of the model where no system is given")
-    parser.add_argument("--seed", type=seed, default=1, help="of weights and tokens (default 1)")
+    parser.add_argument("--size", choices=SHAPES, default="small", help="model size without SYSTEM (default small)")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of weights and tokens (default 1)")
     add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print the fit and the line for the system file."""
+    """Measure, then print the fit and the line for the system file."""
     system = load_system(arguments.system, arguments.overrides) if arguments.system else None
     shape = system.model.shape() if system else SHAPES[arguments.size]
     device = torch.device(system.launch.device if system else "cpu")
@@ -36,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
         fit = measure(shape, device, arguments.seed, progress)
     if fit.linear <= 0:
         raise RunError(
-            f"{name}: the measured times fall with the number of tokens, so they say nothing of its cost; "
+            f"{name}: the measured times fall as tokens grow, so no cost can be fitted; "
             "measure on a quiet machine, or a larger model (--size medium)"
         )
     device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     attention = f"as much as all else at {fit.crossover_tokens:,.0f} tokens"
     if math.isinf(fit.crossover_tokens):
-        attention = "too little to be seen at these lengths"
+        attention = "too little to measure at these lengths"
     cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
     emit(
         arguments.json,

@@ -1,4 +1,4 @@
-"""`bertbench bench data`: how fast samples become batches, beside other readers."""
+"""`bertbench bench data`: measure how fast samples become batches, beside other readers."""
 
 import argparse
 import tempfile
@@ -15,14 +15,14 @@ _FEWEST = 480
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many samples."""
+    """Add the number of samples and the seed."""
     parser.add_argument("--samples", type=int, default=40_000, metavar="N", help="samples to make and read (default 40,000, 31 MB)")  # fmt: skip  # noqa: E501
-    parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and order (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of lengths, tokens and order (default 1)")
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print a table."""
+    """Measure and print a table."""
     if arguments.samples < _FEWEST:
         raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
     with tempfile.TemporaryDirectory() as folder, Progress() as progress:

@@ -1,4 +1,4 @@
-"""`bertbench bench kernels`: the GPU step's kernels on a machine without a GPU, held against budgets."""
+"""`bertbench bench kernels`: compare the GPU step's kernels with budgets, on a machine without a GPU."""
 
 import argparse
 from typing import get_args
@@ -12,12 +12,12 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.model.options import ResidualName
 
-_FEWEST = 1_024  # below, kernels are written for other sizes than a GPU's batches have
+_FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """For which GPUs, and of how many tokens a step is."""
+    """Add the GPUs, the tokens of a step and the optimizer."""
     parser.add_argument(
         "--arch", default=",".join(GPUS), metavar="A,B", help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 "
         "(default: all)",
@@ -28,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--residual", choices=get_args(ResidualName), default="fp32",
-        help="format of hidden states between layers, as precision.residual (default fp32)",
+        help="format of hidden states between layers, like precision.residual (default fp32)",
     )  # fmt: skip
     parser.add_argument(
-        "--optimizer", choices=("torch", "triton"), default="torch", help="as optimizer.impl (default torch)"
+        "--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Generate, count, compile; 1 if a budget is broken."""
+    """Generate, count and compile; return 1 if a budget is broken."""
     archs = arguments.arch.split(",")
     if unknown := [arch for arch in archs if arch not in GPUS]:
         raise ConfigError(f"--arch: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(GPUS)}")
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _table(found: list[Found]) -> list[str]:
     lines = [
-        f"BERT-Large, bf16, {found[0].tokens:,} tokens, forward and backward; counted and compiled, nothing was run",
+        f"BERT-Large, bf16, {found[0].tokens:,} tokens, forward and backward; counted and compiled, not run",
         f"{'':<22} {'Triton':>7} {'':>8} {'':>9} {'beside':>9} {'registers':>9} {'shared':>7} {'spilled':>7}",
         f"{'arch, piece':<22} {'kernels':>7} {'launches':>8} {'MB':>9} {'products':>9} {'a thread':>9} {'bytes':>7} "
         f"{'bytes':>7}",

@@ -1,4 +1,4 @@
-"""`bertbench bench layout`: pipeline bubbles and bytes of each dimension, measured beside the formulas."""
+"""`bertbench bench layout`: measure pipeline bubbles and each dimension's bytes beside the formulas."""
 
 import argparse
 
@@ -9,12 +9,12 @@ from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How long to measure."""
+    """Add the number of steps."""
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps of each schedule (default 5)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print two tables."""
+    """Measure and print two tables."""
     check_at_least_one(arguments, "steps")
     sent, bubbles = measure_bytes(), measure_bubbles(arguments.steps)
     content = {"machine": processor(), "cores": available_cores(), "bytes": sent, "bubbles": bubbles}
@@ -28,7 +28,7 @@ def _tables(sent: list[Sent], bubbles: list[Bubble]) -> str:
         lines.append(f"{one.layout:<26}{one.rank:>5}  {one.dimension:<12}{one.counted:>12,}{one.formula:>12,}")
     lines.append(
         f"\nidle over busy time on {processor()}, {available_cores()} cores: (p - 1) / (v m); replayed from processor\n"
-        "times of every pass, as if each rank had a core; by the clock, where there are as many cores as ranks"
+        "times of every pass, as if each rank had a core; by the clock, if there is a core for each rank"
     )
     lines.append(f"{'schedule':<13}{'p':>3}{'v':>3}{'m':>4}{'formula':>10}{'replayed':>10}{'clock':>10}")
     for row in bubbles:

@@ -1,4 +1,4 @@
-"""`bertbench bench links`: ways to train over a slow link, by time to the target."""
+"""`bertbench bench links`: compare methods of training over a slow link, by time to the target."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which links, which ways, what is trained, and where the page goes."""
+    """Add links, methods, the system and the folder of the page."""
     add_system_arguments(parser)
     parser.add_argument(
         "--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--latency-ms", type=_numbers(above=-1), default=[0.0], metavar="L,...",
-        help="milliseconds that packets take one way (default 0)",
+        help="one-way latency in milliseconds (default 0)",
     )  # fmt: skip
     parser.add_argument(
         "--ways", type=_ways, default=tuple(WAYS), metavar="W,...", help=f"of {', '.join(WAYS)} (default all)"
     )
-    parser.add_argument("--steps", type=int, metavar="N", help="time so many steps of each, not the way to the target")
+    parser.add_argument("--steps", type=int, metavar="N", help="time N steps of each instead of training to the target")
     parser.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of every run (default 1)")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of its page, links.html (default: runs/bench_links)"
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, write the page, print a table; where two virtual hosts can't be had, say so and measure nothing."""
+    """Measure, write the page and print a table; without virtual hosts, print the reason and stop."""
     check_at_least_one(arguments, "steps")
     reason = obstacle() or (delay_line.obstacle() if any(arguments.latency_ms) else None)
     if reason:
@@ -59,13 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _numbers(above: float) -> Callable[[str], list[float]]:
-    """Return what reads numbers greater than `above` between commas, for argparse."""
+    """Return a parser for comma-separated numbers above `above`, for argparse."""
 
     def read(text: str) -> list[float]:
         try:
             numbers = [float(part) for part in text.split(",")]
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected numbers with commas between") from error
+            raise argparse.ArgumentTypeError(f"{text!r}: expected numbers separated by commas") from error
         if wrong := [number for number in numbers if not above < number < float("inf")]:
             raise argparse.ArgumentTypeError(f"{wrong[0]:g}: expected a number above {above:g}")
         return numbers

@@ -1,4 +1,4 @@
-"""`bertbench bench optim`: LAMB beside torch's fused AdamW at BERT-Large's size, or what clipping in the hook costs."""
+"""`bertbench bench optim`: time LAMB beside torch's fused AdamW at BERT-Large's size, or clipping in the hook."""
 
 import argparse
 from dataclasses import asdict
@@ -18,14 +18,14 @@ _OTHERS: tuple[OptimizerName, ...] = ("muon", "nadamw", "schedule_free", "soap")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which model, where, how often."""
+    """Add the model, the device and the number of steps."""
     parser.add_argument("--system", metavar="SYSTEM", help="parameters of this system's model (default: BERT-Large's)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to measure (default cpu)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="timed steps of each (default 7)")
-    parser.add_argument("--foreach", action="store_true", help="measure LAMB in torch's multi-tensor operations too")
+    parser.add_argument("--foreach", action="store_true", help="also measure LAMB in torch's multi-tensor operations")
     parser.add_argument(
         "--also", nargs="+", default=[], choices=_OTHERS, metavar="NAME",
-        help=f"measure these optimizers too, each alone: {', '.join(_OTHERS)}",
+        help=f"also measure these optimizers, one at a time: {', '.join(_OTHERS)}",
     )  # fmt: skip
     parser.add_argument(
         "--hook", type=int, metavar="STEPS",
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print a table."""
+    """Measure and print a table."""
     check_at_least_one(arguments, "rounds", "hook")
     if arguments.hook is not None:
         return _hook_cost(arguments)
@@ -70,12 +70,12 @@ def _hook_cost(arguments: argparse.Namespace) -> int:
     name = arguments.system or "cpu_demo"
     sum_only, bucket_clip = (load_system(name, [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
     if sum_only.launch.device != "cpu" or sum_only.hardware.number_of_nodes != 1:
-        raise ConfigError(f"--hook: {name} is no CPU system of one node; name one that is, for example cpu_demo")
+        raise ConfigError(f"--hook: {name} is not a CPU system of one node; name one, for example cpu_demo")
     cost = hook.measure(sum_only, bucket_clip, arguments.hook)
     emit(
         arguments.json,
         cost,
         f"{name}: {cost.sum_only_ms:.1f} ms a step with a hook that only sums, {cost.bucket_clip_ms:.1f} ms with "
-        f"bucket-wise clipping; a step that clips takes {100 * cost.cost:+.2f} % of its neighbour's time more",
+        f"bucket-wise clipping; a clipping step takes {100 * cost.cost:+.2f} % longer than its neighbour",
     )
     return 0

@@ -1,6 +1,6 @@
-"""`bertbench bench overlap`: communication that each clip mode hides behind the backward pass.
+"""`bertbench bench overlap`: measure the communication that each clip mode overlaps with the backward pass.
 
-On a machine of several GPUs from traces of their kernels, elsewhere between two virtual hosts.
+On several GPUs it reads kernel traces; elsewhere it uses two virtual hosts.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bertbench.machine.processor import processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How much to measure."""
+    """Add the number of steps and the batch."""
     parser.add_argument(
         "--rounds", type=int, default=7, metavar="N", help="steps of each mode and bandwidth (default 7)"
     )
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print a table; where two virtual hosts can't be had, say so and measure nothing."""
+    """Measure and print a table; without virtual hosts, print the reason and stop."""
     check_at_least_one(arguments, "rounds", "batch")
     if torch.cuda.device_count() > 1:
         traced = measure_traces(arguments.rounds, arguments.batch)
@@ -54,7 +54,7 @@ def _table(measured: Measured) -> str:
 
 def _traces(rows: list[Traced]) -> str:
     lines = [
-        f"BERT-Large in bf16 on {rows[0].gpus} GPUs of kind {torch.cuda.get_device_name()}",
+        f"BERT-Large in bf16 on {rows[0].gpus} {torch.cuda.get_device_name()} GPUs",
         f"{'clip':<8}{'step ms':>9}{'communication ms':>18}{'exposed ms':>12}{'hidden':>8}",
     ]
     for row in rows:

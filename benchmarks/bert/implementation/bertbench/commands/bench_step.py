@@ -1,4 +1,4 @@
-"""`bertbench bench step`: the training step beside transformers' BERT."""
+"""`bertbench bench step`: time the training step beside transformers' BERT."""
 
 import argparse
 import os
@@ -22,26 +22,26 @@ _Word = TypeVar("_Word", bound=str)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is measured, where, how often."""
+    """Add sizes, formats, the device and the number of steps."""
     parser.add_argument("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)")
     parser.add_argument(
         "--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to measure (default cpu)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="on a CPU (default 1)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads on a CPU (default 1)")
     parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (default 8 on a CPU, 48 on a GPU)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="timed steps of each program (default 3)")
-    parser.add_argument("--seed", type=seed, default=1, help="of lengths, tokens and weights (default 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of lengths, tokens and weights (default 1)")
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=None,
-        help="measure transformers under torch.compile too (default on a GPU only: on a CPU it takes minutes and "
+        help="also measure transformers under torch.compile (default on a GPU only: on a CPU it takes minutes and "
         "didn't help)",
     )  # fmt: skip
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print a table."""
+    """Measure and print a table."""
     on_gpu = arguments.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     compiled = on_gpu if arguments.compile is None else arguments.compile
     with Progress() as progress:
         if not stock.is_here():
-            progress.message("transformers is not installed, so ours is measured alone; `make setup` installs it")
+            progress.message("transformers is not installed: measuring bertbench only; `make setup` installs it")
         results, products = measure(
             sizes, dtypes, device, arguments.threads, batch, arguments.rounds, compiled, arguments.seed, progress
         )
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         ],
     }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in rates.items())
-    lines = [f"{machine['name']}, {machine['threads']} threads; matrix products at best: {best}; batches of {batch}"]
+    lines = [f"{machine['name']}, {machine['threads']} threads; fastest matrix products: {best}; batches of {batch}"]
     for size in sizes:
         for dtype in dtypes:
             lines += _table([result for result in results if (result.size, result.dtype) == (size, dtype)])

@@ -1,4 +1,4 @@
-"""`bertbench bench train`: time to the target beside Hugging Face's Trainer."""
+"""`bertbench bench train`: time training to the target beside Hugging Face's Trainer."""
 
 import argparse
 import importlib.util
@@ -13,32 +13,32 @@ from bertbench.training.inputs import open_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, seeds, and whether to stop after a few steps."""
+    """Add the system, the seeds and a limit of steps."""
     parser.add_argument(
         "system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"
     )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each program (default 1)")
-    parser.add_argument("--steps", type=int, metavar="N", help="measure throughput alone, over so many steps")
+    parser.add_argument("--steps", type=int, metavar="N", help="measure only throughput, over N steps")
     parser.add_argument(
         "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
-        help="override a setting for the Trainer alone, such as the learning rate of its AdamW; may be repeated",
+        help="override a setting for the Trainer only, such as the learning rate of its AdamW; may be repeated",
     )  # fmt: skip
     add_system_arguments(parser)
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print a table."""
+    """Measure and print a table."""
     check_at_least_one(arguments, "seeds", "steps")
     contest = Contest(arguments.system, tuple(arguments.overrides), arguments.steps, tuple(arguments.rival_overrides))
     system = load_system(contest.name_or_path, contest.overrides)
     load_system(contest.name_or_path, (*contest.overrides, *contest.rival_overrides))
-    open_data(system)  # what is wrong with it is better said before minutes of training
+    open_data(system)  # report bad data before minutes of training
     rivals = all(importlib.util.find_spec(name) for name in ("transformers", "accelerate"))
     with Progress() as progress:
         if not rivals:
             progress.message(
-                "transformers and accelerate are not installed, so ours is measured alone; `make setup` installs them"
+                "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
             )
         results, courses = measure(contest, system, range(1, arguments.seeds + 1), rivals, progress)
     emit_measured(arguments, results, _table(results, system.name), {"courses": courses})

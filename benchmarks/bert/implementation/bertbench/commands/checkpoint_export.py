@@ -1,4 +1,4 @@
-"""`bertbench checkpoint export`: our weights in, a Hugging Face model out."""
+"""`bertbench checkpoint export`: convert our weights to a Hugging Face model."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from bertbench.weights.hugging_face import export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, and where to write."""
+    """Add the weights to read and the folder to write."""
     parser.add_argument("weights", type=Path, metavar="PATH", help=WEIGHTS_HELP)
     parser.add_argument(
         "--to-hf",
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Export, without the vocabulary's padding."""
+    """Export the weights without the vocabulary's padding."""
     weights = open_weights(arguments.weights)
     export(weights, arguments.to_hf)
     emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})

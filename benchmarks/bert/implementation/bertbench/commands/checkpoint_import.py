@@ -1,4 +1,4 @@
-"""`bertbench checkpoint import`: a TensorFlow or Hugging Face checkpoint in, our weights file out."""
+"""`bertbench checkpoint import`: convert a TensorFlow or Hugging Face checkpoint to our weights file."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from bertbench.weights.tensorflow.reader import open_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, and where to write."""
+    """Add the checkpoint to read and the file to write."""
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument(
         "--from-tf",
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocab-size",
         type=int,
         metavar="N",
-        help="rows of the embedding matrix, those without an entry are zero (default: the next multiple of 8)",
+        help="rows of the embedding matrix; rows without an entry are zero (default: the next multiple of 8)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say what becomes of every tensor, then convert."""
+    """List each tensor's use, then convert."""
     if (arguments.from_tf is None) != (arguments.config is None):
-        raise ConfigError("--config goes with --from-tf: it names the checkpoint's bert_config.json")
+        raise ConfigError("--config needs --from-tf: it names the checkpoint's bert_config.json")
     if arguments.from_tf is not None:
         prefix: Path = arguments.from_tf
         origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)

@@ -1,4 +1,4 @@
-"""`bertbench checkpoint show`: what a weights file, a run or a snapshot holds."""
+"""`bertbench checkpoint show`: list the tensors of a weights file, a run or a snapshot."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`bertbench compare A B`: two runs, or two sets of runs, side by side."""
+"""`bertbench compare A B`: compare two runs, or two sets of runs."""
 
 import argparse
 from pathlib import Path
@@ -12,14 +12,14 @@ from compliance.record import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two sides."""
+    """Add both sides and the page."""
     for name in ("a", "b"):
         parser.add_argument(name, type=Path, metavar=name.upper(), help="a log, or a folder of logs: a set of runs")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the curves, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what differs, or JSON; write the page if one is asked for."""
+    """Print the differences, or JSON; write the page if requested."""
     try:
         found = compared(side(arguments.a), side(arguments.b))
     except CannotJudge as problem:

@@ -1,4 +1,4 @@
-"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: published samples in, a dataset folder out."""
+"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: convert published samples to a dataset folder."""
 
 import argparse
 from dataclasses import asdict
@@ -12,11 +12,11 @@ from bertbench.data.formats.files import Format, input_files
 from bertbench.data.store.dataset import SplitName
 from bertbench.data.text.vocabulary import Vocabulary
 
-_SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards; were all of 512 tokens, 0.6 GiB of memory
+_SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards, of at most 0.6 GiB of memory each
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where published samples are, and what they don't say themselves."""
+    """Add the published samples and the facts that their files lack."""
     group = parser.add_argument_group("published samples instead of text (docs/formats.md)")
     group.add_argument(
         "--from-hdf5",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def asked(arguments: argparse.Namespace) -> bool:
-    """Whether published samples are to be read. Raises ConfigError for an option that needs them."""
+    """Return whether to read published samples. Raises ConfigError for an option that needs them."""
     if arguments.from_hdf5 or arguments.from_tfrecord:
         return True
     for name in ("vocab_size", "split", "shard_samples"):
@@ -51,7 +51,7 @@ def asked(arguments: argparse.Namespace) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert, or say that it is there already."""
+    """Convert, or report that the dataset exists already."""
     if arguments.from_hdf5 and arguments.from_tfrecord:
         raise ConfigError("found --from-hdf5 and --from-tfrecord, expected one of them; convert one after the other")
     if arguments.text or arguments.wiki:

@@ -1,4 +1,4 @@
-"""`bertbench data doctor DIR`: is a download of MLCommons' BERT files whole and right, and what to do if not?"""
+"""`bertbench data doctor DIR`: check that a download of MLCommons' BERT files is complete and correct."""
 
 import argparse
 import posixpath
@@ -31,13 +31,13 @@ _MOST_NOTES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which folder, and where to remember what was checked."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the downloads; folders in it are searched")
-    parser.add_argument("--state", type=Path, metavar="FILE", help=f"where to remember checked files (default DIR/{STATE_NAME})")  # fmt: skip  # noqa: E501
+    """Add the folder and the file that records checked files."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the downloads; its subfolders are searched")
+    parser.add_argument("--state", type=Path, metavar="FILE", help=f"file that records checked files (default DIR/{STATE_NAME})")  # fmt: skip  # noqa: E501
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0 if everything needed is there and right, 1 if not."""
+    """Return exit code 0 if every needed file is present and correct, 1 if not."""
     folder, state = arguments.folder, arguments.state or arguments.folder / STATE_NAME
     if not folder.is_dir():
         found = "something else" if folder.exists() else "nothing"
@@ -55,27 +55,27 @@ def run(arguments: argparse.Namespace) -> int:
         "files": diagnosis.findings,
         "downloads": downloads,
     }
-    encoding = sys.stdout.encoding or "ascii"  # of a terminal that may know fewer characters than the names have
+    encoding = sys.stdout.encoding or "ascii"  # the terminal's, which may lack characters of the names
     report = "\n".join(_report(folder, diagnosis, downloads))
     emit(arguments.json, content, report.encode(encoding, "backslashreplace").decode(encoding))
     return 0 if diagnosis.ok else 1
 
 
 def _require_ours(state: Path) -> None:
-    """Refuse to overwrite what is no memory of a check."""
+    """Refuse to overwrite a file that isn't a record of a check."""
     try:
         status = state.lstat()
     except OSError:
         return
     if not stat.S_ISREG(status.st_mode) or not is_ours(state):
         raise ConfigError(
-            f"--state {printable(str(state))}: found something else there, expected nothing or what an earlier check "
-            "left; give another name"
+            f"--state {printable(str(state))}: found another file there, expected none or an earlier check's record; "
+            "give another name"
         )
 
 
 def _downloads(folder: Path, findings: Sequence[Finding]) -> dict[str, str]:
-    """The command for each download that would mend something, by its URI."""
+    """Return, by URI, the command for each download that would fix a problem."""
     groups = {
         finding.group for finding in findings if finding.problem and finding.group and finding.state in _TO_DOWNLOAD
     }
@@ -111,7 +111,7 @@ def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> It
 
 
 def _folders(folder: Path, findings: Sequence[Finding], name: str) -> str:
-    """Where the right file of this name lies."""
+    """Return the folders that hold the correct file of this name."""
     right = (finding.path for finding in findings if finding.name == name and finding.state == "right")
     return " and ".join(posixpath.join(printable(str(folder)), posixpath.dirname(path)).rstrip("/") for path in right)
 
@@ -123,7 +123,7 @@ def _lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _missing(findings: Sequence[Finding]) -> Iterator[str]:
-    """Missing files, neighbours of the published order in one line."""
+    """List missing files, grouping neighbours in the published order."""
     order: dict[tuple[Group | None, str], int] = {
         (file.group, file.name): place for place, file in enumerate(table.FILES)
     }

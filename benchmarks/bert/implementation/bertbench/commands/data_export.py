@@ -1,4 +1,4 @@
-"""`bertbench data export DIR`: a dataset's samples in a published layout."""
+"""`bertbench data export DIR`: write a dataset's samples in a published layout."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from bertbench.data.store.manifest import Manifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to write, and where."""
+    """Add the dataset, the layout and the folder to write."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to read")
     parser.add_argument("--layout", required=True, choices=list(LAYOUTS), help="layout to write (docs/formats.md)")
     target = parser.add_mutually_exclusive_group(required=True)
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files. Exit code 1 if a TFRecord's size is not the one that MLCommons publishes for it."""
+    """Write the files. Return 1 if a TFRecord's size differs from MLCommons' published size."""
     if arguments.layout == "tfrecord":
         return _tfrecords(arguments)
     if arguments.size_only:

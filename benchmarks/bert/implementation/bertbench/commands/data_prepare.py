@@ -1,4 +1,4 @@
-"""`bertbench data prepare`: text in, a dataset folder out."""
+"""`bertbench data prepare`: make a dataset folder from text."""
 
 import argparse
 from dataclasses import asdict
@@ -17,27 +17,27 @@ _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where text comes from, what is made of it, and where the dataset goes."""
+    """Add the text, the recipe and the folder of the dataset."""
     text = parser.add_argument_group("text (default: the documentation of the installed Python)")
     text.add_argument("--text", nargs="+", type=Path, default=[], metavar="FILE", help="one sentence a line, a blank line between articles")  # fmt: skip  # noqa: E501
     text.add_argument("--wiki", nargs="+", type=Path, default=[], metavar="FILE", help="WikiExtractor output, <doc> blocks")  # fmt: skip  # noqa: E501
     parser.add_argument(
-        "--vocab", type=Path, metavar="FILE", help="vocab.txt; else a vocabulary is trained on the text"
+        "--vocab", type=Path, metavar="FILE", help="vocab.txt (default: train a vocabulary on the text)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: the system's data.path)")
     data_convert.add_arguments(parser)
-    parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: as data.recipe of --system says, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
-    parser.add_argument("--system", default="cpu_demo", help="whose data.recipe and sizes are used (default cpu_demo)")
+    parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: data.recipe of --system, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
+    parser.add_argument("--system", default="cpu_demo", help="system with data.recipe and sizes (default cpu_demo)")
     add_system_arguments(parser)
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
-    mlperf.add_argument("--dupe-factor", type=int, metavar="N", help="times that each article is used (default 10)")
+    mlperf.add_argument("--dupe-factor", type=int, metavar="N", help="number of times to use each article (default 10)")
     mlperf.add_argument("--seed", type=seed, help="random_seed of the reference (default 12345)")
-    mlperf.add_argument("--workers", type=int, metavar="N", help="text files worked on at a time (default 1)")
-    mlperf.add_argument("--select-eval", type=int, metavar="N", help="keep every (all / N)-th sample, as evaluation samples: 10000 in MLPerf")  # fmt: skip  # noqa: E501
+    mlperf.add_argument("--workers", type=int, metavar="N", help="text files to process in parallel (default 1)")
+    mlperf.add_argument("--select-eval", type=int, metavar="N", help="keep N evenly spaced samples as the evaluation set: 10000 in MLPerf")  # fmt: skip  # noqa: E501
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prepare, or say that it is there already."""
+    """Prepare the dataset, or report that it exists already."""
     if data_convert.asked(arguments):
         return data_convert.run(arguments)
     with Progress() as progress:
@@ -70,7 +70,7 @@ def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path,
     settings = system.data.recipe
     if settings is None:
         raise ConfigError(
-            f"{system.name}: has no data.recipe, which says how to make samples; add one, or name a system that has it"
+            f"{system.name}: has no data.recipe, which defines how to make samples; add one, or name a system with one"
         )
     recipe = Recipe(
         options=settings.options(system.model.max_positions),

@@ -1,4 +1,4 @@
-"""`bertbench data show DIR`: what a dataset holds."""
+"""`bertbench data show DIR`: describe a dataset."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print numbers and a histogram of lengths."""
+    """Print counts and a histogram of lengths."""
     summary = summarize(arguments.folder)
     emit(arguments.json, summary, drawn(summary))
     return 0

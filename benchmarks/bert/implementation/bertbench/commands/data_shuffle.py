@@ -1,4 +1,4 @@
-"""`bertbench data shuffle DIR`: the same samples in random order, over new shards."""
+"""`bertbench data shuffle DIR`: write the same samples in random order, over new shards."""
 
 import argparse
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from bertbench.data.store.shuffle import shuffle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is shuffled, how, and where to."""
+    """Add the dataset, the seed, the shards and the folder to write."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="a prepared dataset with training samples")
     parser.add_argument("--seed", type=seed, required=True, help="the same seed gives the same order")
     parser.add_argument("--shards", type=int, required=True, metavar="K", help="number of shards to write")
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shuffle, or say that it is there already."""
+    """Shuffle, or report that the dataset exists already."""
     with Progress() as progress:
         manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
         done = "reusing" if existed else "wrote"

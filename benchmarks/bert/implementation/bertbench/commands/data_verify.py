@@ -1,4 +1,4 @@
-"""`bertbench data verify DIR`: is a dataset whole, sound, and, if asked, the same samples as another one?"""
+"""`bertbench data verify DIR`: check a dataset's files, and optionally that it holds the samples of another."""
 
 import argparse
 import sys
@@ -10,15 +10,15 @@ from bertbench.data.store.verify import differences, verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to check."""
+    """Add the datasets to check."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to check")
     parser.add_argument(
-        "--against", type=Path, metavar="DIR", help="dataset that must hold the same samples, in whatever order"
+        "--against", type=Path, metavar="DIR", help="dataset that must hold the same samples, in any order"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0 if nothing is wrong, with a warning if an older tokenizer made it; 1 with one line a problem."""
+    """Return 0 without problems (an older tokenizer's dataset gets a warning), 1 with one line per problem."""
     with Progress() as progress:
         found = verify(arguments.folder, progress)
         problems = list(found.problems)

@@ -1,4 +1,4 @@
-"""`bertbench detect`: the description of the machine at hand, as an MLPerf submission wants it."""
+"""`bertbench detect`: describe this machine for an MLPerf submission."""
 
 import argparse
 import json
@@ -10,12 +10,12 @@ from bertbench.machine.describe import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to write."""
+    """Add the file to write."""
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the description as JSON: MLPerf's 33 fields")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was found, and say what wasn't."""
+    """Print the description, and list the fields that detection left blank."""
     found = describe()
     if arguments.out:
         write_file(arguments.out, json.dumps(found, indent=2) + "\n", "--out")

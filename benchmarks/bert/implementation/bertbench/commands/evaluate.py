@@ -1,6 +1,6 @@
-"""`bertbench evaluate SYSTEM`: the accuracy of trained weights on the evaluation set.
+"""`bertbench evaluate SYSTEM`: measure the accuracy of trained weights on the evaluation set.
 
-Called alone it is one process; called by torchrun or Slurm the ranks share the samples.
+Called directly it is one process; started by torchrun or Slurm, ranks share the samples.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from bertbench.training.inputs import check_weights, open_split
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the accuracy; rank 0 does."""
+    """Print the accuracy, on rank 0."""
     system = load_system(arguments.system, arguments.overrides)
     path = _path(system, arguments.checkpoint)
     samples = open_split(system, "eval")

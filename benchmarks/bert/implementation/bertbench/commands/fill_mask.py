@@ -1,4 +1,4 @@
-"""`bertbench fill-mask TEXT`: the words that a trained model expects in place of each [MASK]."""
+"""`bertbench fill-mask TEXT`: predict the words at each [MASK] by a trained model."""
 
 import argparse
 from pathlib import Path
@@ -14,11 +14,11 @@ _DEMO = "cpu_demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A text, and the model."""
-    parser.add_argument("text", metavar="TEXT", help=f'with {MASK} for each word to predict: "The {MASK} of the list"')
+    """Add the text and the model."""
+    parser.add_argument("text", metavar="TEXT", help=f'text with {MASK} at words to predict: "The {MASK} of the list"')
     parser.add_argument(
         "--checkpoint", type=Path, metavar="PATH",
-        help=f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system that has any)",
+        help=f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system with runs)",
     )  # fmt: skip
     parser.add_argument(
         "--vocab", type=Path, metavar="FILE", help="the model's vocab.txt (default: the one beside the weights)"
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each prediction, the most probable first."""
+    """Print a line for each prediction, best first."""
     check_at_least_one(arguments, "top")
     weights = open_weights(arguments.checkpoint or newest_run(runs_folder(), _DEMO))
     vocab = arguments.vocab or weights.vocabulary
     if arguments.vocab is None and not vocab.exists():
-        raise ConfigError(f"{vocab}: is not there; name the vocab.txt that the model was trained with by --vocab")
+        raise ConfigError(f"{vocab}: not found; give --vocab the vocab.txt that the model was trained with")
     predicted = fill_mask(weights, Vocabulary.read(vocab), arguments.text, arguments.top)
     content = {
         "text": arguments.text,
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _text(text: str, predicted: list[list[Prediction]]) -> str:
-    """Return the predictions of each mask under the text, with that mask replaced by the best one."""
+    """Return each mask's predictions under the text with that mask replaced by the best one."""
     parts, lines = text.split(MASK), []
     for place, predictions in enumerate(predicted):
         filled = f"{MASK.join(parts[: place + 1])}{predictions[0].token}{MASK.join(parts[place + 1 :])}"

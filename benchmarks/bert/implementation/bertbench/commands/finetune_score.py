@@ -1,4 +1,4 @@
-"""`bertbench finetune score`: exact match and F1 of predictions for SQuAD questions."""
+"""`bertbench finetune score`: compute exact match and F1 of predictions for SQuAD questions."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Questions with their answers, and predictions."""
+    """Add the questions and the predictions."""
     parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions in SQuAD 1.1 or 2.0 format")
     parser.add_argument(
         "--predictions", type=Path, required=True, metavar="FILE",
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     known = by_id(questions)
     if repeated := len(questions) - len(known):
         print(
-            f"warning: {arguments.dev}: {repeated} of {len(questions)} questions have the id of an earlier one; of "
-            "those with one id the last counts",
+            f"warning: {arguments.dev}: {repeated} of {len(questions)} questions repeat an earlier id; the last one of "
+            "each id counts",
             file=sys.stderr,
         )
     _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known.keys() - predictions.keys())
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(found: dict[str, float]) -> str:
-    """The scores as lines for a person."""
+    """Return the scores as lines of text."""
     lines = [f"exact {found['exact']:.2f} %, F1 {found['f1']:.2f} % of {found['total']:,.0f} questions"]
     for prefix, name in (("HasAns", "with an answer"), ("NoAns", "without an answer")):
         if f"{prefix}_total" in found and found[f"{prefix}_total"] != found["total"]:

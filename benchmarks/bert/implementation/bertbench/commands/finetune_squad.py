@@ -1,6 +1,6 @@
 """`bertbench finetune squad`: fine-tune on SQuAD and answer the development questions.
 
-Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from bertbench.launch.rank import agreed_seed, as_rank
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: all epochs done; 1 or 2: failed."""
+    """Return exit code 0 after all epochs, 1 or 2 on failure."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
-    _inputs(system, arguments)  # what is wrong with them is better said once than by every rank
+    _inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve(arguments.out)
     code = run_once(system, _words(arguments), files)
     if code == 0:
@@ -53,7 +53,7 @@ def _inputs(system: System, arguments: argparse.Namespace) -> Inputs:
 
 
 def _words(arguments: argparse.Namespace) -> list[str]:
-    """What every rank is called with."""
+    """Return the command-line arguments of every rank."""
     paths = {name: getattr(arguments, name) for name in ("train", "dev", "vocab", "init", "out")}
     words = ["finetune", "squad", "--system", arguments.system]
     words += [word for name, path in paths.items() if path is not None for word in (f"--{name}", str(path))]

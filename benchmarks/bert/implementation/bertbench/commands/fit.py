@@ -1,4 +1,4 @@
-"""`bertbench fit`: a system on fewer or smaller devices, its training unchanged."""
+"""`bertbench fit`: adapt a system to fewer or smaller devices without changing its training."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from bertbench.dry_run.fit import fit
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or print the file; what to know of it goes to standard error."""
+    """Write or print the file; notes go to standard error."""
     check_at_least_one(arguments, "gpus")
     limit: float | None = arguments.memory
     if limit is not None and not 0 < limit < math.inf:

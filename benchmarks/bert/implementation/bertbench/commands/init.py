@@ -1,4 +1,4 @@
-"""`bertbench init`: a system file for a cluster, from a few words about it."""
+"""`bertbench init`: write a system file for a cluster from a short description."""
 
 import argparse
 import json
@@ -12,27 +12,25 @@ from bertbench.dry_run.points import point_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The cluster, and where its hyper-parameters come from."""
+    """Add the cluster and the source of hyper-parameters."""
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (default 1)")
-    parser.add_argument(
-        "--gpus", type=int, metavar="N", help="GPUs on each node (default: as many as this machine has)"
-    )
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs on each node (default: this machine's number)")
     parser.add_argument(
         "--gpu-model", metavar="NAME",
-        help=f"{', '.join(gpu_models())}, or another name to write as it is (default: this machine's)",
+        help=f"{', '.join(gpu_models())}, or another name, written as given (default: this machine's)",
     )  # fmt: skip
     parser.add_argument(
         "--batch", type=int, metavar="N", help="global batch size (default: the known one with the shortest forecast)"
     )
     parser.add_argument(
         "--from", dest="origin", metavar="SYSTEM",
-        help="take this system's hyper-parameters (default: the published result or reference point nearest by batch)",
+        help="take this system's hyper-parameters (default: the published result or reference point nearest in batch)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE, which ends in .json (default: print it)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or print the file; what to know of it goes to standard error."""
+    """Write or print the file; notes go to standard error."""
     check_at_least_one(arguments, "nodes", "gpus", "batch")
     out: Path | None = arguments.out
     check_new_file(out)

@@ -1,4 +1,4 @@
-"""`bertbench judge`: another door to `python -m compliance`, with its arguments and its exit codes."""
+"""`bertbench judge`: run `python -m compliance`, with its arguments and its exit codes."""
 
 import argparse
 
@@ -6,5 +6,5 @@ from compliance.__main__ import main
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge; returns the judge's exit code."""
+    """Run the judge and return its exit code."""
     return main(arguments.words)

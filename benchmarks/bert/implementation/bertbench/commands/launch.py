@@ -1,4 +1,4 @@
-"""`bertbench launch SYSTEM`: runs of a system, one after the other, here or on a cluster."""
+"""`bertbench launch SYSTEM`: run a system one or more times in sequence, here or on a cluster."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ from bertbench.results.files import ResultFiles
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The highest exit code of the runs; a run that misses its target doesn't stop the next."""
+    """Return the highest exit code of the runs; a run that misses its target doesn't stop the next."""
     if arguments.close is not None:
         close_log(ResultFiles(arguments.close), arguments.reason)
         return 0
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
         raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
     if arguments.runs > 1 and arguments.resume not in ("auto", "never"):
-        raise ConfigError("--runs with --resume PATH would go on with the same run twice; leave one of them out")
+        raise ConfigError("--runs with --resume PATH would resume the same run twice; leave one of them out")
     if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
     if arguments.on == "local" and not arguments.dry_run:
@@ -50,15 +50,15 @@ def _here(arguments: argparse.Namespace) -> int:
 
 
 def _elsewhere(arguments: argparse.Namespace) -> int:
-    """Print what would be run, or run it."""
+    """Print the commands, or run them."""
     system = load_system(arguments.system, arguments.overrides)
     if arguments.result is not None:
-        raise ConfigError("--result names a file of this machine; LOGDIR says where results go elsewhere")
+        raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
     job = Job(system, arguments.system, train.rank_options(arguments), arguments.runs)
     text: str | None = None
     if arguments.on == "kubernetes":
         if job.runs > 1:
-            raise ConfigError("--runs: on kubernetes a job is one run; create it as often as you need")
+            raise ConfigError("--runs: on kubernetes a job is one run; create the job once per run")
         text = kubernetes.manifest(job, arguments.kind)
         commands = [["kubectl", "create", "--filename", "-"]]
     elif arguments.on == "slurm":
@@ -74,9 +74,9 @@ def _elsewhere(arguments: argparse.Namespace) -> int:
 
 
 def _shown(commands: list[list[str]], text: str | None) -> str:
-    if text:  # the command as a comment: what is printed is the manifest
+    if text:  # the command as a comment, because the output is the manifest
         return f"# {shlex.join(commands[0])}\n{text}".removesuffix("\n")
-    # $MASTER_ADDR is the reader's to set: everything else is quoted
+    # the reader sets $MASTER_ADDR, so it alone isn't quoted
     return "\n".join(
         " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
         for command in commands

@@ -1,4 +1,4 @@
-"""`bertbench package`: results and sources as a submission package that the judge passes."""
+"""`bertbench package`: build a submission package from results and sources, and judge it."""
 
 import argparse
 import sys
@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs to package, the submitter and the folder."""
     parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="systems with ten runs in the folder of results")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the package: an empty or a new folder")
-    parser.add_argument("--submitter", required=True, metavar="ORG", help="who submits, in the system descriptions")
+    parser.add_argument("--submitter", required=True, metavar="ORG", help="submitter's name in the system descriptions")
     parser.add_argument(
         "--results", type=Path, default=home() / "results", metavar="FOLDER",
-        help="holds <system>/bert/result_<n>.txt (default: results/)",
+        help="folder with <system>/bert/result_<n>.txt (default: results/)",
     )  # fmt: skip
     parser.add_argument(
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--allow-dirty", action="store_true",
-        help="package sources and runs whose code has changes that no commit holds (refused without this)",
+        help="accept sources and runs with uncommitted changes (refused by default)",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build it and print the judge's verdict."""
+    """Build the package and print the judge's verdict."""
     measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
     judgement = build(
         arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset,

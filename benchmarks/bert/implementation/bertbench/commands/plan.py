@@ -1,4 +1,4 @@
-"""`bertbench plan SYSTEM`: a dry run of any rank without its machine."""
+"""`bertbench plan SYSTEM`: dry-run any rank without its machine."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ _GRADIENT_BYTES = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan and its problems; 1 with --strict if there are any, else 0."""
+    """Print the plan and its problems; return 1 with --strict and problems, else 0."""
     plan = dry_run(load_system(arguments.system, arguments.overrides), arguments.rank)
     found = outlooks(plan.system) if arguments.layouts else []
     listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
@@ -95,21 +95,21 @@ def _lines(plan: DryRun) -> list[str]:
 
 
 def _grid(plan: DryRun) -> list[str]:
-    """The ranks of every stage, where ranks share the model, and what this one sends in each dimension."""
+    """Return the ranks of every stage if ranks share the model, and this rank's bytes in each dimension."""
     if not plan.system.parallel.splits:
         return []
     layout = plan.system.layout
     sent = ", ".join(f"{dimension} {size:,}" for dimension, size in plan.sent_bytes.items())
     return [
         f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; tensor-parallel ranks "
-        "are joined by -, data-parallel ones stand side by side:",
+        "are joined by -, data-parallel ranks are side by side:",
         *(f"  {line}" for line in layout.lines()),
         f"sent        bytes a step: {sent}",
     ]
 
 
 def _bucket_table(elements: tuple[int, ...]) -> list[str]:
-    """Runs of buckets of nearly one size are a line."""
+    """Return the buckets' sizes, neighbours of similar size on one line."""
     lines, first = [], 0
     for last, size in enumerate(elements):
         following = elements[last + 1] if last + 1 < len(elements) else 0

@@ -1,4 +1,4 @@
-"""`bertbench predict`: how long a run will take, and how good such forecasts are."""
+"""`bertbench predict`: forecast the time of a run, and measure forecast errors on published results."""
 
 import argparse
 from functools import cache
@@ -17,29 +17,29 @@ from bertbench.model.shape import BertShape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, or all that come with the project."""
+    """Add the system, the kind of forecast and the page."""
     parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
     parser.add_argument("--gpu", choices=sorted(HARDWARE), help="forecast for this GPU instead of the system's own")
     parser.add_argument(
         "--validate", action="store_true",
-        help="forecast published A100 results instead, each without having seen it, and print the errors",
+        help="forecast published A100 results instead, each by a calibration without it, and print the errors",
     )  # fmt: skip
     parser.add_argument(
         "--layouts",
         action="store_true",
-        help="forecast a step in every layout of the system's GPUs, with the memory it needs; any size of BERT",
+        help="forecast a step and its memory in every layout of the system's GPUs; any size of BERT",
     )
     parser.add_argument(
         "--from-kernels", action="store_true",
-        help="state a step's time on 8 A100s, H100s and H200s from what its kernels move and launch, beside published "
-        "results; needs Triton, and counts for a minute",
+        help="compute a step's time on 8 A100s, H100s and H200s from its kernels' bytes and launches, beside published "
+        "results; needs Triton, takes a minute",
     )  # fmt: skip
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with the published results beside it")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with published results")
     add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print forecasts, or how far they are off."""
+    """Print forecasts, or their errors."""
     if arguments.validate and arguments.system:
         raise ConfigError("--validate forecasts published results; leave SYSTEM out")
     if arguments.from_kernels:
@@ -61,9 +61,7 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
     from bertbench.dry_run import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
 
     if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
-        raise ConfigError(
-            "--layouts wants a SYSTEM, whose own GPUs count, and no other option; `bertbench systems` lists"
-        )
+        raise ConfigError("--layouts needs a SYSTEM and takes no other option; `bertbench systems` lists systems")
     found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
     content = {
         "system": arguments.system,
@@ -78,7 +76,7 @@ def _print_roofline(arguments: argparse.Namespace) -> int:
     from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
 
     if arguments.system or arguments.gpu or arguments.validate or arguments.layouts or arguments.html:
-        raise ConfigError("--from-kernels states BERT-Large's step on one node; leave SYSTEM and other options out")
+        raise ConfigError("--from-kernels computes BERT-Large's step on one node; leave SYSTEM and other options out")
     return print_roofline(arguments.json)
 
 
@@ -122,8 +120,8 @@ def _table(forecasts: list[Forecast]) -> str:
         for part, value in vars(forecasts[0].seconds).items():
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
-        lines.append(f"minutes: nine of ten lie in such a range, by the errors on {forecasts[0].range.source}")
-    found: dict[str, list[str]] = {}  # a warning once, with the systems that it is for
+        lines.append(f"minutes: a range that holds nine of ten results, by the errors on {forecasts[0].range.source}")
+    found: dict[str, list[str]] = {}  # each warning once, with its systems
     for one in forecasts:
         for warning in _warnings(one):
             found.setdefault(warning, []).append(one.system.name)
@@ -133,14 +131,14 @@ def _table(forecasts: list[Forecast]) -> str:
 
 @cache
 def _warnings(one: Forecast) -> list[str]:
-    """Return where the forecast lies outside what it is calibrated on, and whether the batch fits."""
+    """Return how the system differs from the calibration, and whether the batch fits."""
     from bertbench.dry_run.layouts import capacity_gb, warm_up_gb  # noqa: PLC0415 - loads torch, which takes seconds
 
     system, found = one.system, one.warnings
     there = capacity_gb(system)
     if there is not None and (needed := warm_up_gb(system)) > there:
         found.append(
-            f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {there:g}, and would fail; "
+            f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {there:g}: the run would fail; "
             "raise data.gradient_accumulation_steps"
         )
     return found

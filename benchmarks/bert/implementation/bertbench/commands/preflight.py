@@ -1,6 +1,6 @@
 """`bertbench preflight SYSTEM`: check an allocation before a run.
 
-Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bertbench.preflight.verdict import LEAST_GBIT, judged
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: nothing is wrong; 1: something is, and the table says where."""
+    """Return 0 without problems, 1 with problems, which the table locates."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is None:
@@ -40,9 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def checked(system: System, world: World, least_gbit: float) -> tuple[float | None, list[Node]]:
-    """All ranks' all-reduce in Gbit/s (None where there is one rank), and every node with its problems; on every rank.
+    """Return, on every rank, the all-reduce of all ranks in Gbit/s (None for one rank), and every node's problems.
 
-    A node's ranks follow each other.
+    Expects consecutive rank numbers on each node.
     """
     begins = [rank for rank, text in enumerate(world.from_all(str(world.ranks.local_rank))) if text == "0"]
     nodes = [list(range(first, stop)) for first, stop in zip(begins, [*begins[1:], world.size], strict=True)]
@@ -62,7 +62,7 @@ def checked(system: System, world: World, least_gbit: float) -> tuple[float | No
 
 
 def _started(system: System, arguments: argparse.Namespace) -> int:
-    """Start a rank for each of this machine; what they print is the answer."""
+    """Start this machine's ranks; they print the answer."""
     ranks, name = system.launch.ranks_per_node, shlex.quote(system.argument)
     check_startable(
         system,

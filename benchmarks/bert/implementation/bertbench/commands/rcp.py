@@ -1,4 +1,4 @@
-"""`bertbench rcp RESULTS...`: make a reference convergence point of recorded runs, or judge runs by one."""
+"""`bertbench rcp RESULTS...`: make a reference convergence point from recorded runs, or judge runs by one."""
 
 import argparse
 import json
@@ -10,23 +10,23 @@ from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and whether they become a reference or are judged by one."""
+    """Add the runs and the reference to write or to judge by."""
     parser.add_argument(
         "results", nargs="+", type=Path, metavar="RESULTS", help="logs or folders of logs of one system"
     )
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"write their samples to converge as a reference: {LEAST_RUNS} runs"
+        "--out", type=Path, metavar="FILE", help=f"write samples to converge as a reference; needs {LEAST_RUNS} runs"
     )
-    task.add_argument("--against", type=Path, metavar="FILE", help="judge them by the reference in this file")
+    task.add_argument("--against", type=Path, metavar="FILE", help="judge the runs by the reference in this file")
     parser.add_argument(
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"rules of the official checker to judge by (default {DEFAULT_RULESET})",
+        help=f"ruleset of the official checker (default {DEFAULT_RULESET})",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 1 if the runs converge faster or more slowly than the reference."""
+    """Return exit code 1 if the runs converge faster or more slowly than the reference."""
     runs = read_runs(arguments.results)
     if arguments.out:
         reference = reference_of(runs)

@@ -1,4 +1,4 @@
-"""Keep what a bench measured: its numbers and its table, with command, machine, commit and day, for results/bench/."""
+"""Record a benchmark's numbers and table with command, machine, commit and day, for results/bench/."""
 
 import argparse
 import json
@@ -14,16 +14,16 @@ from bertbench.machine.provenance import provenance
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
-    """--record, for a bench whose numbers docs/ may show."""
+    """Add --record, for a benchmark whose numbers docs/ may show."""
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="keep numbers and table with machine and commit, for results/bench/"
+        "--record", type=Path, metavar="FILE", help="also write numbers, table, machine and commit, for results/bench/"
     )
 
 
 def emit_measured(
     arguments: argparse.Namespace, content: object, text: str, more: Mapping[str, object] | None = None
 ) -> None:
-    """Print what was measured as `emit` does, and keep it, with `more` that is not printed, where --record asks.
+    """Print a measurement like `emit`; with --record also write it, together with `more`, which isn't printed.
 
     Raises ConfigError if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""`bertbench report`: runs as a table or as a page, made by `compliance` from their logs alone."""
+"""`bertbench report`: show runs as a table or a page, from their logs only."""
 
 import argparse
 import io
@@ -16,20 +16,20 @@ from compliance.record import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and how to show them."""
+    """Add the runs and the page."""
     parser.add_argument(
         "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/)"
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
     parser.add_argument(
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"rules that the page judges the logs by (default {DEFAULT_RULESET})",
+        help=f"ruleset by which the page judges the logs (default {DEFAULT_RULESET})",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a table for each system and its settings, or JSON; write the page if one is asked for."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # one that knows ASCII only shows other letters as escapes
+    """Print a table for each system and its settings, or JSON; write the page if requested."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII terminal shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     paths = arguments.results or [runs_folder()]
     try:

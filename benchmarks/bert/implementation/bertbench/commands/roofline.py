@@ -1,4 +1,4 @@
-"""`bertbench predict --from-kernels`: a step's time by terms, for published stacks and for ours."""
+"""`bertbench predict --from-kernels`: compute a step's time by terms, for published stacks and for ours."""
 
 from functools import cache
 from typing import Any
@@ -27,7 +27,7 @@ _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
 
 
 def print_roofline(as_json: bool) -> int:
-    """Count our step's kernels, state all steps, print them. Raises ConfigError without Triton."""
+    """Count our step's kernels, compute all steps and print them. Raises ConfigError without Triton."""
     check_triton()
     rows = [(gpu, best_published(gpu)) for gpu in _ARCH]
     stacks = [(published_stack(gpu, row), row) for gpu, row in rows]
@@ -42,7 +42,7 @@ def print_roofline(as_json: bool) -> int:
 
 @cache
 def _counted(arch: str, samples: int) -> tuple[float, int]:
-    """Return bytes beside products and attention, and launches, of our step."""
+    """Return our step's bytes besides products and attention, and its launches."""
     attention, step = certificate([arch], tokens_of(samples), wanted=["attention", "step"])
     return 1e6 * (step.megabytes_beside_products - BertShape().layers * attention.megabytes), step.launches
 

@@ -1,4 +1,4 @@
-"""`bertbench runs`: what is in LOGDIR, a row a run."""
+"""`bertbench runs`: list the runs in LOGDIR, a row each."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and in which order."""
+    """Add the runs and their order."""
     parser.add_argument(
         "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/, or LOGDIR)"
     )
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reverse", action="store_true", help="sort from the largest down")
     parser.add_argument(
         "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"rules that the verdicts are by (default {DEFAULT_RULESET})",
+        help=f"ruleset of the verdicts (default {DEFAULT_RULESET})",
     )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [listed(log, arguments.ruleset)._replace(run=shown_path(log)) for log in logs]
     if arguments.sort != "run":
         rows = arranged(rows, arguments.sort, arguments.reverse)
-    elif arguments.reverse:  # as they are found, 9 stands before 10
+    elif arguments.reverse:  # the order found has 9 before 10
         rows.reverse()
     emit(arguments.json, [row._asdict() for row in rows], text_table(rows))
     return 0

@@ -1,4 +1,4 @@
-"""`bertbench show SYSTEM`: the configuration as a run sees it, and the numbers that follow from it."""
+"""`bertbench show SYSTEM`: print the resolved configuration of a run, and numbers derived from it."""
 
 import argparse
 import sys
@@ -9,14 +9,14 @@ from bertbench.config.load import schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, or the schema of all."""
+    """Add the system and the schema option."""
     parser.add_argument("system", nargs="?", help=SYSTEM_HELP)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of system files instead")
     add_system_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print JSON; standard output holds nothing else, with or without --json."""
+    """Print only JSON on standard output, with or without --json."""
     if arguments.schema:
         print(schema(), end="")
         return 0
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def derived(system: System) -> dict[str, int]:
-    """Numbers that nobody types: they follow from the system file."""
+    """Return the numbers derived from the system file."""
     return {
         "world_size": system.world_size,
         "global_batch_size": system.global_batch_size,

@@ -1,4 +1,4 @@
-"""`bertbench study clip` and `study optimizer`: what a choice is worth in samples to the target."""
+"""`bertbench study clip` and `study optimizer`: compare choices by samples to the target."""
 
 import argparse
 import importlib.util
@@ -20,30 +20,30 @@ _SEEDS, _PARALLEL = 5, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many seeds, and where everything is kept."""
+    """Add seeds, the definition and the folder."""
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default 5)")
     parser.add_argument("--parallel", type=int, metavar="N", help="trials at a time (default 2)")
     parser.add_argument(
         "--definition",
         type=Path,
         metavar="FILE",
-        help="another study of this form (default: the one that comes with the project)",
+        help="another study of this form (default: the project's own)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="folder of its runs, journal and page; a study that was stopped goes on there (default: runs/study_NAME)",
+        help="folder of its runs, journal and page; a stopped study resumes there (default: runs/study_NAME)",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what isn't there yet, print a table."""
+    """Run the missing trials and print a table."""
     check_at_least_one(arguments, "seeds", "parallel")
     check_optuna()
     seeds, parallel = arguments.seeds or _SEEDS, arguments.parallel or _PARALLEL
     name = arguments.path.split()[1]
     definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
     for arm in definition.arms:
-        open_data(definition.trial_system(arm, {}))  # what is wrong is better said before hours of trials
+        open_data(definition.trial_system(arm, {}))  # report bad data before hours of trials
     folder = arguments.out or runs_folder() / f"study_{name}"
     with Progress() as progress:
         rows = run_study(definition, folder, seeds, parallel, progress)
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_optuna() -> None:
-    """Raise ConfigError where Optuna, an optional extra, is not installed."""
+    """Raise ConfigError if Optuna, an optional extra, is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 

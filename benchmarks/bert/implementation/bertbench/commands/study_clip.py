@@ -1,4 +1,4 @@
-"""`bertbench study clip`: clip modes by samples to target, on two real ranks or on many virtual ones."""
+"""`bertbench study clip`: compare clip modes by samples to target, on two real ranks or on many virtual ones."""
 
 import argparse
 
@@ -16,16 +16,16 @@ from bertbench.study.ranks_trial import run_trial
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of `study`, and --ranks."""
+    """Add the arguments of `study`, and --ranks."""
     study.add_arguments(parser)
     parser.add_argument(
         "--ranks", metavar="N,...",
-        help="emulate these numbers of ranks in this process, with as many seeds as the study's stopping rule asks for",
+        help="emulate these numbers of ranks in this process; the study's stopping rule sets the number of seeds",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what isn't there yet, print a table."""
+    """Run the missing trials and print a table."""
     if arguments.ranks is None:
         return study.run(arguments)
     ranks = tuple(sorted(set(whole_numbers("--ranks", arguments.ranks))))

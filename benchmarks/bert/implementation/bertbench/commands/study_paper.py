@@ -1,4 +1,4 @@
-"""`bertbench study paper`: the claims of arXiv 2402.02447, each beside what a command here finds."""
+"""`bertbench study paper`: check the claims of arXiv 2402.02447, each by a command of this project."""
 
 import argparse
 from pathlib import Path
@@ -14,15 +14,15 @@ from bertbench.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, ta
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where answers are kept."""
+    """Add the folder of answers."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="folder of answers and page; a study that was stopped goes on there (default: runs/study_paper)",
+        help="folder of answers and page; a stopped study resumes there (default: runs/study_paper)",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask what isn't answered yet, write the page, print claims and verdicts."""
+    """Run the missing parts, write the page, and print claims and verdicts."""
     check_optuna()
     folder = arguments.out or runs_folder() / "study_paper"
     with Progress() as progress:

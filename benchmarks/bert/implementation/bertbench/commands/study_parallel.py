@@ -1,4 +1,4 @@
-"""`bertbench study parallel`: the same training under data-parallel ranks and pipelines, by time and goodput."""
+"""`bertbench study parallel`: compare data parallelism and pipelines on the same training, by time and goodput."""
 
 import argparse
 from pathlib import Path
@@ -13,9 +13,9 @@ from bertbench.study.parallel_page import concluded, not_concluded, page_of, tab
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is trained, for how long, how often, and where the page goes."""
+    """Add the system, steps, seeds and the folder of the page."""
     parser.add_argument(
-        "--system", default="cpu_layouts", metavar="S", help="what is trained; layers in fours (default cpu_layouts)"
+        "--system", default="cpu_layouts", metavar="S", help="system to train, layers in fours (default cpu_layouts)"
     )
     parser.add_argument("--steps", type=int, default=150, metavar="N", help="timed steps of a layout (default 150)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of every layout (default 1)")
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, write the page, print a table and how far it carries."""
+    """Train, write the page, and print a table with its conclusions."""
     check_at_least_one(arguments, "steps", "seeds")
     folder, cores = arguments.out or runs_folder() / "study_parallel", available_cores()
     with Progress() as progress:

@@ -1,4 +1,4 @@
-"""`bertbench systems`: the systems that come with the project."""
+"""`bertbench systems`: list the project's systems."""
 
 import argparse
 
@@ -7,11 +7,11 @@ from bertbench.config import load_system, system_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
+    """Add no arguments."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line a system."""
+    """Print a line for each system."""
     systems = [load_system(name) for name in system_names()]
     rows = [
         {"name": system.name, "description": system.description, "division": system.hardware.division,

@@ -1,4 +1,4 @@
-"""`bertbench track RUNS... --to TRACKER`: record finished runs in a tracker, from the files that they left."""
+"""`bertbench track RUNS... --to TRACKER`: record finished runs in a tracker, from their files."""
 
 import argparse
 from pathlib import Path
@@ -16,25 +16,25 @@ _LONGEST_REASON = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and where to."""
+    """Add the runs and the tracker."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="logs or folders of logs")
     parser.add_argument("--to", choices=TRACKERS, required=True, help="the tracker")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="where it keeps them (default: a folder of its name in runs/, or LOGDIR)",
+        help="folder of the records (default: the tracker's name in runs/, or LOGDIR)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record every run; a record of the same run that is there is replaced."""
+    """Record every run, and replace its earlier record."""
     check_installed([arguments.to])
     out = arguments.out or folder_of(arguments.to, runs_folder())
     found = [_run(log) for path in arguments.runs for log in _logs(path)]
     names = [run.name for run in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{', '.join(twice)}: named by two logs, which would be one record; track them one at a time")
+        raise DataError(f"{', '.join(twice)}: named by two logs, which would share a record; track them one at a time")
     for one in found:
         _record(one, arguments.to, out)
     content = [{"run": shown_path(one.log), "name": one.name, "steps": len(one.rows)} for one in found]

@@ -1,6 +1,6 @@
-"""`bertbench train SYSTEM`: one timed run.
+"""`bertbench train SYSTEM`: make one timed run.
 
-Called alone it starts the system's ranks; called by torchrun or Slurm it is one of them.
+Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from compliance.run import RunFacts
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code 0: target reached, or a short run is over; 3: target missed; 75: stopped; 1 or 2: failed."""
+    """Return 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped, 1 or 2 on failure."""
     system = load_system(arguments.system, arguments.overrides)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
@@ -54,18 +54,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def train_once(system: System, arguments: argparse.Namespace, launched: float | None = None) -> tuple[ResultFiles, int]:
-    """One run with all its ranks on this machine; returns its files and exit code.
+    """Make one run with all its ranks on this machine; return its files and exit code.
 
-    `launched`: when it was, if not with this process or before it, as run_with_docker.sh says.
+    `launched` gives the launch time if it differs from this process's start (run_with_docker.sh sets it).
     """
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     if short := _short(arguments):
-        shortened(system, short)  # for its error
+        shortened(system, short)  # raises its errors early
     check_startable(system)
-    open_data(system)  # what is wrong with it is better said once than by every rank
+    open_data(system)  # report bad data once, not on every rank
     check_start(system)
     if work := _side_work(arguments):
-        from bertbench.tracking.side import check  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+        from bertbench.tracking.side import check  # noqa: PLC0415 - keeps it out of other runs' start-up
 
         check(work)
     if (code := _over(arguments)) is not None:
@@ -79,23 +79,23 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
 
 
 def _how_to_go_on(system: System, arguments: argparse.Namespace, files: ResultFiles) -> str:
-    """Return what to do about a run that was stopped or failed after its start."""
+    """Return how to continue a run that was stopped or failed after its start."""
     if any(files.snapshots.glob(f"*/{META_NAME}")):
         again = ["bertbench", "train", arguments.system, *rank_options(arguments, shown_path(files.log))]
-        return f"go on from the last snapshot with:\n  {shlex.join(again)}"
+        return f"resume from the last snapshot with:\n  {shlex.join(again)}"
     if system.no_snapshots is not None:
-        return f"this run can only begin anew: {system.no_snapshots}"
+        return f"this run can't be resumed: {system.no_snapshots}"
     return (
-        "no snapshot was taken yet, so this run can only begin anew; --set checkpoint.every_steps=N takes one every N "
+        "no snapshot was taken yet, so this run can't be resumed; --set checkpoint.every_steps=N takes one every N "
         "steps"
     )
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
-    """What `train --json` prints of a run, read from its log."""
+    """Return the output of `train --json`, read from the run's log."""
     try:
         facts = RunFacts(read_events(files.log))
-    except CannotJudge:  # it never started, and left no log
+    except CannotJudge:  # it never started and wrote no log
         return {"log": None, "status": "not started"}
     return {
         "log": str(files.log),
@@ -117,10 +117,10 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
         raise ConfigError(f"--result {files.log}: --{short} makes no result; give it another name than {LOG_PATTERN}")
     if files.snapshots.exists():
         raise RunError(
-            f"{files.log}: an earlier run of this name left snapshots; go on with it by --resume auto, or give another "
+            f"{files.log}: an earlier run of this name left snapshots; resume it by --resume auto, or give another "
             "--result"
         )
-    if arguments.resume == "auto" and files.folder.exists():  # it never started, or it would go on
+    if arguments.resume == "auto" and files.folder.exists():  # it never started, or it would be resumed
         files.discard(again=True)
     elif not restored_by_launcher():
         files.timeline.unlink(missing_ok=True)
@@ -128,7 +128,7 @@ def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
 
 
 def _over(arguments: argparse.Namespace) -> int | None:
-    """The exit code of the run that `--resume auto --result LOG` means, if that came to its own end."""
+    """Return the exit code of the run named by `--resume auto --result LOG` if it has ended by itself."""
     status = ended(arguments.result) if arguments.resume == "auto" and arguments.result else None
     if status is None:
         return None
@@ -148,7 +148,7 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
 
 
 def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
-    """The options that every rank of a run is started with; `resume` is what --resume was found to mean."""
+    """Return the options of every rank of a run; `resume` is the resolved value of --resume."""
     resume = resume or arguments.resume
     going_on = [] if resume == "never" else ["--resume", resume]
     if arguments.allow_config_change:
@@ -166,13 +166,13 @@ def _side_work(arguments: argparse.Namespace) -> SideWork:
 
 
 def _beside(world: World, files: ResultFiles | None, local_rank: int, work: SideWork) -> AbstractContextManager[None]:
-    """Return the side process of this rank's node, if it is asked for and this rank is the node's first."""
+    """Return the side process of this rank's node, if requested and this rank is the node's first."""
     if not work:
         return nullcontext()
     log = world.from_all(str(files.log.absolute()) if files else "")[0]
     if local_rank != 0:
         return nullcontext()
-    from bertbench.tracking.side import side_process  # noqa: PLC0415 - the start-up of other runs doesn't pay for it
+    from bertbench.tracking.side import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
 
     return side_process(work, Path(log), runs_folder(), world.leads)
 
@@ -182,7 +182,7 @@ def _short(arguments: argparse.Namespace) -> Short | None:
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
-    """This process is one rank."""
+    """Run this process as one rank."""
     startup, short = Startup.of_rank(), _short(arguments)
     steps_between_evaluations = -(-system.evaluation_interval // system.global_batch_size)
     if short:
@@ -218,7 +218,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
-                progress.message(f"goes on after step {resumption.meta.step}, from {resumption.path}")
+                progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
             beside = _beside(world, files, ranks.local_rank, _side_work(arguments))
             with power_sampled(system, world, files), beside:
@@ -231,7 +231,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
 
 
 def _record_attempt(files: ResultFiles) -> None:
-    """Record in the timeline that ranks were started, unless `bertbench launch` did."""
+    """Record the start of ranks in the timeline, unless `bertbench launch` did."""
     if not restored_by_launcher():
         with files.open_timeline() as timeline:
             timeline.attempt()
@@ -240,7 +240,7 @@ def _record_attempt(files: ResultFiles) -> None:
 def _closing_lines(system: System, finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
     """Yield how a run ended, where its log is, and the commands that judge and show it.
 
-    A short run ends with `aborted` in its log, which says nothing to a person.
+    A short run's log ends with `aborted`, so its line says how the smoke test or the profile went.
     """
     if not short:
         yield f"{finished.status}: {finished.reason or 'target reached'}"

@@ -1,4 +1,4 @@
-"""`bertbench watch [RUN]`: a page of a run in the terminal, from its files; drawn anew each second while it runs."""
+"""`bertbench watch [RUN]`: show a run's page in the terminal from its files, redrawn each second while it runs."""
 
 import argparse
 import importlib.util
@@ -17,8 +17,8 @@ from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
-_FIRST_LOOK_S = 0.3  # between two looks at the ranks, for what they do now
-_OWN_WIDTH = 120  # where the output is no terminal
+_FIRST_LOOK_S = 0.3  # between two samples of the ranks' activity
+_OWN_WIDTH = 120  # if the output is not a terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="a log, or its folder (default: the newest run in LOGDIR)"
     )
-    parser.add_argument("--once", action="store_true", help="print the page once, also of a run that goes on")
+    parser.add_argument("--once", action="store_true", help="print the page once, even for an unfinished run")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the page until the run ends, or once; with --json print where the run stands now."""
+    """Show the page until the run ends, or once; with --json print the run's current state."""
     followed = FollowedRun(_log(arguments.run))
     look = _looker(followed)
     if arguments.json:
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _looker(followed: FollowedRun) -> Callable[[], RunState]:
-    """Return what reads the run's files and looks at its ranks, each time anew."""
+    """Return a function that reads the run's files and samples its ranks on each call."""
     earlier = earlier_runs(followed.log)
     before: list[Process] = ranks_of(followed.log)
     if before:
@@ -74,7 +74,7 @@ def _looker(followed: FollowedRun) -> Callable[[], RunState]:
 
 
 def _log(given: Path | None) -> Path:
-    """Return the log of a run that is named by its log or its folder; without a name, of the newest in LOGDIR."""
+    """Return the log of a run, given its log, its folder, or None for the newest in LOGDIR."""
     if given is None:
         logs = run_logs(runs_folder())
         if not logs:

@@ -30,7 +30,7 @@ class PackageError(BertbenchError):
 
 
 class RunError(BertbenchError):
-    """A run could not start or could not go on."""
+    """A run could not start or continue."""
 
     exit_code = 1
 

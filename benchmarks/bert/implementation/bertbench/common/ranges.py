@@ -1,4 +1,4 @@
-"""Names for what a step does, seen by `train --profile` and by a PhaseClock. torch only: model/ and optim/ use it."""
+"""Name the phases of a step for `train --profile` and a PhaseClock. Imports only torch: model/ and optim/ use it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

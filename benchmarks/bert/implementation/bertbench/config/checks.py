@@ -1,4 +1,4 @@
-"""The rules that tie settings together: each yields what is wrong, with the remedy.
+"""The rules that tie settings together: each yields its problems, with the remedy.
 
 A rule whose numbers follow from something that another rule refuses yields nothing.
 """

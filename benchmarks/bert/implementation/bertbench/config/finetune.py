@@ -66,7 +66,7 @@ class Finetune(Section):
     """Whether the vocabulary is of lower-case text; accents then go too."""
 
     def windows(self, max_positions: int) -> WindowOptions:
-        """Return how questions and contexts become sequences for a model of so many positions."""
+        """Return how questions and contexts become sequences for a model with `max_positions` positions."""
         length = self.max_seq_length or min(384, max_positions)
         query = self.max_query_length or min(64, length // 2)
         return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)

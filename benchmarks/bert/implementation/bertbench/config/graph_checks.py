@@ -15,8 +15,8 @@ def _as_many_samples(settings: Settings) -> Iterator[str]:
     if settings.compute.compile == "graphs" and data.balance in VARYING and not data.equal_counts:
         remedy = "data.balance to planned and data.equal_counts" if data.balance == "packed" else "data.equal_counts"
         yield (
-            f"compute.compile graphs replays steps of as many samples, but data.balance {data.balance} gives ranks "
-            f"different numbers of them; set {remedy}, {_WAY_OUT}"
+            f"compute.compile graphs needs equally many samples a rank, but data.balance {data.balance} gives ranks "
+            f"different numbers; set {remedy}, {_WAY_OUT}"
         )
 
 

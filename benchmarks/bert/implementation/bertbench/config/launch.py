@@ -35,4 +35,4 @@ class Launch(Section):
     """Relative speed of each rank, by which `data.balance` planned gives it work; `auto` measures them before a run
     (docs/balance.md). Equal where it isn't given."""
     rebalance_every_steps: Count | None = None
-    """Steps after which the speeds are measured anew, from those steps."""
+    """Steps after which the speeds are measured again, from those steps."""

@@ -24,6 +24,8 @@ class Layout(NamedTuple):
     pipeline: int = 1
     virtual_stages: int = 1
     """Stages on each rank of a pipeline."""
+    sequence: bool = False
+    """Whether tensor-parallel ranks share the tokens of LayerNorms, dropout and residuals (`parallel.sequence`)."""
 
     @property
     def ranks(self) -> int:
@@ -34,6 +36,11 @@ class Layout(NamedTuple):
     def stages(self) -> int:
         """Stages that the layers are cut into: stage s is on rank s mod `pipeline` of the pipeline."""
         return self.pipeline * self.virtual_stages
+
+    @property
+    def token_shares(self) -> int:
+        """Shares that the tokens between a layer's products are split into."""
+        return self.tensor if self.sequence else 1
 
     def coordinate(self, rank: int) -> Coordinate:
         """Where a rank stands."""

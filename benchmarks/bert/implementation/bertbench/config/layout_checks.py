@@ -24,7 +24,7 @@ def batch_is_given(settings: Settings) -> bool:
 
 
 def batch_divides(settings: Settings) -> bool:
-    """Return whether every data-parallel rank gets as many samples."""
+    """Return whether all data-parallel ranks get equally many samples."""
     return can_be_laid_out(settings) and settings.global_batch_size % settings.layout.data == 0
 
 
@@ -55,6 +55,15 @@ def _tensor_divides(settings: Settings) -> Iterator[str]:
                 "choose a divisor"
             )
             return
+
+
+@rule("parallel.sequence", "parallel.tensor")
+def _tokens_have_ranks(settings: Settings) -> Iterator[str]:
+    if settings.parallel.sequence and settings.parallel.tensor == 1:
+        yield (
+            "parallel.sequence splits tokens over the ranks of parallel.tensor, and that is 1; raise it, or leave "
+            "parallel.sequence out"
+        )
 
 
 @rule("parallel.pipeline", "parallel.virtual_stages", "model.layers")
@@ -173,8 +182,8 @@ def _split_shares_samples(settings: Settings) -> Iterator[str]:
 
 
 LAYOUT_RULES = (
-    _ranks_divide, _tensor_divides, _layers_divide, _pipeline_is_there,
-    _pipeline_accumulates, _microbatches_fill_the_pipeline, _samples_fill_the_microbatches, _stages_fit_the_schedule,
+    _ranks_divide, _tensor_divides, _tokens_have_ranks, _layers_divide, _pipeline_is_there, _pipeline_accumulates,
+    _microbatches_fill_the_pipeline, _samples_fill_the_microbatches, _stages_fit_the_schedule,
     _shards_are_not_split, _split_clips_after, _split_has_no_hook, _split_has_no_loss_scale, _split_keeps_parts,
     _split_is_torchs, _split_shares_samples,
 )  # fmt: skip

@@ -82,7 +82,7 @@ def schema() -> str:
         "extends": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             "description": "Files, without .json, that this one is laid over; of several, the later over the earlier. "
-            "A name that is no file beside this one is that of a file that comes with the project.",
+            "A name without a file beside this one names a file of the project.",
         },
         **properties,
     }
@@ -163,7 +163,7 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _override(content: dict[str, Any], origins: dict[str, str], override: str) -> Iterator[str]:
-    """Lay NAME=VALUE over the content, or yield what is wrong with it."""
+    """Override the content by NAME=VALUE, or yield its problems."""
     option = f"{_OPTION}{override!r}"
     name, equals, text = override.partition("=")
     if not equals or not name:
@@ -189,7 +189,7 @@ def _override(content: dict[str, Any], origins: dict[str, str], override: str) -
 
 
 def _wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
-    """Yield what is wrong with single settings."""
+    """Yield the problems of single settings."""
     for problem in error.errors(include_url=False):
         location, message = problem["loc"], problem["msg"]
         if not location:

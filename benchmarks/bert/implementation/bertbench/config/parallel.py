@@ -14,6 +14,9 @@ class Parallel(Section):
 
     tensor: Annotated[int, Field(ge=1)] = 1
     """Ranks that share every layer's heads and feed-forward columns; at most those of a node."""
+    sequence: bool = False
+    """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
+    and what ranks send stays as much."""
     pipeline: Annotated[int, Field(ge=1)] = 1
     """Ranks that share the layers, one after the other."""
     schedule: PipelineSchedule = "1f1b"

@@ -3,7 +3,7 @@
 With k = batch / batch they were tuned at: rate times sqrt(k), 1 - beta times k, epsilon over sqrt(k) (Malladi et al.
 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", arXiv 2205.10287). Steps are divided by k, so
 that the schedule spans the same samples, and weight decay is multiplied by sqrt(k), so that rate * decay summed over
-the run stays the same: these two are ours. The rule holds for Adam; nobody has published it for LAMB.
+the run stays the same: these two are ours. The rule holds for Adam; no publication extends it to LAMB.
 """
 
 import math

@@ -90,7 +90,7 @@ class Recipe(Section):
     vocab_size: Count
     """Entries of the vocabulary that is trained when no --vocab is given."""
     dupe_factor: Count = 10
-    """Times that each document is used, masked anew each time."""
+    """Number of times that each document is used, with new masks each time."""
     short_seq_prob: Fraction = 0.1
     """Share of the sequences whose target length is drawn at random."""
     masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
@@ -183,7 +183,7 @@ class Clip(Section):
 
 
 class Communication(Section):
-    """How gradients travel between ranks."""
+    """How ranks communicate gradients."""
 
     compression: Compression = "none"
     """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
@@ -220,12 +220,12 @@ class Evaluation(Section):
 
 
 class Checkpoint(Section):
-    """Snapshots that an interrupted run goes on from (docs/reliability.md), and the weights that a run leaves."""
+    """Snapshots that resume an interrupted run (docs/reliability.md), and the final weights."""
 
     every_steps: Count | None = None
-    """Steps between snapshots; none are taken where it isn't given."""
+    """Steps between snapshots; none are taken if it isn't given."""
     keep: Count = 2
-    """The last so many stay."""
+    """Number of newest snapshots to keep."""
     final_weights: bool = True
     """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
     (docs/checkpoint.md)."""

@@ -85,7 +85,7 @@ class Settings(Section):
         """How the ranks share the model and the data."""
         parallel = self.parallel
         data = self.world_size // (parallel.tensor * parallel.pipeline)
-        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages)
+        return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages, parallel.sequence)
 
     @property
     def local_batch(self) -> int:
@@ -157,9 +157,9 @@ class Settings(Section):
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
 
     def blocks(self, taken: int = 0) -> Iterator[tuple[int, int]]:
-        """Steps between evaluations as (first, stop): every interval, rounded up to a whole step, and at the limit.
+        """Yield the steps between evaluations as (first, stop): every interval, rounded up to a whole step.
 
-        A run that goes on after `taken` steps has the blocks from the one that ends there: its evaluation may be due.
+        A run resumed after `taken` steps starts with the block that ends there, because its evaluation may be due.
         """
         batch, interval, first = self.global_batch_size, self.evaluation_interval, 0
         while first < self.max_steps:
@@ -171,7 +171,7 @@ class Settings(Section):
 
     @property
     def state_by_rank(self) -> str | None:
-        """The setting that gives each rank state of its own, so that as many ranks must go on; None if none does."""
+        """Return the setting with separate state per rank, which fixes the number of ranks; None if there is none."""
         compression = self.communication.compression
         if compression in ("int8", "topk"):
             return f"communication.compression {compression}"

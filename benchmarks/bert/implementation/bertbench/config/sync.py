@@ -12,12 +12,12 @@ _REPORT_STEPS = 32
 
 
 class Sync(Section):
-    """When the ranks' copies of the model meet (docs/links.md); the closed division allows every_step only."""
+    """When ranks synchronise their models (docs/links.md); the closed division allows only every_step."""
 
     method: SyncMethod = "every_step"
     """`every_step`: gradients are summed in every step. `delayed`: each step applies the sum of `delay_steps` steps
-    ago, which travels behind the steps in between. `local_sgd`: ranks train alone and take the mean of their
-    weights every `every_steps`. `diloco`: as local_sgd, but the mean's change is the gradient of an outer SGD with
+    ago, whose communication overlaps the steps in between. `local_sgd`: ranks train alone and take the mean of their
+    weights every `every_steps`. `diloco`: like local_sgd, but the mean's change is the gradient of an outer SGD with
     Nesterov's momentum."""
     every_steps: Count = 32
     """Steps that a rank takes alone (local_sgd, diloco)."""

@@ -1,4 +1,4 @@
-"""Record what a rank does when a run hangs: its threads' stacks, and the collectives of torch's flight recorder."""
+"""Record evidence when a run hangs: a rank's thread stacks, and the collectives of torch's flight recorder."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ from typing import Any
 from torch._C import _distributed_c10d
 
 from bertbench.common.paths import PACKAGE
+from bertbench.distributed import shared_memory
 
 FOLDER = "hang"
 # torch's recorders by backend; each answers only for its own
@@ -33,6 +34,8 @@ def collective() -> str:
 
     If it waits in several, return the oldest: the others wait for it.
     """
+    if shared_memory.waiting():
+        return shared_memory.waiting()
     waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
     if not waiting:
         return ""
@@ -51,12 +54,19 @@ def write(folder: Path, rank: int) -> None:
     with suppress(OSError):  # the disk is full or hangs for this rank: the other ranks' evidence must do
         folder.mkdir(exist_ok=True)
         (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
-        (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")
+        (folder / f"rank_{rank}.json").write_text(
+            json.dumps(_recorded() + _shared(), indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def _ours(frame: FrameType) -> str | None:
     path = Path(frame.f_code.co_filename)
     return f"{path.relative_to(PACKAGE)}:{frame.f_lineno}" if path.is_relative_to(PACKAGE) else None
+
+
+def _shared() -> list[dict[str, Any]]:
+    """Return the sum in shared memory that this rank waits in, if any, as an entry of a flight recorder."""
+    return [{"profiling_name": f"shared_memory:{shared_memory.waiting()}"}] if shared_memory.waiting() else []
 
 
 def _recorded(active: bool = False) -> list[dict[str, Any]]:

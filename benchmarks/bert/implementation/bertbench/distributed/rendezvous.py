@@ -49,7 +49,7 @@ def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """
     if "RANK" in environment:
         launcher, names = "torchrun", _TORCHRUN
-    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is no task of srun
+    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is not a task of srun
         launcher, names = "Slurm", _SLURM
     else:
         return None
@@ -118,6 +118,11 @@ def meet(ranks: Ranks, timeout_s: int) -> Store:
     attempt = PrefixStore(f"attempt {_restarts()}", store)
     _call_roll(attempt, ranks, timeout_s)
     return attempt
+
+
+def on_one_machine(ranks: Ranks) -> bool:
+    """Return whether all ranks are on this machine and in one network namespace: they met on loopback."""
+    return ranks.local_size == ranks.size and os.environ.get("MASTER_ADDR") in _LOOPBACK
 
 
 def leave_log(store: Store, log: Path) -> None:

@@ -18,7 +18,8 @@ from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named
+from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named, on_one_machine
+from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
 _LIMITS = Limits(silent_s=60, progress_s=600)
@@ -48,6 +49,8 @@ class World:
     """After which a collective gives up."""
     failure: FailureReport
     watchdog: Watchdog
+    shared: SharedMemory | None = None
+    """By which small groups of CPU ranks on one machine sum; None where torch's collectives do."""
 
     @property
     def rank(self) -> int:
@@ -66,7 +69,10 @@ class World:
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum the tensor over all ranks, in place."""
-        distributed.all_reduce(tensor)
+        if self.shared is None:
+            distributed.all_reduce(tensor)
+        else:
+            self.shared.sum(tensor)
         return tensor
 
     def from_first(self, value: int) -> int:
@@ -135,7 +141,9 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     # a connection of its own: the main thread may be waiting in the other one
     own_store = store.clone()  # type: ignore[attr-defined]  # missing in torch's stubs
     failure = FailureReport(own_store, ranks)
-    world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits))
+    near = device_kind == "cpu" and on_one_machine(ranks)
+    shared = SharedMemory.join(store, ranks.rank, ranks.size, timeout) if near else None
+    world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits), shared)
     world.barrier()
     world.watchdog.start()
     if bind_cores:
@@ -147,6 +155,8 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
     gc.collect()
     world.barrier()
+    if shared is not None:
+        shared.close()
     distributed.destroy_process_group()
 
 

@@ -28,19 +28,19 @@ class Kept:
     """Bytes that a part of the model keeps of a microbatch."""
 
     always: float
-    """Whatever the microbatch: weights in the format of the products."""
+    """Independent of the microbatch: weights in the format of the products."""
     token: float
     pair: float
     """For each token and token of the same sequence."""
 
     def bytes(self, tokens: float, pairs: float) -> float:
-        """Of a microbatch with so many of both."""
+        """Return the bytes of a microbatch with these numbers of both."""
         return self.always + self.token * tokens + self.pair * pairs
 
 
-def layer_keeps(system: System, tensor: int) -> Kept:
-    """One encoder layer on one of `tensor` ranks that share it."""
-    return _fitted(partial(_layer, system, tensor))
+def layer_keeps(system: System, tensor: int, sequence: bool) -> Kept:
+    """One encoder layer on one of `tensor` ranks that share it, with `sequence` its tokens too."""
+    return _fitted(partial(_layer, system, tensor, tensor if sequence else 1))
 
 
 def embeddings_keep(system: System) -> Kept:
@@ -49,7 +49,7 @@ def embeddings_keep(system: System) -> Kept:
 
 
 def heads_keep(system: System) -> Kept:
-    """Both heads and their losses, with as many masked tokens as Wikipedia's samples have."""
+    """Both heads and their losses, with Wikipedia's share of masked tokens."""
     return _fitted(partial(_heads, system))
 
 
@@ -59,8 +59,8 @@ def _fitted(measure: Callable[[np.ndarray], int]) -> Kept:
     return Kept(*map(float, np.linalg.solve(terms, [measure(lengths) for lengths in batches])))
 
 
-def _layer(system: System, tensor: int, lengths_S: np.ndarray) -> int:
-    shape = system.model.shape()
+def _layer(system: System, tensor: int, token_shares: int, lengths_S: np.ndarray) -> int:
+    shape, tokens = system.model.shape(), int(lengths_S.sum())
     hidden, inner = shape.hidden_size, shape.feed_forward_size // tensor
 
     def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
@@ -69,10 +69,20 @@ def _layer(system: System, tensor: int, lengths_S: np.ndarray) -> int:
         layer.qkv = Linear(hidden, 3 * hidden // tensor)
         layer.attention_output = Linear(hidden // tensor, hidden)
         layer.feed_forward_in, layer.feed_forward_out = Linear(hidden, inner), Linear(inner, hidden)
-        hidden_TD = torch.empty(int(lengths_S.sum()), hidden, requires_grad=True)
+        if token_shares > 1:
+            _share_tokens(layer, tokens, token_shares)
+        hidden_TD = torch.empty(-(-tokens // token_shares), hidden, requires_grad=True)
         return layer, lambda: _computed(system, lambda: layer(hidden_TD, Sequences.of(lengths_S)))
 
     return kept_bytes(system, build)
+
+
+def _share_tokens(layer: EncoderLayer, tokens: int, shares: int) -> None:
+    """Let products take tensors as large as after a gather, and give ones as large as after a reduce-scatter."""
+    for first in (layer.qkv, layer.feed_forward_in):
+        first.register_forward_pre_hook(lambda _, given: torch.cat([given[0]] * shares)[:tokens])
+    for second in (layer.attention_output, layer.feed_forward_out):
+        second.register_forward_hook(lambda _, __, output_TD: output_TD[: -(-tokens // shares)].clone())
 
 
 def _embeddings(system: System, lengths_S: np.ndarray) -> int:

@@ -1,4 +1,4 @@
-"""One rank of a world that isn't there: torch's fake process group, and tensors that have sizes and no content.
+"""Simulate one rank of an absent world: torch's fake process group, and tensors that have sizes but no content.
 
 The code that trains runs on them: the model, DDP with its communication hook, the loss. So buckets and activations are
 counted, not estimated, in a second or two and a few hundred megabytes, whatever the system's size.
@@ -47,7 +47,7 @@ class CountedRank(NamedTuple):
 
     parameters: int
     bucket_elements: tuple[int, ...]
-    """Elements of each gradient bucket, in the order in which they travel, once DDP has rebuilt them."""
+    """Elements of each gradient bucket, in the order of reduction, once DDP has rebuilt them."""
     optimizer_bytes: int
     warm_up_bytes: int
     """What the backward pass of a warm-up step keeps, all of whose sequences are as long as the model takes."""
@@ -232,7 +232,7 @@ class _AsCuda(TorchFunctionMode):
 
 
 def synthetic_batch(lengths_S: NDArray[np.int64]) -> Batch:
-    """Sequences of these lengths with as many masked tokens as Wikipedia's have; content doesn't matter."""
+    """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
     lengths = np.sort(lengths_S)[::-1]
     masked = predictions(lengths)
     tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())

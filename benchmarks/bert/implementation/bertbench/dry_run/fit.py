@@ -31,9 +31,9 @@ class Fitted:
 def fit(system: System, gpus: int, limit_gb: float | None, path: Path) -> Fitted:
     """Return `system` on `gpus` devices as a file at `path` that extends it; the file need not be there.
 
-    `limit_gb` is a device's memory; None takes it from the system file, and where that has none, a part has at most as
-    many samples as before. Takes the fewest parts that fit. Raises ConfigError if the batch can't be dealt to so many
-    devices, or if not even one sample at a time fits.
+    `limit_gb` is a device's memory; None takes it from the system file, and without one there a part gets at most its
+    former samples. Takes the fewest parts that fit. Raises ConfigError if the batch doesn't divide among the devices,
+    or if not even one sample at a time fits.
     """
     nodes, ranks = _machine(system, gpus)
     _check_divides(system, gpus)
@@ -117,7 +117,7 @@ def _extended(system: System, path: Path) -> str:
 
 
 def _walltime_minutes(before: System, after: System) -> int:
-    """Return what the forecast wants where there is one, else as many device-minutes as before."""
+    """Return the walltime that the forecast needs; without a forecast, keep the device-minutes."""
     try:
         return forecast_walltime(after)
     except ConfigError:

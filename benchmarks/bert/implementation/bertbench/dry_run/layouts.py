@@ -57,7 +57,7 @@ def outlooks(system: System) -> list[Outlook]:
     best: dict[tuple[Layout, bool], Outlook] = {}
     for candidate in candidates(system):
         found = outlook(candidate)
-        key = (candidate.layout._replace(virtual_stages=1), candidate.parallel.fully_shard)
+        key = (candidate.layout._replace(virtual_stages=1, sequence=False), candidate.parallel.fully_shard)
         if key not in best or _rank(found) < _rank(best[key]):
             best[key] = found
     return sorted(best.values(), key=_rank)
@@ -79,6 +79,7 @@ def as_json(one: Outlook) -> dict[str, Any]:
         "schedule": parallel.schedule if layout.pipeline > 1 else None,
         "virtual_stages": layout.virtual_stages,
         "parts": one.system.parts,
+        "sequence": parallel.sequence,
         "recompute": parallel.recompute,
         "fully_shard": parallel.fully_shard,
         "memory_gb_per_gpu": round(one.memory_gb_per_gpu, 2),
@@ -97,7 +98,7 @@ def lines(found: list[Outlook]) -> list[str]:
     ]
     for one in found:
         parallel, layout = one.system.parallel, one.system.layout
-        marks = [name for name in ("recompute", "fully_shard") if getattr(parallel, name)]
+        marks = [name for name in ("sequence", "recompute", "fully_shard") if getattr(parallel, name)]
         table.append(
             f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}{one.system.parts:>7}  "
             f"{', '.join(marks):<22}{one.memory_gb_per_gpu:>10.1f}{1e3 * one.seconds.total:>10.1f}"
@@ -124,7 +125,7 @@ def warm_up_gb(system: System) -> float:
     if not system.parallel.splits:
         length = system.model.max_positions
         tokens = system.local_batch // system.parts * length
-        layer, embeddings, heads = _keep(system, 1)
+        layer, embeddings, heads = _keep(system, 1, sequence=False)
         kept = system.model.layers * layer.bytes(tokens, tokens * length)
         kept += sum(part.bytes(tokens, tokens * length) for part in (embeddings, heads))
         memory["activations"] = max(memory["activations"], kept / _GB)
@@ -169,12 +170,12 @@ def _activations(system: System, place: int) -> float:
     layout, parallel = system.layout, system.parallel
     load = load_of(system)
     tokens, pairs = load.most_tokens, load.most_pairs
-    layer, embeddings, heads = _keep(system, layout.tensor)
+    layer, embeddings, heads = _keep(system, layout.tensor, parallel.sequence)
     of_layer = layer.bytes(tokens, pairs)
     layers = system.model.layers / layout.stages  # of one stage
     kept = 0.0
     if parallel.recompute:
-        kept, of_layer = of_layer, _WEIGHT_BYTES * tokens * system.model.hidden_size
+        kept, of_layer = of_layer, _WEIGHT_BYTES * tokens * system.model.hidden_size / layout.token_shares
     last = layout.pipeline - 1
     if place == 0:
         kept += embeddings.bytes(tokens, pairs) * _begun(system, 0)
@@ -196,12 +197,12 @@ def _begun(system: System, place: int) -> int:
     return min(parts * layout.virtual_stages, (layout.virtual_stages - 1) * layout.pipeline + 2 * after + 1)
 
 
-def _keep(system: System, tensor: int) -> tuple[Kept, Kept, Kept]:
+def _keep(system: System, tensor: int, sequence: bool) -> tuple[Kept, Kept, Kept]:
     """A layer, the embeddings and the heads; of all candidates the same."""
     same = {"parallel": Parallel(), "data": Data(path="", global_batch_size=system.world_size)}
-    return _measured(system.model_copy(update=same), tensor)
+    return _measured(system.model_copy(update=same), tensor, sequence)
 
 
 @cache
-def _measured(system: System, tensor: int) -> tuple[Kept, Kept, Kept]:
-    return layer_keeps(system, tensor), embeddings_keep(system), heads_keep(system)
+def _measured(system: System, tensor: int, sequence: bool) -> tuple[Kept, Kept, Kept]:
+    return layer_keeps(system, tensor, sequence), embeddings_keep(system), heads_keep(system)

@@ -23,12 +23,12 @@ _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a user says of a cluster."""
+    """A user's description of a cluster."""
 
     name: str
     nodes: int
     gpus: int | None
-    """On each node; None means as many as this machine has."""
+    """GPUs on each node; None takes this machine's number."""
     gpu_model: str | None
     """A card of `gpu_models`, any other name, or None for this machine's."""
 
@@ -58,7 +58,7 @@ def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewS
     points = known_points() if given is None else {given.batch: given}
     fitting = [known for known in points if known % ranks == 0]
     if batch is not None and batch % ranks:
-        raise ConfigError(f"--batch {batch}: is no multiple of {ranks} GPUs; choose {_multiples(batch, ranks)}")
+        raise ConfigError(f"--batch {batch}: is not a multiple of {ranks} GPUs; choose {_multiples(batch, ranks)}")
     if batch is None and not fitting:
         raise ConfigError(
             f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "

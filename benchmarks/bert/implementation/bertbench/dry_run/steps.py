@@ -1,6 +1,6 @@
 """The first steps of a run as one rank will see them: the planner that trains, on the dataset's index.
 
-Where the data isn't there, Wikipedia's lengths stand for it, cut to what the model takes.
+Without the data, Wikipedia's lengths replace it, cut to the model's positions.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""How long a run will take, from first principles calibrated on published results. Nothing here imports torch."""
+"""Forecast a run's time from first principles, calibrated on published results. Nothing here imports torch."""

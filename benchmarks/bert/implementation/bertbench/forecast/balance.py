@@ -1,4 +1,4 @@
-"""Load efficiency: mean load over the largest load of a step, for each way to make batches."""
+"""Compute load efficiency, a step's mean load over its largest, for each batching method."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ from bertbench.forecast.published import Batching
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 
-_STEPS = 40  # of simulation; the mean moves by less than 0.005 from 40 to 400
+_STEPS = 40  # simulated steps; the mean changes by less than 0.005 from 40 to 400
 _SIMULATED_SAMPLES = 1 << 20
 _GPUS_OF_NODE = 8
 _VARIANTS = {
@@ -23,7 +23,7 @@ _VARIANTS = {
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
-    """Training FLOPs of BERT-Large on unpadded sequences of these lengths with the mean share of masked tokens."""
+    """Return BERT-Large's training FLOPs on unpadded sequences of these lengths, with the mean share masked."""
     terms = FlopTerms.of(BertShape())
     per_token = terms.token + MASKED_SHARE * terms.masked
     return np.asarray(per_token * lengths + terms.pair * lengths.astype(np.float64) ** 2)
@@ -31,14 +31,14 @@ def flops(lengths: np.ndarray) -> np.ndarray:
 
 @cache
 def mean_flops() -> float:
-    """Training FLOPs of an average Wikipedia sample."""
+    """Return the training FLOPs of an average Wikipedia sample."""
     shares = length_shares()
     return float(shares @ flops(np.arange(1, len(shares) + 1)))
 
 
 @cache
 def load_efficiency(batching: Batching, gpus: int, samples_per_gpu: int) -> float:
-    """Simulated on Wikipedia's lengths as `bertbench balance` does, with the code that training uses."""
+    """Simulate on Wikipedia's lengths with training's own code, like `bertbench balance`."""
     if batching == "padded":
         return mean_flops() / float(flops(np.array([512]))[0])
     nodes = gpus // _GPUS_OF_NODE if gpus % _GPUS_OF_NODE == 0 else 1

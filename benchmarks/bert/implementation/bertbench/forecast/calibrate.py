@@ -1,4 +1,4 @@
-"""Fit the three numbers of a `Calibration` on published A100 results, and hold forecasts against them."""
+"""Fit the three numbers of a `Calibration` to published A100 results, and compare forecasts with them."""
 
 import math
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ _LOW, _HIGH = (0.2, 0.1, 0.0), (0.9, 1.0, 0.02)
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published time beside its forecast, which was made without that row."""
+    """A published time beside a forecast that didn't use its row."""
 
     row: Published
     predicted_s: float
 
     @property
     def error(self) -> float:
-        """Relative: 0.1 is 10 % too long."""
+        """Return the relative error: 0.1 is 10 % too long."""
         return self.predicted_s / self.row.seconds - 1
 
 
 def fit(rows: Sequence[Published], known: Sequence[Published]) -> Calibration:
-    """Least squares of log time over `rows`; `known` gives samples to converge.
+    """Fit by least squares of log time over `rows`; `known` gives samples to converge.
 
-    A row never gives its own samples to converge: each is forecast from the others.
+    A row never uses its own samples to converge: each is forecast from the others.
     """
     works = [work_of(row, "a100", _without(known, row)) for row in rows]
 
@@ -49,9 +49,9 @@ def fit(rows: Sequence[Published], known: Sequence[Published]) -> Calibration:
 
 @cache
 def calibration(gpu: Gpu = "a100") -> Calibration:
-    """Of all 21 rows; another GPU keeps the A100s' network and waiting, and takes its own share of peak.
+    """Return the calibration on all 21 rows; another GPU keeps the A100s' network and waiting, with its own peak share.
 
-    That share is the median of its published results on one node of 8 SXM GPUs, most of which compute in fp8.
+    That share is the median of its published results on one node of 8 SXM GPUs, most of them computed in fp8.
     """
     rows = published_results()
     fitted = fit([row for row in rows if calibrates(row)], rows)
@@ -62,7 +62,7 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
 
 @cache
 def leave_one_out() -> list[Comparison]:
-    """The 21 rows, each forecast by a calibration that hasn't seen it, neither its time nor its convergence."""
+    """Return the 21 rows, each with a forecast that uses neither its time nor its convergence."""
     rows = published_results()
     chosen = [row for row in rows if calibrates(row)]
     return [_compared(row, fit(_without(chosen, row), _without(rows, row)), _without(rows, row)) for row in chosen]
@@ -70,7 +70,7 @@ def leave_one_out() -> list[Comparison]:
 
 @cache
 def other_a100s() -> list[Comparison]:
-    """Every other A100 result, PCIe and 40 GB and small nodes included, forecast as if they were a DGX A100's."""
+    """Forecast every other A100 result (PCIe, 40 GB, small nodes) as if on a DGX A100."""
     rows = published_results()
     fitted = calibration()
     return [
@@ -81,7 +81,7 @@ def other_a100s() -> list[Comparison]:
 
 
 def other_gpus(gpu: Gpu) -> list[Comparison]:
-    """Every result with this kind of GPU, other than A100s, forecast by a calibration that hasn't seen it."""
+    """Forecast every result of this kind of GPU, without A100s, by a calibration that excludes it."""
     rows, shares = published_results(), _shares(gpu)
     held = []
     for row in rows:
@@ -107,7 +107,7 @@ def _shares(gpu: Gpu) -> dict[Published, float]:
 
 
 def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
-    """What a published run did, its samples to converge forecast from `known`. The row must have its GPUs."""
+    """Return a published run's work, with samples to converge from `known`. The row must give its number of GPUs."""
     assert row.accelerators is not None
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
     return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))

@@ -1,4 +1,4 @@
-"""Samples to converge: of published runs with the same hyper-parameters, else of the reference convergence points."""
+"""Estimate samples to converge from published runs with the same hyper-parameters, else from reference points."""
 
 import json
 import math
@@ -15,23 +15,23 @@ from bertbench.report.published import Published
 
 _RULESET = "5.0.0"  # the newest with BERT
 _CLIPPING = "their logs don't say whether they clipped before or after the all-reduce"
-_SAME_BATCH = 0.01  # 16,384 and 16,416 are one batch dealt to 1,024 and to 1,368 GPUs
+_SAME_BATCH = 0.01  # 16,384 on 1,024 GPUs and 16,416 on 1,368 count as one batch
 
 
 class Samples(NamedTuple):
-    """A number of training samples, and where it comes from."""
+    """A number of training samples and its source."""
 
     number: float
     source: str
     interpolated: bool = False
-    """Between reference convergence points, whatever the hyper-parameters."""
+    """Whether it is interpolated between reference convergence points, ignoring hyper-parameters."""
 
 
 @cache
 def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
-    """Per global batch: mean samples to converge without the extremes, and hyper-parameters; as mlperf-logging ships.
+    """Return, by global batch, mean samples to converge without the extremes, and hyper-parameters.
 
-    These are MLPerf's reference convergence points, measured with the reference implementation.
+    These are MLPerf's reference convergence points, measured with the reference implementation, from mlperf-logging.
     """
     folder = Path(rcp_checker.__file__).parent
     points = json.loads((folder / f"training_{_RULESET}" / "rcps_bert.json").read_text(encoding="utf-8"))
@@ -44,9 +44,9 @@ def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
 def samples_to_converge(
     global_batch_size: int, hyper_parameters: tuple[float, ...], published: Iterable[Published]
 ) -> Samples:
-    """The median of the published runs with this batch, within 1 %, and these hyper-parameters (as in `Published`).
+    """Return the median of the published runs with this batch, within 1 %, and these hyper-parameters (`Published`).
 
-    Without any, the reference convergence points interpolated: a batch, unlike hyper-parameters, may lie between.
+    Without such runs, interpolate the reference convergence points by batch.
     """
     same = [
         row.samples_to_converge

@@ -1,4 +1,4 @@
-"""The forecast for a system file: how long until the target, where the time goes, what limits."""
+"""Forecast a system file's run: time to the target, where the time goes, and the limiting part."""
 
 from dataclasses import dataclass
 
@@ -15,16 +15,16 @@ from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds
 from bertbench.model.shape import BertShape
 
 LIMITS = {
-    "start_up": "start-up: what happens once, however many GPUs there are",
+    "start_up": "start-up: the same on any number of GPUs",
     "compute": "the GPUs' own work: more GPUs still help",
     "imbalance": "load: GPUs wait for the one with the longest samples",
-    "communication": "communication: gradients on the wire that no computing hides",
-    "waiting": "waiting: ranks of many nodes are never quite in step",
+    "communication": "communication: gradients that no computation hides",
+    "waiting": "waiting: ranks of many nodes wait for each other",
     "evaluation": "evaluation",
 }
-"""What it means when a part of `Seconds` is the largest."""
+"""Explanation of each part of `Seconds` as the largest."""
 
-# Methods that nobody published a result with count as the one they are closest to.
+# Methods without a published result count as the most similar one.
 _BATCHING: dict[Balancing, Batching] = {
     "none": "random", "stratified": "random", "presort": "random", "stratified_presort": "stratified",
     "global_exchange": "sorted", "packed": "packed", "planned": "planned", "planned_local": "planned",
@@ -33,7 +33,7 @@ _BATCHING: dict[Balancing, Batching] = {
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one run of a system."""
+    """The forecast for one run of a system."""
 
     system: System
     gpu: Gpu
@@ -42,17 +42,17 @@ class Forecast:
 
     @property
     def minutes(self) -> float:
-        """Time to train."""
+        """Return the time to train."""
         return self.seconds.total / 60
 
     @property
     def range(self) -> Range:
-        """Where the time to train is expected."""
+        """Return the range of the time to train."""
         return range_of(self.system, self.gpu, self.minutes)
 
     @property
     def warnings(self) -> list[str]:
-        """Where the system lies outside what forecasts are calibrated on."""
+        """Return how the system differs from the runs that calibrated forecasts."""
         found = list(outside(self.system, self.gpu))
         if self.system.optimizer.name != "lamb" and self.samples.interpolated:
             found.append(
@@ -63,14 +63,14 @@ class Forecast:
 
 
 def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
-    """The forecast for a system, on its own GPUs or on others.
+    """Forecast a system, on its own GPUs or on others.
 
     Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind: nothing else is calibrated.
     """
     if system.launch.device != "cuda" or system.model.shape() != BertShape():
         raise ConfigError(
-            f"{system.name}: doesn't train BERT-Large on GPUs; forecasts are calibrated on nothing else. Choose one of "
-            "the dgx systems, `bertbench systems` lists them"
+            f"{system.name}: doesn't train BERT-Large on GPUs, and forecasts are calibrated on nothing else; choose a "
+            "dgx system (`bertbench systems` lists them)"
         )
     kind = gpu or gpu_of(system)
     options, schedule = system.optimizer, system.schedule
@@ -96,7 +96,7 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
 
 
 def _of_layout(whole: Seconds, step: StepSeconds, steps: float) -> Seconds:
-    """The same run with the steps of a layout; its evaluations count as without one."""
+    """Return the same run with a layout's steps; evaluations count as without one."""
     return Seconds(
         start_up=whole.start_up,
         compute=steps * step.compute,

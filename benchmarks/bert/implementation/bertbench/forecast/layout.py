@@ -1,12 +1,13 @@
-"""Seconds of one optimizer step of a layout, from the formulas of `parallel.theory` and figures of the hardware.
+"""Estimate the seconds of a layout's optimizer step, by the formulas of `parallel.theory` and hardware figures.
 
-The share of the peak that products reach is calibrated on BERT-Large (calibrate.py); that narrower products of
-tensor-parallel ranks reach less is not in here, nor are evaluations and start-up.
+The share of peak that products reach is calibrated on BERT-Large (calibrate.py). Left out: the lower share of narrow
+tensor-parallel products, evaluations and start-up.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -20,10 +21,10 @@ from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_re
 from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
 
-_STEPS = 20  # of simulation
+_STEPS = 20  # simulated steps
 _SEED = 1
-_COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of sending to another one
-_RECOMPUTED = 4 / 3  # a layer's forward pass again, half as long as its backward pass
+_COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of a send to another node
+_RECOMPUTED = 4 / 3  # a second forward pass, half as long as the backward pass
 
 
 @dataclass(frozen=True)
@@ -31,36 +32,36 @@ class StepSeconds:
     """Where the time of one step goes."""
 
     compute: float
-    """Products of the model's FLOPs, and those of recomputation."""
+    """The model's products, and recomputation."""
     imbalance: float
-    """Waiting for the largest part, or computing fillers up to it."""
+    """Waiting for the largest part, or computing filler up to it."""
     bubble: float
     tensor: float
     pipeline: float
     data: float
     """Seconds of the gradients' reduction that the backward pass doesn't hide."""
     waiting: float
-    """Ranks of many nodes are never quite in step."""
+    """Waiting between ranks of many nodes."""
 
     @property
     def total(self) -> float:
-        """The whole step."""
+        """Return the seconds of the whole step."""
         return sum(vars(self).values())
 
 
 @dataclass(frozen=True)
 class Load:
-    """Tokens of the parts that a global batch is dealt to, and their pairs within sequences."""
+    """Tokens of a global batch's parts, and their pairs within sequences."""
 
     mean_tokens: float
     most_tokens: float
     most_pairs: float
     flops: float
-    """Of the whole step."""
+    """Tokens of the whole step."""
 
 
 def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
-    """On GPUs of a kind that is calibrated."""
+    """Return a step's seconds on GPUs of a calibrated kind."""
     hardware, calibrated = HARDWARE[gpu], calibration(gpu)
     parallel, layout, parts = system.parallel, system.layout, system.parts
     load = load_of(system)
@@ -73,7 +74,8 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
     tensor = pipeline = 0.0
     if layout.tensor > 1:
         calls = parts * shape.layers // layout.pipeline * (6 if parallel.recompute else 4)
-        sent = theory.tensor_bytes(shape, layout, tokens, widths, parallel.recompute)
+        calls *= 2 if parallel.sequence else 1
+        sent = theory.tensor_bytes(shape, layout, layout.coordinate(0), tokens, widths, parallel.recompute)
         tensor = sent / hardware.nvlink + calls * _COLLECTIVE_S
     if layout.pipeline > 1:
         sent = max(
@@ -93,12 +95,12 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
 
 
 def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
-    """Model FLOP utilisation: FLOPs of the model, without padding and recomputation, over what the GPUs could do."""
+    """Return model FLOP utilisation: the model's FLOPs, without padding and recomputation, over the GPUs' peak."""
     return load_of(system).flops / (seconds * system.world_size * HARDWARE[gpu].peak_flops)
 
 
 def candidates(system: System) -> Iterator[System]:
-    """Yield the same work in every layout that could be: sizes and parts in powers of two.
+    """Yield the same work in every possible layout: sizes and parts in powers of two.
 
     A split model clips after the all-reduce: before it, no rank has a whole gradient.
     """
@@ -126,20 +128,20 @@ def candidates(system: System) -> Iterator[System]:
 
 
 def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
-    for recompute in (False, True):
+    for recompute, sequence in product((False, True), (False, True) if tensor > 1 else (False,)):
         if pipeline == 1:
             for fully_shard in (False, True) if tensor == 1 else (False,):
-                yield Parallel(tensor=tensor, recompute=recompute, fully_shard=fully_shard)
+                yield Parallel(tensor=tensor, sequence=sequence, recompute=recompute, fully_shard=fully_shard)
             continue
         for virtual_stages in (1, 2, 4):
             yield Parallel(
-                tensor=tensor, pipeline=pipeline, microbatches=parts, recompute=recompute,
+                tensor=tensor, sequence=sequence, pipeline=pipeline, microbatches=parts, recompute=recompute,
                 virtual_stages=virtual_stages, schedule="1f1b" if virtual_stages == 1 else "interleaved",
             )  # fmt: skip
 
 
 def load_of(system: System) -> Load:
-    """Of a system's parts, simulated on Wikipedia's lengths, cut to what the model takes."""
+    """Simulate the load of a system's parts on Wikipedia's lengths, cut to the model's positions."""
     lengths = np.minimum(draw_lengths(system.global_batch_size, _SEED), system.model.max_positions)
     flops = training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
     parts = system.layout.data * system.parts
@@ -148,7 +150,7 @@ def load_of(system: System) -> Load:
 
 @cache
 def _dealt(samples: int, parts: int, longest: int) -> tuple[float, float, float]:
-    """Mean and most tokens of a part, and most pairs, over some steps."""
+    """Return mean and most tokens of a part, and most pairs, over some steps."""
     tokens, pairs = [], []
     for step in range(_STEPS):
         lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
@@ -159,13 +161,13 @@ def _dealt(samples: int, parts: int, longest: int) -> tuple[float, float, float]
 
 
 def _data_seconds(system: System, hardware: Hardware, calibrated: Calibration, compute: float) -> float:
-    """What data-parallel ranks wait for each other's gradients: those of a node are neighbours."""
+    """Return the seconds that data-parallel ranks wait for gradients; ranks of a node are neighbours."""
     layout, shape = system.layout, system.model.shape()
     if layout.data == 1:
         return 0.0
     nodes = max(1, layout.data * layout.tensor // system.launch.ranks_per_node)
     size = 4.0 * theory.stage_parameters(shape, layout, 0)
     reduction = all_reduce_seconds(hardware, layout.data, nodes, calibrated.network_share, size)
-    if system.parallel.fully_shard:  # gathered twice and scattered once, in every part, beside what computes
+    if system.parallel.fully_shard:  # every part gathers twice and scatters once, overlapped with computing
         return max(0.0, 1.5 * reduction * system.parts - compute)
     return reduction if system.parallel.splits else exposed_seconds(reduction, compute)

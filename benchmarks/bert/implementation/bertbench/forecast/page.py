@@ -1,4 +1,4 @@
-"""Forecasts as a page: time against GPUs with the published points, where the time goes, forecast beside published."""
+"""Draw forecasts as a page: time by GPUs with published results, where the time goes, forecast beside published."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from bertbench.report.page import page, panels, paragraph, section, table
 
 
 def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], others: Sequence[Comparison]) -> str:
-    """One self-contained HTML page; both axes of the first chart are logarithms, for 8 to 1,024 GPUs fill them."""
+    """Return one self-contained HTML page; the first chart is log-log, to span 8 to 1,024 GPUs."""
     drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
              for one in ("closed", "open")]  # fmt: skip
     published = [
@@ -23,7 +23,7 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
         "Time to train: forecast",
         section(
             "Forecasts",
-            paragraph("Minutes from run_start to run_stop, as a range that nine of ten published results keep to. "
+            paragraph("Minutes from run_start to run_stop, as a range that holds nine of ten published results. "
                       "Point at a dot for its value."),
             panels(
                 scatter("Time to train against GPUs", [*drawn, *published], Axis("GPUs", base=2),
@@ -36,7 +36,7 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
         ),
         section(
             "Held against published results",
-            paragraph("Each of these rows was forecast by a calibration that had not seen it."),
+            paragraph("Each row was forecast by a calibration without it."),
             _comparisons(held),
         ),
         section(

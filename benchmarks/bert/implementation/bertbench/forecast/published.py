@@ -1,6 +1,6 @@
-"""Which published MLPerf BERT results forecasts are calibrated on, and how each of those runs made its batches.
+"""Select the published MLPerf BERT results that calibrate forecasts, and the batching method of each.
 
-They are the A100, H100 and H200 rows of the table that reports show beside one's own (`report/published.py` names
+They are the A100, H100 and H200 rows of the table that reports show beside the user's runs (`report/published.py` names
 its source).
 """
 
@@ -19,24 +19,24 @@ _CALIBRATED_BY = ("NVIDIA", "Azure", "Azure-HazyResearch", "Baidu", "Samsung")
 
 @dataclass(frozen=True)
 class Method:
-    """How a run makes and moves what a step needs."""
+    """A run's batching, reduction and launch method."""
 
     batching: Batching = "sorted"
     """How samples are dealt to GPUs (forecast/balance.py)."""
     overlap: bool = False
-    """Gradients are reduced behind the backward pass."""
+    """Gradients are reduced during the backward pass."""
     graphs: bool = False
     """A whole step is one CUDA graph: the host can't delay a GPU."""
 
 
 @cache
 def published_results() -> tuple[Published, ...]:
-    """All rows that forecasts know of, in the file's order."""
+    """Return all rows that forecasts use, in the file's order."""
     return tuple(row for row in published() if any(kind in row.accelerator for kind in _ACCELERATORS))
 
 
 def calibrates(row: Published) -> bool:
-    """Whether it is one of the 21 results with 8 to 1,024 SXM A100s that forecasts are held against."""
+    """Return whether it is one of the 21 results with 8 to 1,024 SXM A100s that calibrate forecasts."""
     return (
         row.accelerators is not None
         and 8 <= row.accelerators <= 1024
@@ -46,7 +46,7 @@ def calibrates(row: Published) -> bool:
 
 
 def method_of(row: Published) -> Method:
-    """How the run worked, from the configurations in the same repositories.
+    """Return the run's method, from the configurations in the same repositories.
 
     At 1,024 and more GPUs NVIDIA and Azure captured fixed shapes in a CUDA graph, padded in v1.1
     (config_DGXA100_128x8x3x1.sh: --pad_fmha, 'full_iteration') and packed from v2.0 on (128x8x2x1_pack). All

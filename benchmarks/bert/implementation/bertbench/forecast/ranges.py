@@ -1,7 +1,6 @@
-"""How far forecasts may be off: errors on published results of the same kind of machine, and what lies outside them.
+"""Estimate forecast errors from published results of the same kind of machine, and warn outside their range.
 
-Every result is forecast by a calibration that hasn't seen it. The range of a forecast is where nine of ten of its
-kind's published times lie, seen from their forecasts.
+Every result is forecast by a calibration without it. A forecast's range covers nine of ten errors of its kind.
 """
 
 from collections.abc import Iterator
@@ -15,21 +14,21 @@ from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s,
 from bertbench.forecast.step import Gpu
 
 MOST_GPUS = 1024
-"""Of the largest result that the calibration has seen."""
+"""GPUs of the largest result in the calibration."""
 _GPUS_OF_NODE = 8
-_FEWEST = 5  # results that make a kind: of fewer, nine of ten are none
-_OUTSIDE = 0.05  # on each side
+_FEWEST = 5  # results that make a kind: with fewer, nine of ten has no meaning
+_OUTSIDE = 0.05  # share outside the range on each side
 
 
 class Kind(NamedTuple):
-    """Machines whose forecasts are off alike."""
+    """Machines with similar forecast errors."""
 
     gpu: Gpu
     pcie: bool
     whole: bool
-    """Nodes of 8 GPUs, as those that were calibrated on."""
+    """Nodes of 8 GPUs, like those in the calibration."""
     one_node: bool | None
-    """None where it can't be separated: on A100s with whole nodes, whose network is calibrated."""
+    """None for A100s in whole nodes, where the network is calibrated and both cases count as one."""
 
     def __str__(self) -> str:
         form = "PCIe" if self.pcie else "SXM"
@@ -38,26 +37,26 @@ class Kind(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Where the time to train is expected."""
+    """The range of the time to train."""
 
     low_min: float
     high_min: float
     source: str
-    """The published results whose errors make the range."""
+    """The published results whose errors define the range."""
 
     def __str__(self) -> str:
-        """Return minutes with the two digits that a range can mean."""
+        """Return minutes to two significant digits."""
         return " to ".join(f"{float(f'{minutes:.2g}'):g}" for minutes in (self.low_min, self.high_min))
 
 
 def kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> Kind:
-    """Return the kind of a machine; `accelerator` is the card's name, which says PCIe where it is no SXM module."""
+    """Return the kind of a machine; `accelerator` is the card's name, which tells PCIe cards from SXM modules."""
     pcie, whole = "pci" in accelerator.lower(), gpus == _GPUS_OF_NODE * nodes
     return Kind(gpu, pcie, whole, None if gpu == "a100" and whole and not pcie else nodes == 1)
 
 
 def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
-    """Return the range of a forecast of `minutes`, from errors on the results that are most like the system."""
+    """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
     own = kind_of(system, gpu)
     errors, named = _nearest(own)
     low, high = map(float, np.quantile(errors, (_OUTSIDE, 1 - _OUTSIDE)))
@@ -66,7 +65,7 @@ def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
 
 
 def warnings(system: System, gpu: Gpu) -> Iterator[str]:
-    """Yield where a system lies outside what forecasts are calibrated on, and what that did to published results."""
+    """Yield how a system differs from the calibration, and how such published results differed from forecasts."""
     own = kind_of(system, gpu)
     errors, named = _nearest(own)
     if own.pcie:
@@ -80,22 +79,22 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
     if system.world_size > MOST_GPUS:
         yield f"{system.world_size:,} GPUs: calibrated on at most {MOST_GPUS:,}"
     if gpu != "a100" and system.hardware.number_of_nodes > 1:
-        yield f"several nodes of {gpu.upper()}s: their network and their waiting are taken from A100s"
+        yield f"several nodes of {gpu.upper()}s: network and waiting times are taken from A100s"
     if gpu != "a100" and system.precision.compute != "fp8":
         yield f"precision.compute {system.precision.compute}: most published {gpu.upper()} results compute in fp8"
     if not _is_known(own):
-        yield f"no kind of published result is like it ({own}): the range is that of {named}"
+        yield f"no published result is of this kind ({own}): the range is taken from {named}"
 
 
 def kind_of(system: System, gpu: Gpu) -> Kind:
-    """Return the kind of a system's machine; forecast for another GPU, its own GPUs' form doesn't count."""
+    """Return the kind of a system's machine; a forecast for another GPU ignores the form of the system's own."""
     model = system.hardware.accelerator_model_name
     name = model if gpu.upper() in model.upper() else ""
     return kind(gpu, name, system.world_size, system.hardware.number_of_nodes)
 
 
 def _nearest(own: Kind) -> tuple[list[float], str]:
-    """Return errors, with the name of the results that they are from: the kind's, else of all that share most of it."""
+    """Return errors and the name of their results: the kind's, else all results that share most of its properties."""
     known = _errors()
     if _is_known(own):
         return known[own], str(own)

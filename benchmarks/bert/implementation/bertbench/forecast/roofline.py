@@ -1,9 +1,9 @@
-"""A step's time from what it computes, moves and launches, and the hardware's published rates: a roofline by terms.
+"""Estimate a step's time from its FLOPs, bytes and launches, and the hardware's published rates: a roofline by terms.
 
-Three words keep apart what is known: *counted* are launches and bytes of kernels that exist (bench/kernels); *computed*
-are floating-point operations, bytes of a stack that isn't ours, and all times; *measured* are published results alone.
-The shares of the hardware's rates that kernels reach are assumed, all of them in EFFICIENCIES, and were chosen knowing
-the published results: that those are reproduced is a fit and no test of the model.
+Three words mark the evidence: *counted* are launches and bytes of kernels that exist (bench/kernels); *computed* are
+floating-point operations, bytes of other stacks, and all times; *measured* are only published results. The shares of
+the hardware's rates that kernels reach are assumed (EFFICIENCIES) and were chosen knowing the published results:
+agreement with those is a fit, not a test of the model.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
 _EVALUATION = (10_000, 150_000, 1 / 3)  # samples; training samples between evaluations; forward's share of a step
 _START_UP_S = 2.9
-_BUCKETS = 26  # of gradients: the last one's reduction has nothing left to hide behind
+_BUCKETS = 26  # gradient buckets: the last one's reduction can't overlap the backward pass
 
 
 class Efficiency(NamedTuple):
-    """A share of a rate that is assumed, and why."""
+    """An assumed share of a rate, and the reason."""
 
     share: float
     reason: str
@@ -48,11 +48,11 @@ HOST_US = 8.0
 
 
 class Moved(NamedTuple):
-    """What a step moves and starts beside its matrix products and attention."""
+    """Bytes and launches of a step besides matrix products and attention."""
 
     bytes: float
     launches: int
-    """By the host; 0 in a CUDA graph."""
+    """Launches by the host; 0 in a CUDA graph."""
     word: Literal["counted", "computed"]
 
 
@@ -63,16 +63,16 @@ class Stack:
     name: str
     gpu: Gpu
     samples: int
-    """Of a step on one GPU."""
+    """Samples of a step on one GPU."""
     moved: Moved
     fp8: bool
     attention: Term
     gradient_bytes: int
-    """Of a parameter in the reduction."""
+    """Bytes of a parameter in the reduction."""
 
 
 class StepTime(NamedTuple):
-    """Milliseconds of a step by term; the host works beside the GPU."""
+    """Milliseconds of a step by term; the host works in parallel with the GPU."""
 
     products: float
     attention: float
@@ -82,12 +82,12 @@ class StepTime(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the GPU's terms one after the other, or the host's time where that is longer."""
+        """Return the sum of the GPU's terms, or the host's time if that is longer."""
         return max(self.products + self.attention + self.memory + self.communication, self.host)
 
     @property
     def limit(self) -> str:
-        """Return the term that costs most: the host where it is longer than all of the GPU's."""
+        """Return the largest term: the host if it takes longer than all of the GPU's."""
         if self.host == self.total:
             return "host"
         return max(self._fields[:-1], key=lambda term: float(getattr(self, term)))
@@ -99,7 +99,7 @@ def mean_length() -> float:
 
 
 def tokens_of(samples: int) -> int:
-    """Return the tokens of a batch, to the next multiple of 256."""
+    """Return the tokens of a batch, rounded up to a multiple of 256."""
     return round(samples * mean_length() / 256) * 256
 
 
@@ -123,7 +123,7 @@ def step_time(stack: Stack) -> StepTime:
 
 
 def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
-    """Return a GPU's over a whole run, as published results are counted: evaluations and start-up are in."""
+    """Return a GPU's samples/s over a whole run, counted like published results: with evaluations and start-up."""
     step_s = step_time(stack).total / 1e3
     evaluated, interval, forward = _EVALUATION
     per_sample = step_s / stack.samples * (1 + forward * evaluated / interval)
@@ -131,7 +131,7 @@ def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
 
 
 def published_stack(gpu: Gpu, row: Published) -> Stack:
-    """Return a stack as the published runs': all in 16 bit and fused, fp8 on Hopper, LAMB spread over the GPUs."""
+    """Return a published run's stack: all 16-bit and fused, fp8 on Hopper, LAMB sharded over the GPUs."""
     hopper = gpu != "a100"
     samples = row.global_batch_size // GPUS_OF_NODE
     return Stack(
@@ -142,9 +142,9 @@ def published_stack(gpu: Gpu, row: Published) -> Stack:
 
 
 def best_published(gpu: Gpu) -> Published:
-    """Return the result of one node of eight SXM GPUs that trained most samples a second.
+    """Return the result of one node of eight SXM GPUs with the most samples a second.
 
-    Of A100s only those that are called SXM4-80GB and not 500 W count: other names hide cards that draw more.
+    A100s count only if named SXM4-80GB and not 500 W: other names hide cards that draw more power.
     """
     form = "A100-SXM4-80GB" if gpu == "a100" else f"{gpu.upper()}-SXM"
     rows = [
@@ -157,7 +157,7 @@ def best_published(gpu: Gpu) -> Published:
 
 
 def our_stack(gpu: Gpu, row: Published, step_bytes: float, launches: int) -> Stack:
-    """Return ours in bf16 at the batch of a published result; bytes beside products and attention, as counted."""
+    """Return our stack in bf16 at a published result's batch, with counted bytes besides products and attention."""
     return Stack(
         "bertbench, bf16", gpu, row.global_batch_size // GPUS_OF_NODE, Moved(step_bytes, launches, "counted"),
         fp8=False, attention="attention_a100" if gpu == "a100" else "attention_hopper", gradient_bytes=4,
@@ -171,7 +171,7 @@ def published_rate(row: Published) -> float:
 
 
 def _fused_bytes(tokens: float, fp8: bool) -> float:
-    """Return what a fully fused stack moves beside products and attention; bytes of each of a layer's tensors [T, x].
+    """Return the bytes of a fully fused stack besides products and attention; bytes for each layer tensor [T, x].
 
     Forward, twice: dropout + add + LayerNorm reads two and writes two tensors of 2 D bytes (its input stays for the
     backward pass) and a mask of D; GELU in the product's epilogue writes 2 F more. Backward, twice: reads gradient,

@@ -1,7 +1,7 @@
-"""Seconds of a run: start-up, steps (compute, communication left exposed, waiting for the slowest), evaluations.
+"""Compute the seconds of a run: start-up, steps (compute, exposed communication, waiting), evaluations.
 
-Bytes on the wire are those of 16-bit gradients. Constants are published figures of the hardware; `Calibration` holds
-the three numbers that are fitted (calibrate.py).
+Gradients are sent in 16 bits. Constants are published figures of the hardware; `Calibration` holds the three fitted
+numbers (calibrate.py).
 """
 
 import math
@@ -19,8 +19,8 @@ Gpu = Literal["a100", "h100", "h200"]
 
 _PARAMETERS = 336_232_258  # BERT-Large
 _GRADIENT_BYTES = 2 * _PARAMETERS
-_BACKWARD_SHARE = 2 / 3  # of a step's FLOPs; communication can hide behind it
-_BUCKETS = 26  # DDP's 25 MB buckets of the gradient: the last one's reduction has nothing left to hide behind
+_BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
+_BUCKETS = 26  # DDP's 25 MB buckets of the gradient: the last one's reduction can't overlap the backward pass
 _EVALUATION_SAMPLES = 10_000
 _FORWARD_SHARE = 1 / 3
 START_UP_S = 2.9
@@ -28,7 +28,7 @@ START_UP_S = 2.9
 
 
 class Hardware(NamedTuple):
-    """Published figures of a GPU and of the network that its DGX brings."""
+    """Published figures of a GPU and of its DGX's network."""
 
     peak_flops: float  # dense, 16 bit
     nvlink: float  # bytes/s of a GPU's all-reduce inside a node, one way, as NCCL reaches it
@@ -45,18 +45,18 @@ HARDWARE: dict[Gpu, Hardware] = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """What published results show and figures of the hardware don't."""
+    """Fitted to published results, because hardware figures don't give them."""
 
     compute_share: float
     """Share of the GPU's peak that a balanced step reaches."""
     network_share: float
     """Share of the network adapters' rate that an all-reduce between nodes reaches."""
     waiting_s: float
-    """Seconds a step that ranks wait for each other, each time the number of nodes doubles; 0 under a CUDA graph."""
+    """Seconds of waiting a step for each doubling of the number of nodes; 0 under a CUDA graph."""
 
 
 class Work(NamedTuple):
-    """What a run does."""
+    """The work of a run."""
 
     gpu: Gpu
     gpus: int
@@ -79,22 +79,22 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """run_start to run_stop."""
+        """Return the seconds from run_start to run_stop."""
         return sum(vars(self).values())
 
     @property
     def limit(self) -> str:
-        """The part that costs most."""
+        """Return the largest part."""
         return max(vars(self), key=lambda part: float(getattr(self, part)))
 
 
 def all_reduce_seconds(
     hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float = _GRADIENT_BYTES
 ) -> float:
-    """One reduction of so many bytes, BERT-Large's gradient: inside nodes over NVLink, between them one rail a GPU.
+    """Return the seconds of one all-reduce of BERT-Large's gradient: NVLink inside nodes, one rail a GPU between them.
 
     Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
-    GPU's part in 2 (n - 1) hops, a tree 2 times the part in 2 log2(n) hops; the faster counts, as NCCL chooses.
+    GPU's part in 2 (n - 1) hops, a tree twice the part in 2 log2(n) hops; the faster one counts, as NCCL chooses.
     """
     local = gpus // nodes
     inside = 2 * (local - 1) / local * size / hardware.nvlink
@@ -107,12 +107,12 @@ def all_reduce_seconds(
 
 
 def exposed_seconds(reduction: float, compute: float) -> float:
-    """What is left of a reduction that DDP hides behind the backward pass of a step: at least the last bucket's."""
+    """Return the part of a reduction that a step's backward pass can't hide: at least the last bucket's."""
     return max(reduction / _BUCKETS, reduction - _BACKWARD_SHARE * compute)
 
 
 def run_seconds(work: Work, calibration: Calibration) -> Seconds:
-    """The parts of the run's time."""
+    """Return the parts of the run's time."""
     hardware, method = HARDWARE[work.gpu], work.method
     rate = hardware.peak_flops * calibration.compute_share / mean_flops()  # samples/s of a GPU
     per_gpu = work.global_batch_size / work.gpus
@@ -134,7 +134,7 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
 
 
 def gpu_of(system: System) -> Gpu:
-    """The kind of its GPUs; raises ConfigError if it is none that a forecast knows."""
+    """Return the kind of a system's GPUs; raises ConfigError if forecasts don't know it."""
     model = system.hardware.accelerator_model_name
     for kind in HARDWARE:
         if kind.upper() in model:

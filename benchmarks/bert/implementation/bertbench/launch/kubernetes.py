@@ -25,7 +25,7 @@ class _Readable(yaml.SafeDumper):
     """Write texts of several lines, such as a system file, line by line."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        """Return a literal block for several lines, else what YAML does by itself."""
+        """Return a literal block for several lines, else YAML's default style."""
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 

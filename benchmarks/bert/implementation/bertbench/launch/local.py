@@ -129,7 +129,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
             return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
         close_log(files, attempt.reason, again=True)
         resumption = find("auto", files.log, files.log.parent)
-        again = f"goes on after step {resumption.meta.step}" if resumption else "begins anew"
+        again = f"resumes after step {resumption.meta.step}" if resumption else "restarts from step 0"
         print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
     return attempt
 

@@ -72,11 +72,11 @@ class Bins:
         return enough and filler >= self._filler(size.tokens)
 
     def _with_filler(self, tokens: float) -> float:
-        """Return a budget that holds so many tokens and one of each filler sequence."""
+        """Return a budget that holds `tokens` tokens and one of each filler sequence."""
         return tokens + -(-tokens // (self.longest - 1)) + 1
 
     def _filler(self, tokens: int) -> int:
-        """Return how many sequences can hold so many tokens, should all of them be filler."""
+        """Return how many sequences can hold `tokens` tokens if all of them are filler."""
         return -(-tokens // self.longest)
 
 

@@ -1,6 +1,6 @@
 """Exchange drawn samples between ranks: one all-gather a step, of 16-bit words.
 
-The index gives the words that each rank sends, so ranks exchange no sizes; all send as many as the largest.
+The index gives each rank's number of words, so ranks don't exchange sizes; all send the largest number.
 The exchange runs in the loader's thread, ahead of the step, in a process group of its own.
 """
 

@@ -1,6 +1,6 @@
-"""Activation recomputation: keep the input of every layer, compute the layer again when its gradient is due.
+"""Recompute activations: keep only every layer's input, and run the layer again in the backward pass.
 
-Chen et al. 2016 (arXiv 1604.06174): activations of one layer at a time, for a third more work.
+Chen et al. 2016 (arXiv 1604.06174): memory holds one layer's activations at a time, for a third more work.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,6 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recompute(layers: Iterable[nn.Module]) -> None:
-    """Let the layers keep their inputs only; names of parameters stay."""
+    """Make the layers keep only their inputs; parameter names stay."""
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

@@ -1,4 +1,4 @@
-"""How a model computes: the one place that decides between fp8 and not, compiled and not, and says what it decided."""
+"""Set how a model computes: the one place that turns on fp8 and torch.compile, and reports the choice."""
 
 import torch
 
@@ -15,9 +15,9 @@ from bertbench.model.shape import BertShape
 def set_arithmetic(
     model: Bert, device: torch.device, precision: PrecisionName, compile_mode: CompileMode | None
 ) -> str:
-    """Prepare a model, whose weights are where they stay, to compute in `precision`; returns what it does, in a line.
+    """Prepare a model, already on its device, to compute in `precision`; return a line that describes the result.
 
-    `compile_mode` None means what suits the device. Raises ConfigError if fp8, or a mode that was named, can't work.
+    `compile_mode` None takes the device's default. Raises ConfigError if fp8, or a mode given by name, can't work.
     """
     if precision == "fp8":
         encoder_in_fp8(model, device)
@@ -26,22 +26,22 @@ def set_arithmetic(
     if reason and compile_mode:
         raise ConfigError(f"compute.compile {compile_mode}: torch.compile can't work here ({reason}); set it to none")
     if mode == "none":
-        pieces = "run as they are"
+        pieces = "not compiled"
     elif reason:
-        pieces = f"run as they are, slower than compiled ({reason})"
+        pieces = f"not compiled, therefore slower ({reason})"
     else:
         compile_pieces(model, mode)
         model.hand_to_heads(autocast_type(precision))
         replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
-        pieces = "fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
+        pieces = "operations between fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
     return describe_compute(device, precision, model.shape, pieces)
 
 
 def describe_compute(
-    device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "run as they are"
+    device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "not compiled"
 ) -> str:
-    """How a model of this shape computes on the device, in a line; `pieces` is what becomes of those between."""
+    """Describe in a line how a model of this shape computes; `pieces` describes the code between attentions."""
     width = shape.hidden_size // shape.attention_heads
     kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)
     attention = "torch's flash kernel" if kernel is flash_attention else "matrix products"
-    return f"{precision}, attention by {attention}, pieces between {pieces}"
+    return f"{precision}, attention by {attention}, {pieces}"

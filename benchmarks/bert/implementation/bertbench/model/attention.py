@@ -1,6 +1,6 @@
-"""Self-attention inside each sequence of a flat batch: no padding, no mask, so nothing to leak through.
+"""Compute self-attention inside each sequence of a flat batch, without padding or mask.
 
-`attention` is the one place that decides which kernel does it; each kernel is a function of its own.
+`attention` is the one place that chooses the kernel; each kernel is its own function.
 Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group.
 """
 
@@ -21,13 +21,13 @@ The number is the dropout on the attention probabilities: 0 outside training.
 
 
 def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    """Attention by the fastest kernel that takes these tensors."""
+    """Run attention by the fastest kernel that takes these tensors."""
     kernel = kernel_for(qkv_T3HK.device, qkv_T3HK.dtype, qkv_T3HK.shape[-1])
     return kernel(qkv_T3HK, sequences, dropout)
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attention:
-    """The decision: torch's flash kernel in half precision on an A100 or newer, products in place on a CPU."""
+    """Choose torch's flash kernel in half precision on an A100 or newer, in-place products on a CPU."""
     if device.type == "cpu":
         return cpu_attention
     if device.type == "cuda" and flash_takes(dtype, width) and torch.cuda.get_device_capability(device) >= (8, 0):
@@ -36,15 +36,15 @@ def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attentio
 
 
 def flash_takes(dtype: torch.dtype, width: int) -> bool:
-    """Whether the flash kernel takes heads of this type and width."""
+    """Return whether the flash kernel takes heads of this type and width."""
     return dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
 
 
 def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    """All sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
+    """Run all sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
 
-    `torch.nn.attention.varlen.varlen_attn` is the public way to it, but has no dropout, which BERT trains with; the
-    operator behind both has. Its first ten arguments are the same in torch 2.11 to 2.13.
+    The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
+    Its first ten arguments are the same in torch 2.11 to 2.13.
     """
     query_THK, key_THK, value_THK = qkv_T3HK.unbind(1)
     return flash_kernel(query_THK, key_THK, value_THK, sequences, dropout)
@@ -53,7 +53,7 @@ def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
 def flash_kernel(
     query_THK: torch.Tensor, key_THK: torch.Tensor, value_THK: torch.Tensor, sequences: Sequences, dropout: float
 ) -> torch.Tensor:
-    """The same of three tensors."""
+    """Run the same kernel on three separate tensors."""
     ends, longest = sequences.cu_seqlens_S1, sequences.longest
     context_THK: torch.Tensor
     context_THK, *_ = torch.ops.aten._flash_attention_forward(
@@ -63,9 +63,9 @@ def flash_kernel(
 
 
 def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    """Matrix products, batched over neighbouring sequences of equal length, which are a view of the flat tensor.
+    """Run matrix products, batched over neighbouring sequences of equal length as a view of the flat tensor.
 
-    Other lengths never share a product, so nothing is padded.
+    Sequences of different lengths never share a product, so none is padded.
     """
     outputs = [
         _equal_lengths(

@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         self.apply_dropout = apply_dropout
         self.dropout = shape.hidden_dropout
         self.residual_type: torch.dtype | None = None
-        """As in EncoderLayer."""
+        """See EncoderLayer."""
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
         self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
@@ -45,13 +45,13 @@ class Embeddings(nn.Module):
     def _of_token_type(self, segments_T: torch.Tensor) -> torch.Tensor:
         if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
             return self.token_type(segments_T)
-        # A lookup's gradient would be T x D atomic additions into two rows; this one's are two sums, in a fixed order
+        # A lookup's gradient needs T x D atomic additions into two rows; this one needs two sums in a fixed order
         first_1D, second_1D = self.token_type.weight.split(1)
         return torch.where(segments_T[:, None] == 0, first_1D, second_1D)
 
 
 class MaskedLmHead(nn.Module):
-    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a bias of its own."""
+    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a separate bias."""
 
     products = BY_TORCH
 
@@ -64,7 +64,7 @@ class MaskedLmHead(nn.Module):
     def forward(
         self, hidden_MD: torch.Tensor, word_VD: torch.Tensor, labels_M: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Scores over the vocabulary: [M, D] in, [M, V] out; with labels the sum of their cross-entropies, []."""
+        """Return scores over the vocabulary, [M, D] in, [M, V] out; with labels, the sum of their cross-entropies."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
         if labels_M is not None:
             return head_loss(hidden_MD, word_VD, self.bias, labels_M)
@@ -93,7 +93,7 @@ class Bert(nn.Module):
         self.next_sentence = nn.Linear(shape.hidden_size, 2)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Matrices from a normal distribution cut at two deviations, biases 0, LayerNorm 1 (google-research/bert)."""
+        """Draw matrices from a normal distribution cut at two deviations, as google-research/bert does."""
         deviation = self.shape.initializer_range
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -102,7 +102,7 @@ class Bert(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def fused_parameters(self) -> dict[torch.Tensor, int]:
-        """Parameters that hold several logical tensors along their first dimension: query, key and value."""
+        """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
         return {
             parameter: 3
             for layer in self.modules()
@@ -111,7 +111,7 @@ class Bert(nn.Module):
         }
 
     def keep_residual(self, residual: ResidualName) -> None:
-        """Hand hidden states from layer to layer in this format; LayerNorms compute in fp32 all the same."""
+        """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
         dtype = torch.bfloat16 if residual == "bf16" else None
         *layers, last = self.encoder_layers()
         self.embeddings.residual_type = dtype
@@ -125,7 +125,7 @@ class Bert(nn.Module):
         self.encoder_layers()[-1].output_type = dtype
 
     def join_layers(self, between: Between) -> None:
-        """Let each layer begin with the end of the one before, by this function."""
+        """Let each layer begin with the end of the previous one, by this function."""
         self.joins_layers = True
         for layer in self.encoder_layers():
             layer.between_attentions = between
@@ -137,7 +137,7 @@ class Bert(nn.Module):
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
     ) -> torch.Tensor:
-        """What the last layer says of every token: [T, D]."""
+        """Return the last layer's output for every token: [T, D]."""
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
         for layer in self.layers:
             hidden_TD = layer(hidden_TD, sequences)
@@ -152,11 +152,11 @@ class Bert(nn.Module):
         masked_at_M: torch.Tensor,
         labels: Labels | None = None,
     ) -> Scores | LossSums:
-        """Scores of the masked tokens, which stand at masked_at_M in the flat batch, and of each sequence's pair.
+        """Return scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
 
-        With labels a model that `sums_losses` gives their losses instead.
+        With labels, a model that `sums_losses` returns their losses instead.
 
-        The heads read a seventh of the tokens, and the last layer returns no others: that saves 5 % of the matrix
+        The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
@@ -175,7 +175,7 @@ class Bert(nn.Module):
     def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None) -> Scores | LossSums: ...
 
     def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None = None) -> Scores | LossSums:
-        """Scores, or losses of labels, of the hidden states of masked tokens and of each sequence's first."""
+        """Return scores, or losses of labels, from hidden states of masked tokens and of each sequence's first."""
         word_VD = self.embeddings.word.weight
         next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         if labels is None:

@@ -1,7 +1,7 @@
-"""The model between attentions, fused by torch.compile: bias + GELU, dropout + residual + LayerNorm, embeddings.
+"""Fuse the model between attentions by torch.compile: bias + GELU, dropout + residual + LayerNorm, embeddings.
 
-Attention stays outside: its kernel is one already, and what is compiled then depends on one number only, how many
-tokens there are. That is left open, so that one compilation serves every batch and every layer.
+Attention stays outside: it is already one kernel, and without it the compiled code depends only on the number of
+tokens. That number is dynamic, so that one compilation serves every batch and every layer.
 """
 
 import torch
@@ -29,28 +29,28 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
 
 
 def configure_compiler() -> None:
-    """Set what torch's compiler must know before it first compiles."""
-    import torch._dynamo.config  # noqa: PLC0415 - seconds, and the launcher imports this module and compiles nothing
+    """Set torch's compiler options; call this before the first compilation."""
+    import torch._dynamo.config  # noqa: PLC0415 - seconds; the launcher imports this module but never compiles
     import torch._inductor.config  # noqa: PLC0415
     import torch.fx.experimental._config  # noqa: PLC0415
 
-    # DDP's splitting of graphs at its buckets would only undo fusion: a piece is about one bucket already
+    # DDP would split graphs at its buckets and undo fusion, though a piece is already about one bucket
     torch._dynamo.config.optimize_ddp = False
     torch._inductor.config.compile_threads = 1  # a handful of pieces: no pool of compiling processes on every rank
-    torch._dynamo.config.recompile_limit = 64  # 8, torch's own, are few for several models in one process
+    torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
     if hasattr(torch._inductor.config, "combo_kernels_pointwise_only"):  # not in torch 2.11
-        # Casts of weights and biases, some of 1,024 elements, run together: 6 launches fewer a layer of 28
+        # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
         torch._inductor.config.combo_kernels = True
         torch._inductor.config.combo_kernels_pointwise_only = True
         torch._inductor.config.combo_kernel_max_num_nodes = 32  # 8 would leave one cast of a layer alone
-        # Otherwise rows of a batch decide whether sums over rows and columns are one kernel: others compile again
+        # Without it, the size of a batch decides whether sums over rows and columns share a kernel: others recompile
         torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
-    # As many tokens as the hidden size would be taken for the same number, and the next batch would compile again
+    # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
 
 
 def obstacle(device: torch.device) -> str | None:
-    """Why torch.compile can't work for this device, in a line; None if it can."""
+    """Return, in a line, why torch.compile can't work for this device; None if it can."""
     configure_compiler()
     try:
         torch.compile(_tried, fullgraph=True)(torch.zeros(97, device=device))

@@ -1,6 +1,6 @@
-"""Attention on CPU: products that read queries, keys and values where they lie and write where results belong.
+"""Compute attention on CPU by products that read and write the flat tensors in place.
 
-Short sequences are gathered into squares first (model/squares.py), and long ones are read where they lie.
+Short sequences are gathered into squares first (model/squares.py); long ones are read in place.
 
 Shapes: T tokens in the batch, H heads, K width of a head; B heads of sequences of one length N share a product; a row
 of N scores has room for W. Rows in squares, P, are explained in model/squares.py.
@@ -17,29 +17,29 @@ from bertbench.model.dropout import keep_mask, keep_share, random_bits, times_ma
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.model.squares import LONGEST
 
-# Of a long sequence so many heads share a product that their scores, 1 MB, stay in a core's cache between passes.
+# Heads of a long sequence share a product up to this many scores: 1 MB stays in a core's cache between passes.
 _SCORES = 2**18
-_LINE = 16  # numbers of 4 bytes in a line of the cache
+_LINE = 16  # 4-byte numbers in a cache line
 
 
 def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    """Softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out; see attention.py.
+    """Compute softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out.
 
-    Softmax overwrites the scores, the backward pass overwrites what it has used, and of dropout only the random bits
-    are kept. So a step copies nothing but short sequences' heads, and works in pieces of memory that stay in cache.
+    Softmax overwrites the scores, the backward pass overwrites tensors after their last use, and dropout keeps only its
+    random bits. So a step copies only short sequences' heads, and works in blocks of memory that stay in cache.
     """
     context_THK: torch.Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
 
 class _Piece(NamedTuple):
-    """What shares a product; results go where they belong, so all tensors here are views."""
+    """Tensors that share a product; all are views, so that results are written in place."""
 
     query_BNK: torch.Tensor
     key_BNK: torch.Tensor
     value_BNK: torch.Tensor
     result_BNK: torch.Tensor
-    """Of the forward pass the context, of the backward pass the context's gradient."""
+    """The context in the forward pass, the context's gradient in the backward pass."""
     mask_n11W: torch.Tensor | None
 
 
@@ -123,7 +123,7 @@ def _pieces(
 
 
 def _long(groups: Sequence[EqualLengths], heads: int) -> list[tuple[slice, slice]]:
-    """Tokens of each long sequence, and some of its heads, whose scores share a product."""
+    """Return the tokens of each long sequence and the heads of it that share a product."""
     pieces = []
     for group in groups:
         if group.length > LONGEST:
@@ -135,9 +135,9 @@ def _long(groups: Sequence[EqualLengths], heads: int) -> list[tuple[slice, slice
 
 
 def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
-    """[B, N, W] for scores; long rows are an odd number of cache lines, or MKL would be slow where it reads columns.
+    """Return [B, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
 
-    oneDNN, which multiplies in half precision, would copy such rows first.
+    Not in half precision: oneDNN, which multiplies there, would copy such rows first.
     """
     length = like_BNK.shape[1]
     width = length
@@ -147,7 +147,7 @@ def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
 
 
 def _fill(scores_BNW: torch.Tensor, length: int, mask_n11W: torch.Tensor | None) -> None:
-    """Put -inf where no key is."""
+    """Set scores to -inf at places without a key."""
     if mask_n11W is None:
         scores_BNW[..., length:] = -math.inf
     else:
@@ -157,5 +157,5 @@ def _fill(scores_BNW: torch.Tensor, length: int, mask_n11W: torch.Tensor | None)
 def _product(
     left: torch.Tensor, right: torch.Tensor, scale: float, into: torch.Tensor, add: torch.Tensor | None = None
 ) -> None:
-    """Put scale * left @ right into a tensor, whatever was there, or add it if `add` is given."""
+    """Overwrite a tensor with scale * left @ right, or add to it if `add` is given."""
     torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)

@@ -1,8 +1,8 @@
-"""Dropout as one product with a tensor of zeros and 1 / (1 - rate), drawn fast where torch draws slowly.
+"""Apply dropout with masks drawn fast on CPU.
 
-On CPU torch draws each element of a dropout mask alone, which takes 5.8 ns. Here one 64-bit draw gives four elements 16
-random bits each, which are compared with a threshold: 0.9 ns. So a rate is a multiple of 1 / 65,536: 0.1 becomes
-0.100006, and what stays is scaled by that.
+On CPU torch draws each element of a dropout mask separately, in 5.8 ns. Here one 64-bit draw gives four elements 16
+random bits each to compare with a threshold: 0.9 ns. So a rate is a multiple of 1 / 65,536: 0.1 becomes 0.100006, and
+kept elements are scaled by that.
 """
 
 from typing import Protocol
@@ -14,23 +14,23 @@ _VALUES = 1 << 16
 
 
 class DropoutFunction(Protocol):
-    """What `drop` is to the model."""
+    """The type of the model's dropout function."""
 
     def __call__(self, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
         """See `drop`."""
 
 
 def random_bits(shape: torch.Size) -> torch.Tensor:
-    """16 random bits an element, as int16, from torch's own generator."""
+    """Return 16 random bits an element, as int16, from torch's own generator."""
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
     return draws.view(torch.int16)[: shape.numel()].view(shape)
 
 
 def keep_mask(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
-    """0 where an element is dropped, which a share `rate` of them is, and 1 where it stays; for `times_mask`.
+    """Return 0 for a share `rate` of the elements, which are dropped, and 1 for the others; for `times_mask`.
 
-    Comparing into int16, the type of the bits, takes 0.06 ns an element, into torch's bool 0.5 ns. For a type of two
-    bytes the mask stays int16: a product of its bits with 0 or 1 takes a fifth of what a product in bfloat16 does.
+    Comparing into int16, the type of the bits, takes 0.06 ns an element, into torch's bool 0.5 ns. For a 2-byte type
+    the mask stays int16: multiplying the type's bits by 0 or 1 takes a fifth of the time of a bfloat16 product.
     """
     stays = torch.ge(bits, _drop_count(rate) - _VALUES // 2, out=torch.empty_like(bits))
     return stays if dtype.itemsize == stays.itemsize else stays.to(dtype)
@@ -43,7 +43,7 @@ def times_mask(values: torch.Tensor, mask: torch.Tensor, into: torch.Tensor) -> 
 
 
 def keep_share(rate: float) -> float:
-    """The share that stays, to the bit; what stays is divided by it."""
+    """Return the exact share of kept elements, by which they are divided."""
     return 1 - _drop_count(rate) / _VALUES
 
 
@@ -52,7 +52,7 @@ def _drop_count(rate: float) -> int:
 
 
 def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """Dropout of `hidden`, plus `residual` if there is one; `rate` is 0 outside training."""
+    """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
     if rate == 0 or not _draws_bits(hidden):
         return plain_dropout(hidden, rate, residual)
     stays, enlarged = keep_mask(random_bits(hidden.shape), rate, hidden.dtype).to(hidden.dtype), 1 / keep_share(rate)
@@ -60,11 +60,11 @@ def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | No
 
 
 def plain_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """The same in torch's operations."""
+    """Compute `apply_dropout` by torch's operations."""
     dropped = functional.dropout(hidden, rate)
     return dropped if residual is None else residual + dropped
 
 
 def _draws_bits(hidden: torch.Tensor) -> bool:
-    """Whether bits are faster: on CPU, unless torch's compiler fuses its own dropout with what stands around it."""
+    """Return whether bits are faster: on CPU, unless torch's compiler fuses dropout with its neighbours."""
     return hidden.device.type == "cpu" and not torch.compiler.is_compiling()

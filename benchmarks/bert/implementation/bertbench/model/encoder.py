@@ -1,4 +1,4 @@
-"""BERT's encoder: post-LayerNorm transformer layers over a flat batch of tokens.
+"""Define BERT's encoder: post-LayerNorm transformer layers over a flat batch of tokens.
 
 Shapes: T tokens in the batch, R tokens that a layer returns, D hidden size, F feed-forward size.
 """
@@ -37,8 +37,8 @@ Between = Callable[["EncoderLayer", "EncoderLayer", torch.Tensor, torch.Tensor],
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and LayerNorm (Devlin et al., 2018).
 
-    What comes before and after attention are methods of their own, which depend on the number of tokens only: torch's
-    compiler can have them, and they are compiled once for all layers and batches.
+    The code before and after attention is in separate methods that depend only on the number of tokens, so torch
+    compiles each once for all layers and batches.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class EncoderLayer(nn.Module):
         self.between_attentions: Between = between_attentions
         """Compiled where pieces are (model/compiled.py)."""
         self.residual_type: torch.dtype | None = None
-        """The format of what LayerNorms return on a GPU (model/precision.py); None: what they compute in."""
+        """The format of LayerNorm outputs on a GPU (model/precision.py); None keeps the format that they compute in."""
         self.output_type: torch.dtype | None = None
-        """The same of the last one, for who reads the layer's output."""
+        """The same for the last one, whose output is the layer's."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -69,10 +69,10 @@ class EncoderLayer(nn.Module):
         read_R: torch.Tensor | None = None,
         finish: bool = True,
     ) -> torch.Tensor | Attended:
-        """One layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
+        """Run one layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
 
-        Attention needs the keys and values of all tokens, what follows it only the tokens that it returns. A layer that
-        doesn't `finish` leaves what follows its attention to the next one, which takes it in place of hidden states.
+        Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
+        Without `finish`, that rest is left to the next layer, which takes an Attended in place of hidden states.
         """
         if isinstance(hidden_TD, Attended):
             hidden_TD, qkv_T3D = self.between_attentions(hidden_TD.layer, self, *hidden_TD[1:])
@@ -90,11 +90,11 @@ class EncoderLayer(nn.Module):
         return self.after_attention(context_RD, hidden_RD)
 
     def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
-        """Query, key and value, each of all heads: [T, D] in, [T, 3 D] out."""
+        """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
         return self.qkv(hidden_TD)
 
     def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
-        """Everything from attention's answer and the layer's input to the layer's output: [R, D]."""
+        """Return the layer's output from attention's output and the layer's input: [R, D]."""
         hidden_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
         hidden_RD = in_format(hidden_RD, self.residual_type)
         expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")

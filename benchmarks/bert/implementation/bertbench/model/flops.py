@@ -1,9 +1,9 @@
-"""Count the floating-point operations that training BERT needs: the one place that says which terms count.
+"""Count the floating-point operations that training BERT needs: the one place that defines which terms count.
 
-Counted are matrix products without padding: a layer's weights for each token, both products of attention for each pair
-of a sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. Left out
-are what recomputation repeats, the pooler and the head of pairs (a 70,000th of BERT-Large's work), and all that is no
-matrix product. As section 5.1 of Narayanan et al. 2021 (arXiv 2104.04473) counts.
+Matrix products count, without padding: a layer's weights for each token, both products of attention for each pair of a
+sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. Recomputation,
+the pooler and the pair head (a 70,000th of BERT-Large's work) and other operations don't count. Follows section 5.1 of
+Narayanan et al. 2021 (arXiv 2104.04473).
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from bertbench.model.shape import BertShape
 
 
 class FlopTerms(NamedTuple):
-    """Floating-point operations of a training step, by what they grow with."""
+    """Floating-point operations of a training step, by the quantity they are proportional to."""
 
     token: float
     pair: float
-    """For each pair of tokens of a sequence, n^2 of n tokens."""
+    """For each pair of tokens in a sequence: n^2 pairs for n tokens."""
     masked: float
 
     @classmethod
@@ -34,6 +34,6 @@ class FlopTerms(NamedTuple):
 
 
 def training_flops(shape: BertShape, lengths_S: NDArray[np.integer], masked: float) -> float:
-    """Return those of one step on sequences of these lengths, so many of whose tokens are masked."""
+    """Return the operations of one step on sequences of these lengths with `masked` masked tokens in all."""
     terms, lengths = FlopTerms.of(shape), lengths_S.astype(np.float64)
     return float(terms.token * lengths.sum() + terms.pair * np.square(lengths).sum() + terms.masked * masked)

@@ -1,7 +1,7 @@
-"""The encoder's matrix products in fp8, by torchao, which is optional.
+"""Compute the encoder's matrix products in fp8, by torchao, which is optional.
 
-Activations, weights and gradients are scaled, each tensor by its largest value, to what fp8 holds (Micikevicius et al.,
-arXiv 2209.05433). Weights stay fp32 in memory; what isn't a matrix product of the encoder computes in bf16.
+Each tensor of activations, weights or gradients is scaled by its largest value to fp8's range (Micikevicius et al.,
+arXiv 2209.05433). Weights stay fp32 in memory; all other operations compute in bf16.
 """
 
 import logging
@@ -13,18 +13,18 @@ from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 
 MULTIPLE = 16
-"""Of every dimension of an fp8 product, the number of tokens included (loading/filler.py sees to that)."""
+"""Every dimension of an fp8 product is a multiple of this; loading/filler.py rounds the number of tokens."""
 
 
 _WHILE_LOADING = {"torchao": "Failed to load", "torch.utils._pytree": "is an Enum subclass"}
-"""What torchao 0.16 makes loggers warn of while it loads: kernels that are not for this build and that nothing here
-calls, and a deprecated call of its own."""
+"""Warnings logged while torchao 0.16 loads: about kernels that this build lacks and nothing here calls, and about a
+deprecated call of its own."""
 
 
 def encoder_in_fp8(model: Bert, device: torch.device) -> None:
     """Swap the encoder's linear layers for fp8 ones, which keep their parameters; a CPU emulates the products.
 
-    Raises ConfigError if torchao is missing, the GPU has no fp8, or a size is no multiple of 16.
+    Raises ConfigError if torchao is missing, the GPU lacks fp8, or a size is not a multiple of 16.
     """
     sizes = (model.shape.hidden_size, model.shape.feed_forward_size)
     if any(size % MULTIPLE for size in sizes):

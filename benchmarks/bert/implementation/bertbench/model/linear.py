@@ -1,13 +1,13 @@
-"""Linear layers, each of whose three products is made by the library that is faster at it on this machine.
+"""Compute each of a linear layer's three products by the library that is faster at it on this machine.
 
-torch multiplies float32 matrices by MKL, and half precision in its own way by oneDNN; oneDNN's products for linear
-layers are an operator of their own. Which is faster depends on the processor, the shape and the product: on an EPYC
-oneDNN's read the weights at 105 to 109 GFLOP/s a core where MKL has 92 to 98, on a Xeon with AMX it is 3 to 20 % slower
-forward in float32, and to the weights of 2,048 x 512 in bfloat16 1.7 times as fast (docs/performance.md). So it is
-measured (training/arithmetic.py), and torch's own is the default.
+torch multiplies float32 matrices by MKL, and half precision by oneDNN's general products; oneDNN's products for linear
+layers are a separate operator. Which is faster depends on the processor, the shape and the product: on an EPYC, oneDNN
+computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
+slower forward in float32, and 1.7 times as fast for the weight gradient of 2,048 x 512 in bfloat16
+(docs/performance.md). So training/arithmetic.py measures both; torch's own is the default.
 
-oneDNN makes code for each size that it meets and keeps it: half a millisecond each. So it pays for wide layers, and for
-batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py asks for.
+oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
+for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.
 
 Shapes: N tokens, I features in, O features out.
 """
@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from bertbench.model.options import SIZE_STEP
 
-# An output so much wider than its input, the scores of the vocabulary, is worth a copy of the input that has a size.
+# An output this much wider than its input (the vocabulary's scores) is worth copying the input to a static size.
 _MUCH_WIDER = 16
 HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
 
@@ -41,19 +41,19 @@ BY_TORCH = Products()
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by `linear`."""
+    """`torch.nn.Linear` computed by `linear`."""
 
     products = BY_TORCH
 
     def forward(self, input_NI: torch.Tensor) -> torch.Tensor:
-        """[N, I] in, [N, O] out."""
+        """Multiply: [N, I] in, [N, O] out."""
         return linear(input_NI, self.weight, self.bias, self.products)
 
 
 def linear(
     input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products = BY_TORCH
 ) -> torch.Tensor:
-    """Input @ weight.T + bias; `products` counts where `onednn_takes` the tensors, else torch multiplies."""
+    """Return input @ weight.T + bias by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
     if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
         return functional.linear(input_NI, weight_OI, bias_O)
     if torch.is_autocast_enabled("cpu"):
@@ -64,12 +64,12 @@ def linear(
 
 
 def onednn_takes(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
-    """Whether oneDNN could multiply these: on an x86 CPU, not inside torch.compile, of a static size."""
+    """Return whether oneDNN can multiply these: on an x86 CPU, outside torch.compile, of a static size."""
     return (
         HAS_ONEDNN
         and input_NI.device.type == "cpu"
         and weight_OI.dtype in (torch.float32, torch.bfloat16)
-        and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, whose parts are on several ranks
+        and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, which is spread over ranks
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
         and not torch.compiler.is_compiling()
     )
@@ -99,24 +99,24 @@ class _ByProducts(torch.autograd.Function):
 def forward_product(
     input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, library: Library
 ) -> torch.Tensor:
-    """Input @ weight.T + bias: [N, O]."""
+    """Return input @ weight.T + bias: [N, O]."""
     if library == "torch":
         return torch.addmm(bias_O, input_NI, weight_OI.T)
     rows = len(input_NI)
-    if filler := -rows % SIZE_STEP:  # pad copies even where there is nothing to add
+    if filler := -rows % SIZE_STEP:  # pad copies even by 0 rows
         input_NI = functional.pad(input_NI, (0, 0, 0, filler))
     return _onednn(input_NI, weight_OI, bias_O)[:rows]
 
 
 def input_product(gradient_NO: torch.Tensor, weight_OI: torch.Tensor, library: Library) -> torch.Tensor:
-    """The input's gradient, gradient @ weight: [N, I]; torch's where N has no static size."""
+    """Return the input's gradient, gradient @ weight: [N, I]; by torch if N has no static size."""
     if library == "torch" or len(gradient_NO) % SIZE_STEP:
         return gradient_NO @ weight_OI
     return _onednn(gradient_NO, weight_OI.T, None)
 
 
 def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: Library) -> torch.Tensor:
-    """The weight's gradient, gradient.T @ input: [O, I]; torch's where N has no static size."""
+    """Return the weight's gradient, gradient.T @ input: [O, I]; by torch if N has no static size."""
     if library == "torch" or len(gradient_NO) % SIZE_STEP:
         return gradient_NO.T @ input_NI
     return _onednn(gradient_NO.T, input_NI.T, None)

@@ -1,4 +1,4 @@
-"""Sums of both heads' cross-entropies.
+"""Sum both heads' cross-entropies.
 
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
@@ -11,17 +11,17 @@ from torch.nn import functional
 
 from bertbench.model.scores import IGNORED, LossSums, Scores
 
-_ROWS = 32  # of float32 scores over BERT's vocabulary, 4 MB: they stay in a core's cache from one pass to the next
+_ROWS = 32  # rows of float32 scores over BERT's vocabulary, 4 MB: they stay in cache between passes
 
 Weight = float | torch.Tensor
 
 
 def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
-    """Weighted sum over rows of -log softmax(logits)[label], in float32 at least; training on CPU uses the logits up.
+    """Return the weighted sum over rows of -log softmax(logits)[label], in at least float32; overwrites logits on CPU.
 
-    The scores of the masked tokens are the largest tensor of a step. On CPU their memory becomes their gradient's, a
-    block of rows at a time; torch's own way makes three more tensors of that size, whose pages the system must clear.
-    The weight is multiplied into the block while it is in cache, so that the backward pass reads no score again.
+    The scores of the masked tokens are the largest tensor of a step. On CPU, training overwrites them with their
+    gradient, a block of rows at a time; torch makes three more tensors of that size, whose pages the system must clear.
+    The weight is multiplied into the block while it is in cache, so the backward pass reads no score again.
     """
     if logits_MV.device.type != "cpu" or not logits_MV.requires_grad or torch.compiler.is_compiling():
         return plain_cross_entropy_sum(logits_MV, labels_M, weight)
@@ -30,7 +30,7 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: W
 
 
 def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
-    """The same in torch's operation."""
+    """Compute `cross_entropy_sum` by torch's operation."""
     return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum") * weight
 
 
@@ -41,7 +41,7 @@ def weighted_loss(
     masked_lm_weight: Weight,
     next_sentence_weight: Weight,
 ) -> torch.Tensor:
-    """Weighted sums of both heads' cross-entropies; all parts of all ranks add up to the batch's loss."""
+    """Return the weighted sum of both heads' cross-entropies; parts of all ranks add up to the batch's loss."""
     if isinstance(scores, LossSums):
         return scores.masked_lm * masked_lm_weight + scores.next_sentence * next_sentence_weight
     masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
@@ -51,7 +51,7 @@ def weighted_loss(
 class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight) -> torch.Tensor:
-        # Outside of autograd's sight, which is safe: a linear layer needs its output neither forward nor backward.
+        # Overwriting behind autograd's back is safe: a linear layer never reads its output again.
         scores_MV = logits_MV.detach()
         wide = torch.promote_types(scores_MV.dtype, torch.float32)
         total = torch.zeros((), dtype=wide)
@@ -71,7 +71,7 @@ class _InPlace(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (gradient_MV,) = ctx.saved_tensors
-        # only a loss scale makes it other than 1; a dry run's tensors have no numbers
+        # it differs from 1 only with a loss scale; a dry run's tensors hold no numbers
         if type(gradient) is not torch.Tensor or gradient.numpy() != 1:
             gradient_MV.mul_(gradient)
         return gradient_MV, None, None

@@ -1,4 +1,4 @@
-"""The number format of matrix products and activations; weights and optimizer state stay fp32."""
+"""Set the number format of matrix products and activations; weights and optimizer state stay fp32."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,16 +8,16 @@ from bertbench.model.options import PrecisionName
 
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
-    """What matrix products outside an fp8 encoder compute in; None for fp32."""
+    """Return the type of matrix products outside an fp8 encoder; None for fp32."""
     return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}[precision]
 
 
 def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
-    """A context in which the forward pass computes in `precision`."""
+    """Return a context in which the forward pass computes in `precision`."""
     dtype = autocast_type(precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return the tensor in `dtype`, or as it is if that is None."""
+    """Return the tensor in `dtype`, or unchanged if that is None."""
     return tensor if dtype is None else tensor.to(dtype)

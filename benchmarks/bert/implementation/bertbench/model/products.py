@@ -21,19 +21,19 @@ from bertbench.model.shape import BertShape
 
 _LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
 _ROUNDS = 2
-_TOKENS = 1024  # more take longer and say the same
-_MASKED = 7  # one token in so many is read by the head
+_TOKENS = 1024  # more take longer and give the same ranking
+_MASKED = 7  # the head reads one token in 7
 _CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
 
 Agree = Callable[[torch.Tensor], torch.Tensor]
-"""Adds up a tensor over all ranks."""
+"""Sums a tensor over all ranks."""
 
 Shape = tuple[int, int]
 """Features out and in of a linear layer."""
 
 
 def layer_shapes(shape: BertShape) -> list[Shape]:
-    """Return the shapes of layers that are worth a measurement; none where oneDNN can't multiply."""
+    """Return the shapes of layers that are worth a measurement; none if oneDNN can't multiply."""
     hidden, expanded = shape.hidden_size, shape.feed_forward_size
     if not HAS_ONEDNN or hidden < LEAST_WIDTH:
         return []
@@ -42,7 +42,7 @@ def layer_shapes(shape: BertShape) -> list[Shape]:
 
 
 def measure(shapes: list[Shape], rows: Callable[[Shape], int], dtype: torch.dtype) -> torch.Tensor:
-    """Return seconds [shapes, 3 products, 2 libraries], float64: the best of two rounds, after one that warms up."""
+    """Return seconds [shapes, 3 products, 2 libraries], float64: the best of two rounds after a warm-up."""
     seconds = torch.full((len(shapes), 3, len(_LIBRARIES)), torch.inf, dtype=torch.float64)
     for at, (outputs, inputs) in enumerate(shapes):
         count = -(-rows((outputs, inputs)) // SIZE_STEP) * SIZE_STEP
@@ -72,7 +72,7 @@ def fastest(seconds: torch.Tensor) -> list[Products]:
 
 
 def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:
-    """Return the faster library of each product of each layer of a model, measured on so many tokens at most."""
+    """Return the faster library of each product of each layer, measured on at most `tokens` tokens."""
     tokens = min(tokens, _TOKENS)
     masked = max(1, tokens // _MASKED)
     shapes = layer_shapes(shape)
@@ -81,7 +81,7 @@ def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: A
 
 
 def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:
-    """Let every layer multiply as chosen for its shape, or as torch does."""
+    """Set every layer's libraries to those chosen for its shape, else to torch's."""
     for module in model.modules():
         if isinstance(module, Linear | MaskedLmHead):
             layer = model.embeddings.word if isinstance(module, MaskedLmHead) else module

@@ -1,4 +1,4 @@
-"""Where one sequence ends and the next begins in a flat batch of tokens.
+"""Describe where each sequence begins and ends in a flat batch of tokens.
 
 Shapes: T tokens in the batch, S sequences, S1 = S + 1.
 """
@@ -30,19 +30,19 @@ class Sequences:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
+        """Return the length of the longest sequence."""
         return max(group.length for group in self.groups)
 
     @cached_property
     def short(self) -> ShortSequences:
-        """The short sequences, as attention on a CPU takes them: laid out once for all layers and both passes."""
+        """Return the short sequences in squares for CPU attention, laid out once for all layers and both passes."""
         return ShortSequences(self.groups)
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":
         """Lay out sequences of these lengths, in this order; equal neighbours share a group.
 
-        Batches come sorted by length, so that a batch has as many groups as it has different lengths.
+        Batches come sorted by length, so each different length makes one group.
         """
         cu_seqlens_S1 = np.zeros(len(lengths_S) + 1, dtype=np.int32)
         np.cumsum(lengths_S, out=cu_seqlens_S1[1:])

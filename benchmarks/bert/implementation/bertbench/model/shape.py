@@ -1,11 +1,11 @@
-"""The sizes of one BERT: plain numbers, so that the model depends on no configuration library."""
+"""Define the sizes of one BERT as plain numbers, so that the model doesn't depend on a configuration library."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BertShape:
-    """Sizes and rates; the defaults are those of BERT-Large as MLPerf trains it."""
+    """Sizes and rates; the defaults are MLPerf's BERT-Large."""
 
     vocab_size: int = 30_528
     """Rows of the embedding matrix: the vocabulary, padded to a multiple of 8."""

@@ -1,4 +1,4 @@
-"""BERT that marks an answer in a text: a score for every token to be the answer's first, and one to be its last.
+"""BERT for question answering: score every token as the answer's first and as its last.
 
 Shapes: as in model/bert.py.
 """
@@ -24,7 +24,7 @@ class SpanBert(nn.Module):
         self.span = nn.Linear(bert.shape.hidden_size, 2)
 
     def initialize_head(self, generator: torch.Generator) -> None:
-        """The layer's matrix as `Bert.initialize` draws matrices, biases 0."""
+        """Draw the layer's matrix like `Bert.initialize`, and set biases to 0."""
         deviation = self.bert.shape.initializer_range
         nn.init.trunc_normal_(self.span.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
         nn.init.zeros_(self.span.bias)
@@ -36,17 +36,17 @@ class SpanBert(nn.Module):
     def forward(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
     ) -> torch.Tensor:
-        """Logits of the answer's first and last token: [T, 2]."""
+        """Return logits of the answer's first and last token: [T, 2]."""
         return self.span(self.bert.hidden(tokens_T, segments_T, positions_T, sequences))
 
 
 def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the head's parameters."""
+    """Return names and shapes of the head's parameters."""
     return {f"{HEAD}.weight": (2, shape.hidden_size), f"{HEAD}.bias": (2,)}
 
 
 def log_softmax(logits_T2: torch.Tensor, sequences: Sequences) -> torch.Tensor:
-    """Log-probabilities among each sequence's own tokens, column by column: [T, 2]."""
+    """Return log-probabilities among each sequence's own tokens, column by column: [T, 2]."""
     return torch.cat(
         [
             logits_T2[group.start : group.start + group.sequences * group.length]

@@ -1,8 +1,8 @@
-"""Short sequences side by side in squares of few widths, so that all of one width share a matrix product.
+"""Put short sequences into squares of a few widths, so that all of one width share a matrix product.
 
-A product for each length costs more calls than work: 64 sequences of 8 to 32 tokens make 16 products of 0.2 MFLOP. In a
-square a sequence is followed by filler up to the square's width; the filler's keys are masked, and its gradient is 0.
-Nothing outside of attention sees it.
+With a product for each length, calls cost more than the work: 64 sequences of 8 to 32 tokens make 16 products of 0.2
+MFLOP. Filler pads a sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only attention
+sees it.
 
 Shapes: H heads, K width of a head; p parts of a token (query, key and value are 3); n sequences in squares of one
 width W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in short
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 LONGEST = 64
-"""Tokens of the longest sequence that is put into a square."""
+"""Longest sequence that goes into a square, in tokens."""
 _WIDTHS = np.array([4, 16, 32, 48, LONGEST])  # an AMX tile has 16 rows; 4 hold the sequences that fill up a batch
 
 
@@ -26,7 +26,7 @@ class Run(Protocol):
 
     @property
     def start(self) -> int:
-        """Place of the first token."""
+        """Return the place of the first token."""
 
     @property
     def sequences(self) -> int:
@@ -34,7 +34,7 @@ class Run(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens of each."""
+        """Return the tokens of each."""
 
 
 class Square(NamedTuple):
@@ -51,7 +51,7 @@ class Indices(NamedTuple):
     """Where rows of K numbers come from and go to, for a number of parts and heads."""
 
     gather: torch.Tensor
-    """[p P]: the row of [T, p, H] for each row of [p, P]; in P, sequences come first, then heads, then places."""
+    """[p P]: the row of [T, p, H] for each row of [p, P]; P is ordered by sequence, then head, then place."""
     scatter: list[tuple[slice, torch.Tensor]]
     """Runs of neighbouring tokens, and the row of [p, P] for each of their rows of [T, p, H]."""
     filler: torch.Tensor
@@ -59,7 +59,7 @@ class Indices(NamedTuple):
 
 
 class ShortSequences:
-    """The sequences of a batch that are put into squares."""
+    """The sequences of a batch that go into squares."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         short = [run for run in runs if run.length <= LONGEST]
@@ -78,13 +78,13 @@ class ShortSequences:
         return flat_TpHK.flatten(0, 2).index_select(0, self.indices(parts, heads).gather).unflatten(0, (parts, -1))
 
     def scatter(self, rows_pPK: torch.Tensor, into_TpHK: torch.Tensor) -> None:
-        """Write the rows of all squares to their tokens, filler left out: the reverse of `gather`."""
+        """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
         parts, heads, width = into_TpHK.shape[1:]
         for tokens, index in self.indices(parts, heads).scatter:
             torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK[tokens].view(-1, width))
 
     def clear_filler(self, rows_PK: torch.Tensor, heads: int) -> None:
-        """Put zeros into the rows of filler."""
+        """Zero the rows of filler."""
         rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
 
     def split(self, rows_PK: torch.Tensor, heads: int) -> list[torch.Tensor]:
@@ -96,7 +96,7 @@ class ShortSequences:
         ]
 
     def indices(self, parts: int, heads: int) -> Indices:
-        """Return the indices for tokens of so many parts and heads, made once."""
+        """Return the indices for tokens of `parts` parts and `heads` heads, made once."""
         if (parts, heads) not in self._indices:
             self._indices[parts, heads] = self._make_indices(parts, heads)
         return self._indices[parts, heads]

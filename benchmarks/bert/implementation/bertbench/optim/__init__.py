@@ -1,1 +1,1 @@
-"""Optimisers, schedule and clipping. Nothing here imports configuration or logging."""
+"""Optimizers, schedule, clipping and gradient reduction. Nothing here imports configuration or logging."""

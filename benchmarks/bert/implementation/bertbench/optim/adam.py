@@ -1,4 +1,4 @@
-"""Adam and LAMB in multi-tensor passes: a handful of calls a step, or a few fused passes a tensor.
+"""Run Adam and LAMB in multi-tensor passes: a handful of calls a step, or a few fused passes a tensor.
 
 LAMB is Adam with decoupled weight decay whose update is rescaled per tensor, so one class does both.
 Sources: Kingma and Ba 2015; Loshchilov and Hutter 2019 (AdamW); You et al. 2020 (LAMB); NVIDIA apex FusedLAMB for
@@ -31,9 +31,8 @@ class MultiTensorAdam:
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` does the arithmetic of the matrices, nearly all of it, and in Adam that of the vectors too, unless
-    there is a `vector_step`. `hold` says what this rank holds of parameters and `fused`: all of them, or slices.
-    Weights must stay where they are in memory.
+    `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `hold` turns
+    parameters and `fused` into the tensors that this rank holds: all of them, or slices. Weights must not move.
     """
 
     def __init__(
@@ -49,9 +48,9 @@ class MultiTensorAdam:
         self.options = options
         self.trust_ratio = trust_ratio
         self.steps: Scalar = 0
-        """Steps taken: on the device, as float64, once one of them could have been skipped."""
+        """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
-        """May be exchanged between steps: a benchmark compares steps on one set of moments."""
+        """May be replaced between steps: a benchmark compares steps on one set of moments."""
         self._vector_step = vector_step
         matrices, vectors = matrices_and_vectors(parameters)
         self._matrices, self._vectors = (_Group(hold(group, fused or {})) for group in (matrices, vectors))
@@ -60,8 +59,8 @@ class MultiTensorAdam:
     def step(
         self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
     ) -> None:
-        """Update every parameter from its gradient, which all of them must have; see `state.Optimizer`."""
-        if isinstance(self.steps, torch.Tensor):  # in place: a CUDA graph counts on where it is
+        """Update every parameter; all must have gradients. See `state.Optimizer`."""
+        if isinstance(self.steps, torch.Tensor):  # in place: a CUDA graph keeps its address
             self.steps.add_(1 if taken is None else taken)
         else:
             self.steps = self.steps + (1 if taken is None else taken.double())
@@ -80,13 +79,13 @@ class MultiTensorAdam:
             step(vectors, self.options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:
-        # at least one step: until the first is taken, the moments are 0 and the correction must not be
+        # at least 1: before the first step taken, moments are 0, and the correction must not be 0
         steps = self.steps.clamp(min=1) if isinstance(self.steps, torch.Tensor) else self.steps
         return 1 - beta**steps
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Forget all steps, as if the optimiser were new; after a warm-up."""
+        """Forget all steps, as if the optimizer were new; call it after a warm-up."""
         self.steps = self.steps.zero_() if isinstance(self.steps, torch.Tensor) else 0
         for group in (self._matrices, self._vectors):
             for moment in (*group.firsts, *group.seconds):
@@ -105,12 +104,12 @@ class MultiTensorAdam:
         """See `state.Resumable`."""
         if isinstance(self.steps, torch.Tensor):
             self.steps.fill_(steps)
-        else:  # counted on in place, so it is shared with nobody
+        else:  # step() changes it in place, so take a copy
             self.steps = steps.clone() if isinstance(steps, torch.Tensor) else steps
 
 
 class _Group:
-    """Parameters that are treated alike, with their moments."""
+    """Parameters with the same update rule, and their moments."""
 
     def __init__(self, tensors: Tensors) -> None:
         self._tensors, self.weights = tensors, tensors.weights

@@ -1,6 +1,6 @@
-"""NVIDIA apex's FusedLAMB and FusedAdam behind our optimizer's interface. They need CUDA.
+"""Wrap NVIDIA apex's FusedLAMB and FusedAdam in our optimizer interface. They need CUDA.
 
-apex is part of NVIDIA's PyTorch containers; the package that pip knows as `apex` is another project.
+NVIDIA's PyTorch containers include apex; the package that pip installs as `apex` is another project.
 """
 
 import importlib
@@ -13,13 +13,13 @@ from bertbench.common.errors import ConfigError
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 
-_NO_CLIP = 1e30  # FusedLAMB always clips; our gradient comes clipped
+_NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 
 
 class ApexAdam:
     """apex's FusedAdam; with `trust_ratio`, its FusedLAMB. The same formulas as MultiTensorAdam, in apex's kernels.
 
-    Raises ConfigError where NVIDIA's apex is not installed.
+    Raises ConfigError if NVIDIA's apex is not installed.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class ApexAdam:
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"optimizer.impl apex: found no NVIDIA apex ({error}); run in NVIDIA's PyTorch container "
-                "(nvidia/pytorch in their catalogue NGC), which brings it, or set optimizer.impl to torch"
+                "(nvidia/pytorch in their catalogue NGC), which includes it, or set optimizer.impl to torch"
             ) from error
         matrices, vectors = matrices_and_vectors(parameters)
         self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, {})]
-        # apex knows parameters only: make one of each logical tensor, on the same memory
+        # apex takes only parameters: make one of each logical tensor, on the same memory
         self._parameters = [[nn.Parameter(weight) for weight in tensors.weights] for tensors in self._tensors]
         self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
         if trust_ratio:
             self._settings["max_grad_norm"] = _NO_CLIP
-        self._decays = (options.weight_decay, 0.0)  # FusedLAMB leaves out the trust ratio where there is no decay
+        self._decays = (options.weight_decay, 0.0)  # FusedLAMB skips the trust ratio without decay
         self.reset()
 
     @torch.no_grad()
@@ -64,7 +64,7 @@ class ApexAdam:
         self._optimizer.step()
 
     def reset(self) -> None:
-        """Forget all steps, as if the optimizer were new; after a warm-up."""
+        """Forget all steps, as if the optimizer were new; call it after a warm-up."""
         self._optimizer = self._class(
             [
                 {"params": parameters, "weight_decay": decay}

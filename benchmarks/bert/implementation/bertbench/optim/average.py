@@ -1,8 +1,8 @@
-"""An exponential moving average of the weights, which evaluations read in place of the weights.
+"""Keep an exponential moving average of the weights for evaluations.
 
-    average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps: no step weighs too much at the start
+    average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps
 
-The division keeps the average a mean of weights that training had, as Adam's bias correction does.
+The division makes it a true mean of past weights from the first step on, like Adam's bias correction.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from bertbench.optim.state import Tensors
 
 @runtime_checkable
 class Averaging(Protocol):
-    """What puts an average of the weights in their place for evaluations."""
+    """Provides an average of the weights for evaluations."""
 
     def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and what evaluations read in their place, as this rank holds them."""
+        """Return the weights and the averages that replace them in evaluations, as this rank holds them."""
 
 
 class WeightAverage:
-    """The average of what a rank holds of the weights: all of them, its slices, or its shards."""
+    """The average of the weights that a rank holds: all of them, its slices, or its shards."""
 
     def __init__(self, tensors: Tensors, decay: float) -> None:
         self._tensors, self._decay = tensors, decay
@@ -32,13 +32,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, steps: int) -> None:
-        """Take in the weights after `steps` steps, counted from 1; a skipped step counts its old weights again."""
+        """Add the weights after `steps` steps, counted from 1; a skipped step adds its unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
         torch._foreach_lerp_(self._averages, self._tensors.weights, share)
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Forget all steps; after a warm-up."""
+        """Forget all steps; call it after a warm-up."""
         torch._foreach_copy_(self._averages, self._tensors.weights)
 
     def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -46,13 +46,13 @@ class WeightAverage:
         return self._tensors.weights, self._averages
 
     def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return the averages by names made from those of the parameters, for a snapshot."""
+        """Return the averages under names derived from the parameters', for a snapshot."""
         return self._tensors.named(names, self._averages)
 
 
 @contextmanager
 def replaced(weights: list[Tensor], others: list[Tensor]) -> Iterator[None]:
-    """Put other tensors in the place of weights inside, and the same bits back afterwards."""
+    """Replace weights by other tensors inside the context, and restore the same bits afterwards."""
     with torch.no_grad():
         kept = [weight.clone() for weight in weights]
         torch._foreach_copy_(weights, others)

@@ -1,8 +1,8 @@
-"""A step of LAMB on a CPU without a compiler: torch's fused Adam on one block at a time, which stays in the cache.
+"""Take a LAMB step on a CPU without a compiler: torch's fused Adam on one cache-sized block at a time.
 
-Memory is the limit. A block's weights, gradients and moments are read once, its update is left in the gradients'
-place, and both norms are taken while it is in the cache. When a tensor's norms are whole, one more pass over its
-weights and updates scales and subtracts them.
+Memory bandwidth is the limit. A block's weights, gradients and moments are read once, its update overwrites the
+gradients, and both norms are computed while it is in cache. Once a tensor's norms are complete, one more pass over its
+weights and updates scales and subtracts the updates.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from bertbench.optim.foreach import adam_kernel, subtract_scaled
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
-# Four blocks of float32 (weights, gradients, both moments) are 2 MB a core, as a Xeon's second-level cache: half as
-# large takes 5 % longer (calls), half as large again no less.
+# Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
+# takes 5 % longer (more calls), 1.5 times the size is no faster.
 BLOCK_PER_THREAD = 131_072
 
 
@@ -27,13 +27,13 @@ def blocks_step(
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Do what `foreach.foreach_step` does with a trust ratio; what stood in the gradients is used up.
+    """Take the step of `foreach.foreach_step` with a trust ratio; it overwrites the gradients.
 
-    With `whole_norms` (see there) the second pass begins when all tensors had their first, and finds none in the cache.
+    With `whole_norms` (see there) the second pass starts only after every tensor's first, so none is still in cache.
     """
-    assert trust_ratio, "torch has a fused Adam of its own"
-    # The kernel computes p - rate (u + decay p). With -1 for both, u takes the place of p: of the gradient that it is
-    # made from, since the kernel reads each number before it writes there (tests/optim/test_fused.py holds it to that).
+    assert trust_ratio, "Adam steps use torch's own fused kernel"
+    # The kernel computes p - rate (u + decay p). With rate and decay -1, u overwrites p. Here p is the gradient itself:
+    # the kernel reads each number before it writes there, which tests/optim/test_fused.py checks.
     kernel = adam_kernel(options, -1.0, -1.0, scalars)
     steps = [scalar_tensor(scalars.steps, state.weights[0].device)]
     block = BLOCK_PER_THREAD * torch.get_num_threads()
@@ -43,7 +43,7 @@ def blocks_step(
         for weights, updates, firsts, seconds in zip(
             *(tensor.split(block) for tensor in (weight, gradient, first, second)), strict=True
         ):
-            if scalars.taken is not None:  # what the kernel leaves alone in a step that is skipped
+            if scalars.taken is not None:  # the kernel doesn't skip steps by itself
                 updates.nan_to_num_(0.0, 0.0, 0.0)
             kernel([updates], [updates], [firsts], [seconds], [], steps)
             updates.add_(weights, alpha=decay)

@@ -1,7 +1,7 @@
-"""What a sum of buckets over the ranks is to DDP's communication hook.
+"""Define the interface of bucket sums over the ranks, for DDP's communication hook.
 
-Every sum answers with a future of the bucket's own buffer (torch's fake process group gives futures without a value)
-and leaves the sum in it. All of it is a sum, not DDP's mean: see clip.py.
+Every sum returns a future of the bucket's own buffer (torch's fake process group gives futures without a value) and
+leaves the result in it. It is a sum, not DDP's mean: see clip.py.
 """
 
 from typing import Protocol
@@ -13,7 +13,7 @@ TensorFuture = torch.futures.Future[torch.Tensor]
 
 
 class Travelling(Protocol):
-    """What the sum of whole elements needs of a bucket."""
+    """The part of a bucket that the sum of whole elements uses."""
 
     def index(self) -> int:
         """Return its number."""
@@ -29,17 +29,17 @@ class BucketSum(Protocol):
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
 
     def finish(self) -> None:
-        """Complete, in the buckets' order, what takes a second exchange; after the last bucket of a step."""
+        """Complete sums that need a second exchange, in the buckets' order; call it after a step's last bucket."""
 
     def reset(self) -> None:
-        """Forget what former steps left behind; after a warm-up."""
+        """Forget the state of earlier steps; call it after a warm-up."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what the steps to come depend on, as it is in memory."""
+        """Return the tensors in memory on which later steps depend."""
 
 
 def done(buffer: torch.Tensor) -> TensorFuture:
-    """A future of what is there already."""
+    """Return a completed future of the buffer."""
     future: TensorFuture = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
     future.set_result(buffer)
     return future

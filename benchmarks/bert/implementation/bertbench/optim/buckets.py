@@ -1,8 +1,8 @@
-"""Weights and gradients in flat buckets; every rank owns a slice of each.
+"""Keep weights and gradients in flat buckets; every rank owns a slice of each.
 
-A bucket is what travels at once. Its tensors stand in the order in which the backward pass gives their gradients, each
-at a multiple of 16 elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies what it finds
-elsewhere. Zeros fill the gaps, and the end, so that all slices are equally long.
+One collective moves one bucket. Its tensors follow the order in which the backward pass computes their gradients, each
+aligned to 16 elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned tensors. Zeros
+fill the gaps and the end, so that all slices are equally long.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +15,22 @@ from torch import distributed, nn
 from bertbench.optim.collectives import slice_of
 
 _MIB = 2**20
-_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # as in DDP: a small one first, so that something travels early
+_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
 _ALIGNMENT = 16  # elements
 
 
 def starts_of(sizes: Sequence[int]) -> list[int]:
-    """Return where tensors of these sizes begin in their bucket, and at last where the bucket ends."""
+    """Return the offsets of tensors of these sizes in their bucket, followed by the bucket's end."""
     return list(accumulate((_aligned(size) for size in sizes), initial=0))
 
 
 def slice_length(sizes: Sequence[int], ranks: int) -> int:
-    """Return the elements of every rank's slice of a bucket of such tensors, filling included."""
+    """Return the elements of every rank's slice of a bucket of such tensors, padding included."""
     return _aligned(-(-starts_of(sizes)[-1] // ranks))
 
 
 def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
-    """Return how many elements of its tensors are in a bucket's slice at `place`, filling left out."""
+    """Return how many elements of its tensors are in a bucket's slice at `place`, without padding."""
     length = slice_length(sizes, ranks)
     begin, stop = place * length, (place + 1) * length
     spans = zip(starts_of(sizes), sizes, strict=False)
@@ -42,9 +42,9 @@ def _aligned(elements: int) -> int:
 
 
 def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return `backward_order` of rank 0; every rank must call this at the same time.
+    """Return rank 0's `backward_order` on every rank. Collective.
 
-    All ranks need one order, or their collectives could cross.
+    All ranks need one order, or their collectives could mismatch.
     """
     order = backward_order(model, backward)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -55,7 +55,7 @@ def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Param
 
 
 def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return the trained parameters in the order in which `backward` gives their gradients, which it leaves out."""
+    """Return the trained parameters in the order in which `backward` computes their gradients, which are discarded."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     order: list[nn.Parameter] = []
     hooks = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in parameters]
@@ -68,7 +68,7 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
 
 
 def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
-    """Return which parameters travel together, as DDP would have it, for buckets of `bucket_mb` MiB."""
+    """Return the parameters of each bucket, grouped as DDP would into buckets of `bucket_mb` MiB."""
     limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
     table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), [int(limit * _MIB) for limit in limits])
     return [[parameters[place] for place in places] for places in table]
@@ -76,13 +76,13 @@ def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) ->
 
 @dataclass(frozen=True)
 class Bucket:
-    """Parameters that travel together; `weights` and `gradients` are flat and hold ranks equal slices."""
+    """Parameters that one collective moves; `weights` and `gradients` are flat and divide into equal slices."""
 
     parameters: tuple[nn.Parameter, ...]
     starts: tuple[int, ...]
-    """Where each begins."""
+    """Where each parameter begins."""
     elements: int
-    """Of the parameters, filling left out."""
+    """Elements of the parameters, without padding."""
     weights: torch.Tensor
     gradients: torch.Tensor
 
@@ -90,7 +90,7 @@ class Bucket:
 class Buckets:
     """All trained parameters of a model in flat memory; this rank owns the slice at `place`.
 
-    Weights and gradients stay there from now on: gradients must be zeroed in place, never set to None.
+    Weights and gradients stay in this memory: zero gradients in place, never set them to None.
     """
 
     def __init__(self, table: Sequence[Sequence[nn.Parameter]], ranks: int, place: int) -> None:
@@ -99,7 +99,7 @@ class Buckets:
         lengths = [ranks * slice_length(bucket, ranks) for bucket in sizes]
         first = table[0][0]
         self.weights, self.gradients = (torch.zeros(sum(lengths), device=first.device) for _ in range(2))
-        """Of all buckets, one after the other."""
+        """The weights of all buckets, one after the other."""
         self.buckets = tuple(
             Bucket(tuple(parameters), tuple(starts_of(bucket)[:-1]), sum(bucket), weights, gradients)
             for parameters, bucket, weights, gradients in zip(
@@ -108,7 +108,7 @@ class Buckets:
         )
         for bucket in self.buckets:
             _move_in(bucket)
-        distributed.broadcast(self.weights, 0)  # as DDP does: whatever they began with, all begin with the same
+        distributed.broadcast(self.weights, 0)  # like DDP: all ranks start with rank 0's weights
 
     def own(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return this rank's slice of a bucket's weights or gradients, on the same memory."""

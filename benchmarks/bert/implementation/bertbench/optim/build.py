@@ -1,4 +1,4 @@
-"""Which optimizer a run gets: the one place that decides how its arithmetic is done."""
+"""Build a run's optimizer: the one place that chooses the implementation of its arithmetic."""
 
 import importlib
 from collections.abc import Callable
@@ -25,19 +25,19 @@ from bertbench.optim.options import Implementation, OptimizerOptions
 from bertbench.optim.state import Optimizer, Step
 
 PlainLamb = Callable[..., None]
-"""A `Step` that can take `whole_norms` beside."""
+"""A `Step` that also takes `whole_norms`."""
 
 _TRITON = "Triton kernels over chunks of all tensors"
-# From here on fusing saves seconds every hundred steps; below it would not earn its 10 s of compiling back.
+# Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000
 # Blocks take ten calls a tensor: for the demo's 0.4 million parameters 2.4 ms a step, multi-tensor operations 1.9 ms.
 _BLOCKS_FROM = 2_000_000
 
 
 def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Implementation) -> tuple[Optimizer, str]:
-    """The optimizer of a model, whose weights must be where they stay, and a text that says how it computes.
+    """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
-    All ranks must call this at the same time, and all of them compute alike. Raises ConfigError if `impl` is not there.
+    Collective: all ranks choose the same arithmetic. Raises ConfigError if `impl` is not installed.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
@@ -57,9 +57,9 @@ def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Imp
 def build_sliced_optimizer(
     model: Bert, buckets: Buckets, exchange: Exchange, options: OptimizerOptions, impl: Implementation
 ) -> tuple[SlicedOptimizer, str]:
-    """The optimizer of this rank's slices of a model in buckets, and a text that says how it computes.
+    """Return the optimizer of this rank's slices of a model in buckets, and a text that describes its arithmetic.
 
-    Raises ConfigError if `impl` is not there.
+    Raises ConfigError if `impl` is not installed.
     """
     where = "on this rank's slice of every bucket, weights gathered behind the next forward pass"
     if not options.closed:
@@ -81,7 +81,7 @@ def build_sliced_optimizer(
 
 
 def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:
-    """What computes the norm of a model's whole gradient, on the device."""
+    """Return a function that computes the norm of a model's whole gradient, on the device."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
 
@@ -91,7 +91,7 @@ def _with_norms(step: PlainLamb, whole_norms: WholeNorms) -> Step:
 
 
 def _triton() -> ModuleType:
-    """Return the module of our Triton kernels; raises ConfigError where Triton is not installed."""
+    """Return the module of our Triton kernels; raises ConfigError if Triton is not installed."""
     try:
         return importlib.import_module("bertbench.optim.triton_step")
     except ImportError as error:
@@ -114,7 +114,7 @@ def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Ste
     except CompilerMissing as error:
         reason = str(error)
     works = torch.tensor(fused is not None, dtype=torch.int32, device=device)
-    distributed.all_reduce(works, distributed.ReduceOp.MIN)  # or copies of the weights would drift apart
+    distributed.all_reduce(works, distributed.ReduceOp.MIN)  # mixed arithmetic would let the replicas' weights diverge
     if fused is not None and works:
         return fused, "passes fused by torch.compile"
     step, text = plain_lamb(total, device)
@@ -123,7 +123,7 @@ def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Ste
 
 
 def plain_lamb(parameters: int, device: torch.device) -> tuple[PlainLamb, str]:
-    """LAMB without a compiler, and a text that says how it computes."""
+    """Return LAMB's step without a compiler, and a text that describes its arithmetic."""
     if device.type == "cpu" and parameters >= _BLOCKS_FROM:
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"
     return foreach_step, "torch's multi-tensor operations"

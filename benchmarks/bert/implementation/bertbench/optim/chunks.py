@@ -1,4 +1,4 @@
-"""The plan of a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program."""
+"""Plan a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,14 +17,14 @@ class Group(NamedTuple):
     first: int
     chunks: int
     aligned: bool
-    """Whether all their tensors begin at multiples of 16 bytes and end at such, so that loads are as wide."""
+    """Whether all their tensors begin and end at multiples of 16 bytes, so that loads can be 16 bytes wide."""
 
 
 class Chunks:
-    """Equally long lists of flat fp32 tensors; at one place of all lists stand tensors of one size.
+    """Equally long lists of flat fp32 tensors; tensors at the same index have the same size.
 
-    Tensors that are aligned come first, in an order of their own; `norms` that a kernel takes or gives stay in the
-    lists' order. All of it is on the tensors' device.
+    The plan reorders tensors, aligned ones first; `norms` that a kernel reads or writes keep the lists' order. All is
+    on the tensors' device.
     """
 
     def __init__(self, lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> None:
@@ -45,21 +45,21 @@ class Chunks:
         wide = sum(aligned[place] for place, _ in pieces)
         both = (Group(0, wide, aligned=True), Group(wide, self.count - wide, aligned=False))
         self.groups = tuple(group for group in both if group.chunks)
-        """What to launch a kernel for."""
+        """Groups of chunks, one kernel launch each."""
         places, numbers = (self._tensor(column) for column in zip(*pieces, strict=True))
         self.tables = self._tensor([sizes, *self._addresses]), places, numbers
-        """Sizes and addresses [1 + lists, tensors]; of each chunk, its tensor and its place among that one's chunks."""
+        """Sizes and addresses [1 + lists, tensors]; for each chunk, its tensor and its number within that tensor."""
         firsts: dict[int, int] = {}
         stops: dict[int, int] = {}
         for at, (place, _) in enumerate(pieces):
             firsts.setdefault(place, at)
             stops[place] = at + 1
         self.chunk_ranges = self._tensor([[ends[place] for place in range(self.size)] for ends in (firsts, stops)])
-        """First chunk of each tensor, and the one behind its last: [2, tensors]."""
+        """First chunk of each tensor, and the one after its last: [2, tensors]."""
         self._one = torch.ones((), device=self._device)
 
     def are_of(self, lists: Sequence[Sequence[torch.Tensor]]) -> bool:
-        """Return whether these are the tensors, where they were."""
+        """Return whether these are the planned tensors, at the same addresses."""
         return self._addresses == _addresses(lists)
 
     def new(self, *shape: int) -> torch.Tensor:
@@ -67,7 +67,7 @@ class Chunks:
         return torch.empty(shape, device=self._device)
 
     def number(self, scalar: Scalar | None) -> torch.Tensor:
-        """Return a number that a kernel loads; 1 for None. Nothing waits for the device."""
+        """Return a number as a tensor for a kernel to load, 1 for None; doesn't wait for the device."""
         if scalar is None:
             return self._one
         return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=self._device)

@@ -1,4 +1,4 @@
-"""Gradient clipping, before the reduction or after it.
+"""Clip gradients, before the reduction or after it.
 
 Let clip(x, c) = x * min(1, c / |x|), with the Euclidean norm. The loss is divided by the global batch's counts, so the
 backward pass of rank r of R leaves a contribution d_r, and G = d_1 + ... + d_R is the gradient. What data-parallel
@@ -7,15 +7,15 @@ training usually calls a rank's gradient is g_r = R d_r, and G is the mean of th
     none      G
     after     clip(G, c)
     before    mean over r of clip(g_r, c)                 = sum over r of clip(d_r, c / R)
-    bucket    for each of the B buckets b that gradients travel in:
+    bucket    for each of the B gradient buckets b:
               mean over r of clip(g_r[b], c / sqrt(B))    = sum over r of clip(d_r[b], c / (R sqrt(B)))
 
-`before` needs a rank's whole gradient, so nothing can travel while the backward pass runs. `bucket` needs what is
-about to travel only, and keeps the same promise: B parts of norm at most c / sqrt(B) make a whole of norm at most c
-(arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient that is small enough everywhere.
+`before` needs a rank's whole gradient, so it can't overlap communication with the backward pass. `bucket` needs only
+the bucket at hand and bounds the norm equally: B parts of norm at most c / sqrt(B) make a whole of norm at most c
+(arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient whose parts are all within the limit.
 With gradient accumulation, d_r is the sum over the rank's parts. With loss scale S, buffers hold S d_r and limits are
-S times as large. What is not finite stays so: inf times 0 is NaN, and NaN spreads over the buffer, so that after the
-reduction every rank sees it.
+S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and NaN spreads over the buffer, so every
+rank sees it after the reduction.
 """
 
 import math
@@ -28,32 +28,32 @@ from bertbench.optim.state import Scalar
 
 
 def contribution_limit(max_norm: float, ranks: int, buckets: int = 1) -> float:
-    """Largest norm of what one rank contributes to one of `buckets` buckets, c / (R sqrt(B))."""
+    """Return the largest norm of one rank's contribution to one of `buckets` buckets: c / (R sqrt(B))."""
     return max_norm / (ranks * math.sqrt(buckets))
 
 
 class Clipping(NamedTuple):
-    """What became of some tensors, on the device."""
+    """A clipping decision, on the device."""
 
     factor: torch.Tensor
-    """At most 1: times that, the tensors' joint norm is within the limit."""
+    """Factor of at most 1 that brings the tensors' joint norm within the limit."""
     active: torch.Tensor
-    """1 if it was above, else 0."""
+    """1 if the norm was above the limit, else 0."""
 
 
 @torch.no_grad()
 def clipping(tensors: list[torch.Tensor], limit: Scalar) -> Clipping:
-    """Return the factor that brings tensors' joint norm to `limit` at most; the caller multiplies by it."""
+    """Return the factor that brings the tensors' joint norm within `limit`; the caller multiplies by it."""
     norm = nn.utils.get_total_norm(tensors, foreach=True)
     return Clipping((limit / norm).clamp(max=1), (norm > limit).float())
 
 
 def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
-    """The factor that clips a gradient of that norm, as torch's clip_grad_norm_ computes it."""
+    """Return the factor that clips a gradient of this norm, as torch's clip_grad_norm_ computes it."""
     return (max_norm / (norm + 1e-6)).clamp(max=1)
 
 
 @torch.no_grad()
 def gradient_norm(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Global norm of the gradient, on the device."""
+    """Return the global norm of the gradient, on the device."""
     return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)

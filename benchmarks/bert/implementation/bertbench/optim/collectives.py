@@ -1,7 +1,7 @@
-"""Reduce-scatter and all-gather of one flat buffer, in place: every rank ends with its slice of the sum, or with all.
+"""Reduce-scatter and all-gather one flat buffer in place: every rank ends with its slice of the sum, or with all.
 
-A buffer is cut into as many equal slices as there are ranks. Where ranks stand in nodes of L, slice l N + n belongs to
-local rank l of node n of N: then both stages of a hierarchical exchange move contiguous memory.
+A buffer is cut into equal slices, one a rank. With N nodes of L ranks, slice l N + n belongs to local rank l of node n:
+then both stages of a hierarchical exchange move contiguous memory.
 """
 
 from collections.abc import Callable
@@ -12,29 +12,29 @@ import torch
 from torch import distributed
 
 Wait = Callable[[], object]
-"""Returns once what was begun is done: on CUDA the stream waits, not the host."""
+"""Waits for the collective that was started; on CUDA the stream waits, not the host."""
 
-# torch 2.13 renames both, and warns where the former names are called
+# torch 2.13 renames both, and warns about the old names
 reduce_scatter: Callable[..., Any] = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
 all_gather: Callable[..., Any] = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
-"""Both take (output, input, group=, async_op=), flat tensors that may share memory: nothing is copied beside."""
+"""Both take (output, input, group=, async_op=), flat tensors that may share memory, so nothing is copied."""
 
 
 class Exchange(Protocol):
     """Moves buffers whose elements are a multiple of the number of ranks."""
 
     place: int
-    """Which slice is this rank's."""
+    """The index of this rank's slice."""
 
     def sum_slice(self, buffer: torch.Tensor) -> Wait:
-        """Begin to leave the sum over the ranks in this rank's slice; the others' slices keep nothing of use."""
+        """Start summing over the ranks into this rank's slice; the other slices become undefined."""
 
     def gather(self, buffer: torch.Tensor) -> Wait:
-        """Begin to fill every slice with what its rank has in it."""
+        """Start filling every slice with its owner's content."""
 
 
 def place_of(rank: int, ranks: int, local_size: int | None) -> int:
-    """Return which slice of a buffer belongs to a rank, in nodes of `local_size` or without regard to nodes (None)."""
+    """Return the index of a rank's slice, with nodes of `local_size` ranks, or ignoring nodes (None)."""
     if local_size is None:
         return rank
     node, local_rank = divmod(rank, local_size)
@@ -42,9 +42,9 @@ def place_of(rank: int, ranks: int, local_size: int | None) -> int:
 
 
 def exchange(hierarchical: bool, local_size: int) -> Exchange:
-    """Return the exchange over all ranks, which stand `local_size` to a node, node after node.
+    """Return the exchange over all ranks, numbered node by node with `local_size` ranks each.
 
-    Every rank must call this at the same time: it may build process groups.
+    Collective: it may build process groups.
     """
     return NodeExchange(local_size) if hierarchical else FlatExchange()
 
@@ -72,10 +72,10 @@ class FlatExchange:
 
 
 class NodeExchange:
-    """Within each node first, then across nodes; back in the other order.
+    """Exchange within each node, then across nodes; gathering reverses the order.
 
-    Of a buffer of n bytes, each of a node's L ranks passes n / L between nodes, where a flat ring passes all of it. On
-    CUDA both stages follow each other on a stream of their own; gloo waits for each.
+    For a buffer of n bytes, each of a node's L ranks sends n / L between nodes; a flat ring sends all of it. On CUDA
+    both stages run on a separate stream; gloo waits for each.
     """
 
     def __init__(self, local_size: int) -> None:
@@ -116,7 +116,7 @@ class NodeExchange:
 
 
 def _own_group(groups: list[list[int]], own: int) -> distributed.ProcessGroup:
-    """Build a process group for each list of ranks; return this rank's. Every rank must build all of them."""
+    """Build a process group for each list of ranks and return this rank's. Collective."""
     return [distributed.new_group(ranks) for ranks in groups][own]
 
 

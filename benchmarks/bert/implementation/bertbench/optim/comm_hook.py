@@ -1,8 +1,8 @@
-"""How the ranks' gradients become one: DDP's communication hook.
+"""Reduce gradients in DDP's communication hook.
 
-DDP hands each bucket of gradients to the hook as soon as the backward pass has filled it. The hook clips it (clip.py)
-and starts its sum over the ranks (communication.py) behind the rest of the backward pass. Nothing in it reads a value
-back from the device.
+DDP passes each bucket of gradients to the hook as soon as the backward pass has filled it. The hook clips it (clip.py)
+and starts its sum over the ranks (communication.py), overlapped with the rest of the backward pass. It never reads a
+value back from the device.
 """
 
 from typing import cast
@@ -22,8 +22,8 @@ from bertbench.optim.options import ClipMode
 class Reducer:
     """Clips and sums the gradients of one DDP module.
 
-    DDP's first backward pass fills one bucket only, and the second sees the real ones: run two steps before any
-    that counts, then `reset`.
+    DDP's first backward pass fills only one bucket; the second uses the final ones. Run two warm-up steps, then
+    `reset`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Reducer:
         self._sum = bucket_sum
         self._scale = scale
         self.buckets: tuple[int, ...] = ()
-        """Elements of each bucket of the last step, in the order in which they travel."""
+        """Elements of each bucket of the last step, in the order of reduction."""
         self._sizes: list[int] = []
         self._held: list[GradBucket] = []
         self._begun: list[TensorFuture] = []
@@ -44,7 +44,7 @@ class Reducer:
     def attach(
         self, model: nn.Module, bucket_mb: float | None = None, init_sync: bool = True
     ) -> DistributedDataParallel:
-        """Return the model under DDP, whose gradients are views of its buckets and reduced here.
+        """Return the model under DDP, with gradients as views of its buckets and reduced here.
 
         `bucket_mb`: size of a bucket in MiB, DDP's own 25 if None. `init_sync`: send rank 0's weights to all.
         """
@@ -64,18 +64,18 @@ class Reducer:
         return BucketParallel(model, flat_buckets(model, bucket_mb), begin)
 
     def reset(self) -> None:
-        """Forget what former steps left behind, but not the buckets; after a warm-up."""
+        """Forget the state of earlier steps, but not the buckets; call it after a warm-up."""
         self._sum.reset()
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what the reductions to come depend on, as it is in memory."""
+        """Return the tensors in memory on which later reductions depend."""
         return self._sum.state()
 
     def finish(self) -> torch.Tensor | None:
         """End a step's reduction, after its last backward pass.
 
-        Returns the share of this rank's clipping decisions that shrank something, on the device; None in the modes
-        that decide nothing before the reduction.
+        Returns the share of this rank's clipping decisions that reduced a gradient, on the device; None in modes that
+        don't clip before the reduction.
         """
         begun, self._begun = self._begun, []
         with named(ALL_REDUCE):
@@ -103,7 +103,7 @@ class Reducer:
             return done(buffer)
         factor = None
         if self._mode == "bucket":
-            # the table is that of the step before: they differ in warm-up only
+            # the previous step's table: tables differ only during warm-up
             factor, active = clipping([buffer], self._limit(len(self.buckets) or 1))
             self._active.append(active)
         return self._sum(bucket, factor)

@@ -1,4 +1,4 @@
-"""How the sum of one bucket over the ranks is formed: in full, compressed (some in error_feedback.py), or by node."""
+"""Sum one bucket over the ranks: in full, compressed (int8 and top-k in error_feedback.py), or by node."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,10 +17,10 @@ FORMATS: dict[Compression, torch.dtype] = {"fp16": torch.float16, "bf16": torch.
 SumTensor = Callable[[torch.Tensor], TensorFuture]
 
 
-def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
-    """The sum that the options describe, for ranks that stand `local_size` to a node, node after node.
+def bucket_sum(options: ReduceOptions, local_size: int, whole: SumTensor | None = None) -> BucketSum:
+    """Return the sum that the options describe, for ranks numbered node by node with `local_size` each.
 
-    Every rank must call this at the same time: it may build process groups.
+    `whole` sums whole tensors, torch's all-reduce if None. Collective: it may build process groups.
     """
     if options.compression == "powersgd":
         return PowerSgdSum(options)
@@ -28,22 +28,23 @@ def bucket_sum(options: ReduceOptions, local_size: int) -> BucketSum:
         return Int8Sum()
     if options.compression == "topk":
         return TopKSum(options.topk_share)
-    return plain_sum(options, local_size)
+    return plain_sum(options, local_size, whole)
 
 
-def plain_sum(options: ReduceOptions, local_size: int) -> "PlainSum":
-    """The sum of every element that the options describe; every rank must call it, as `bucket_sum`."""
-    return PlainSum(FORMATS.get(options.compression), HierarchicalSum(local_size) if options.hierarchical else flat_sum)
+def plain_sum(options: ReduceOptions, local_size: int, whole: SumTensor | None = None) -> "PlainSum":
+    """Return the sum of every element that the options describe; see `bucket_sum`. Collective, as it is."""
+    sum_tensor = HierarchicalSum(local_size) if options.hierarchical else whole or flat_sum
+    return PlainSum(FORMATS.get(options.compression), sum_tensor)
 
 
 def flat_sum(buffer: torch.Tensor) -> TensorFuture:
-    """One all-reduce over all ranks."""
+    """Start one all-reduce over all ranks."""
     work = distributed.all_reduce(buffer, async_op=True)
     return work.get_future().then(lambda _: buffer)
 
 
 class OwnGradient:
-    """This rank's own gradient times the number of ranks, an estimate of the sum that nothing travels for."""
+    """Estimate the sum without communication: this rank's own gradient times the number of ranks."""
 
     def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
         """See `BucketSum`."""
@@ -54,7 +55,7 @@ class OwnGradient:
         """Nothing."""
 
     def reset(self) -> None:
-        """Nothing stays from step to step."""
+        """Do nothing: no state stays between steps."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """Nothing."""
@@ -62,7 +63,7 @@ class OwnGradient:
 
 
 def halve(buffer: torch.Tensor, factor: torch.Tensor | None, divisor: int, compressed: torch.Tensor) -> None:
-    """Leave factor / divisor times the buffer in `compressed`, rounded once: clipping takes no pass of its own."""
+    """Write factor / divisor times the buffer into `compressed`, rounded once: clipping needs no extra pass."""
     if factor is None:
         torch.div(buffer, divisor, out=compressed)
     else:
@@ -70,16 +71,16 @@ def halve(buffer: torch.Tensor, factor: torch.Tensor | None, divisor: int, compr
 
 
 class PlainSum:
-    """The sum of every element, in the gradients' own format or in half the bytes.
+    """Sum every element, in the gradients' own format or in half the bytes.
 
-    fp16 travels divided by the number of ranks, so that a sum of many stays in range, as in torch's own fp16 hook;
-    torch's bf16 hook refuses gloo.
+    fp16 is divided by the number of ranks first, so that sums stay in range, like torch's fp16 hook; torch's bf16 hook
+    refuses gloo.
     """
 
     def __init__(self, compressed: torch.dtype | None, sum_tensor: SumTensor) -> None:
         self._format = compressed
         self._sum_tensor = sum_tensor
-        # kept from step to step: what is allocated for a collective stays taken until torch's watchdog looks at it
+        # kept between steps: torch's watchdog frees a collective's buffer late
         self._halves: dict[int, torch.Tensor] = {}
 
     def __call__(self, bucket: Travelling, factor: torch.Tensor | None) -> TensorFuture:
@@ -89,7 +90,7 @@ class PlainSum:
             return self._sum_tensor(buffer if factor is None else buffer.mul_(factor))
         divisor = distributed.get_world_size() if self._format == torch.float16 else 1
         compressed = self._halves.get(bucket.index())
-        if compressed is None or compressed.numel() != buffer.numel():  # DDP makes other buckets once
+        if compressed is None or compressed.numel() != buffer.numel():  # DDP rebuilds its buckets once
             compressed = self._halves[bucket.index()] = torch.empty_like(buffer, dtype=self._format)
         halve(buffer, factor, divisor, compressed)
 
@@ -103,7 +104,7 @@ class PlainSum:
         """Nothing."""
 
     def reset(self) -> None:
-        """Forget nothing: what a step leaves in the buffers is written over by the next."""
+        """Do nothing: each step overwrites the buffers."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """Nothing."""
@@ -111,10 +112,10 @@ class PlainSum:
 
 
 class HierarchicalSum:
-    """Scatter the sum within each node, add the pieces up across nodes, gather within the node.
+    """Scatter the sum within each node, add the pieces across nodes, gather within the node.
 
-    Of a buffer of n bytes, each of a node's L ranks sends n / L between nodes, where a flat ring passes all of it
-    through every link. On CUDA the three calls follow each other on a stream of their own; gloo waits for each.
+    For a buffer of n bytes, each of a node's L ranks sends n / L between nodes; a flat ring sends all of it over every
+    link. On CUDA the three calls run on a separate stream; gloo waits for each.
     """
 
     def __init__(self, local_size: int) -> None:
@@ -149,9 +150,9 @@ class HierarchicalSum:
 
 
 class PowerSgdSum:
-    """torch's PowerSGD hook (Vogels et al. 2019): low-rank factors travel, what they miss is added to the next step.
+    """torch's PowerSGD hook (Vogels et al. 2019): send low-rank factors, add their error to the next step's gradient.
 
-    torch's hook waits for the device itself when it decompresses.
+    torch's hook waits for the device when it decompresses.
     """
 
     def __init__(self, options: ReduceOptions) -> None:
@@ -159,28 +160,28 @@ class PowerSgdSum:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the errors and factors of former steps, and count steps anew."""
+        """Forget the errors and factors of earlier steps, and restart the count of steps."""
         self._state = PowerSGDState(
             distributed.group.WORLD,
             matrix_approximation_rank=self._options.powersgd_rank,
             start_powerSGD_iter=self._options.powersgd_start_step,
-            orthogonalization_epsilon=1e-8,  # a gradient of zeros, of an embedding not used, would give NaN
+            orthogonalization_epsilon=1e-8,  # an unused embedding's gradient of zeros would give NaN
         )
 
     def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        """See `BucketSum`; the sum is nearly right."""
+        """See `BucketSum`; the sum is an approximation."""
         ranks = distributed.get_world_size()
         if factor is not None:
             bucket.buffer().mul_(factor)
         mean = powerSGD_hook(self._state, bucket)
         if bucket.buffer().is_cuda:
             return mean.then(lambda future: future.value().mul_(ranks))
-        # the hook's later all-reduces start in gloo's threads, where buckets could overtake each other: one at a time
+        # the hook's later all-reduces start in gloo's threads, in any order of buckets: run one bucket at a time
         return done(mean.wait().mul_(ranks))
 
     def finish(self) -> None:
         """Nothing."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Nothing: the configuration refuses snapshots."""
+        """Return nothing: the configuration refuses snapshots."""
         return {}

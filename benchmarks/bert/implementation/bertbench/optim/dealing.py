@@ -1,10 +1,10 @@
-"""Whole matrices out of slices: every matrix goes to one rank, which updates it and sends the update back.
+"""Assemble whole matrices from slices: one rank receives each matrix, updates it and sends the update back.
 
     this rank's segments of the gradients' sum --all-to-all--> whole gradients of the matrices dealt to this rank
-    their updates, with the state of their rule on this rank alone --all-to-all--> updates of the segments
+    their updates, whose state is on this rank alone        --all-to-all--> updates of the segments
 
-A rank sends and receives as much as its slice holds of these matrices, a small part of what the reduce-scatter and the
-all-gather of a step move on more than a few ranks.
+A rank sends and receives its slice's share of these matrices; with more than a few ranks that is little beside a step's
+reduce-scatter and all-gather.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ from bertbench.optim.state import logical_shapes, logical_tensors
 
 
 class DealtMatrices:
-    """Logical matrices in slices of buckets, each dealt to a rank; what `matrices.WholeMatrices` is without slices."""
+    """Logical matrices in slices of buckets, each dealt to a rank; `matrices.WholeMatrices` is the unsliced version."""
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
-        """Deal the matrices; every rank must call it at the same time."""
+        """Deal the matrices. Collective."""
         self._slices = LogicalSlices(buckets, parameters, fused)
         self.weights = self._slices.weights
         self._parameters, self._fused = parameters, fused
@@ -30,7 +30,7 @@ class DealtMatrices:
         rank = distributed.get_rank()
         self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
         self.shapes = [shapes[number] for number in self._dealt]
-        # segments in the order in which they travel: by owner, then by matrix
+        # segments in the order of sending: by owner, then by matrix
         numbers = self._slices.numbers
         self._order = sorted(range(len(numbers)), key=lambda place: (owners[numbers[place]], numbers[place]))
         held = torch.zeros(len(shapes) + 1, dtype=torch.int64, device=buckets.weights.device)
@@ -44,7 +44,7 @@ class DealtMatrices:
         for number, weight in zip(numbers, self.weights, strict=True):
             self._sent[owners[number]] += weight.numel()
         self._received = [[row[number] for number in self._dealt] for row in table]
-        # slices lie in a bucket in the order of places, which is not that of ranks where ranks stand in nodes
+        # a bucket orders slices by place, which differs from rank order with several ranks a node
         self._by_place = sorted(range(buckets.ranks), key=lambda peer: table[peer][-1])
 
     def gradients(self) -> list[Tensor]:
@@ -52,7 +52,7 @@ class DealtMatrices:
         return self._slices.gradients()
 
     def collect(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the gradients of the matrices dealt to this rank; every rank must call it at the same time."""
+        """Return the gradients of the matrices dealt to this rank. Collective."""
         received = self._exchanged(
             [gradients[place] for place in self._order], self._sent, [sum(lengths) for lengths in self._received]
         )
@@ -68,7 +68,7 @@ class DealtMatrices:
         ]
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the updates of `weights`; every rank must call it at the same time."""
+        """Return the updates of `weights`. Collective."""
         cut = [
             update.reshape(-1).split([self._received[peer][place] for peer in self._by_place])
             for place, update in enumerate(updates)
@@ -83,7 +83,7 @@ class DealtMatrices:
         return mine
 
     def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return tensors that go with `shapes`, by names made from those of the parameters."""
+        """Return tensors that match `shapes`, under names derived from the parameters'."""
         labels = list(logical_tensors(names, self._parameters, self._fused))
         return {labels[number]: matrix for number, matrix in zip(self._dealt, matrices, strict=True)}
 
@@ -98,9 +98,9 @@ class DealtMatrices:
 
 
 def deal(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
-    """Return the rank of each matrix: the costliest first, each to the rank with the least work so far.
+    """Return the rank of each matrix: deal the costliest first, each to the rank with the least work so far.
 
-    The cost of a matrix [M, N] is M N min(M, N), that of a product with its smaller Gram matrix.
+    The cost of a matrix [M, N] is M N min(M, N), the cost of a product with its smaller Gram matrix.
     """
     costs = [shape[0] * shape[1] * min(shape) for shape in shapes]
     work, owners = [0] * ranks, [0] * len(shapes)

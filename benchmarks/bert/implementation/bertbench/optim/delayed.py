@@ -1,8 +1,7 @@
-"""Delayed gradients: step t applies the sum of step t - s, which had s whole steps to travel.
+"""Delay gradients: step t applies the sum of step t - s, whose communication had s whole steps to finish.
 
-Every bucket has a ring of s + 1 buffers: the sum of step t starts in one of them while that of step t - s is taken
-from the next. The age is fixed, so a seed decides the result, whatever the link. The rate is corrected for it in
-schedule.py.
+Every bucket has a ring of s + 1 buffers: the sum of step t starts in one while step t - s takes its sum from the next.
+The delay is fixed, so the result depends on the seed, not on the link's speed. schedule.py corrects the rate for it.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ from bertbench.optim.communication import PlainSum
 @dataclass
 class _Ring:
     buffers: list[torch.Tensor]
-    """Of step t at t modulo their number."""
+    """Buffers: step t uses index t modulo their number."""
     step: int = 0
     pending: dict[int, TensorFuture] = field(default_factory=dict)
-    """Sums under way, by their place in `buffers`."""
+    """Sums in progress, by index in `buffers`."""
 
     def wait(self, place: int) -> torch.Tensor:
         if future := self.pending.pop(place, None):
@@ -30,7 +29,7 @@ class _Ring:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A bucket's content on its way; each has a number of its own, for what the sum keeps by number."""
+    """A bucket's content in progress, with a unique number, because the sum keeps state by number."""
 
     number: int
     content: torch.Tensor
@@ -43,7 +42,7 @@ class _Copy:
 
 
 class DelayedSum:
-    """Starts the sum of each bucket and leaves that of `delay_steps` steps ago in it; at first there is none: zeros."""
+    """Start the sum of each bucket and return the sum of `delay_steps` steps ago in it, zeros at first."""
 
     def __init__(self, whole: PlainSum, delay_steps: int) -> None:
         self._sum, self._places = whole, delay_steps + 1
@@ -52,7 +51,7 @@ class DelayedSum:
     def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
         """See `BucketSum`."""
         buffer, ring = bucket.buffer(), self._rings.get(bucket.index())
-        if ring is None or ring.buffers[0].numel() != buffer.numel():  # DDP makes other buckets once
+        if ring is None or ring.buffers[0].numel() != buffer.numel():  # DDP rebuilds its buckets once
             ring = self._rings[bucket.index()] = _Ring([torch.zeros_like(buffer) for _ in range(self._places)])
         place = ring.step % self._places
         ring.buffers[place].copy_(buffer)
@@ -63,17 +62,17 @@ class DelayedSum:
         return done(buffer)
 
     def finish(self) -> None:
-        """Nothing: later steps do."""
+        """Do nothing: later steps finish the sums."""
 
     def reset(self) -> None:
-        """Wait for what is under way and forget it; after a warm-up, and before the process group ends."""
+        """Wait for sums in progress and drop them; call it after a warm-up and before the process group ends."""
         for ring in self._rings.values():
             for place in range(self._places):
                 ring.wait(place).zero_()
             ring.step = 0
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the sums that are not applied yet, by bucket and age in steps; the same on every rank."""
+        """Return the sums not applied yet, by bucket and age in steps; the same on every rank."""
         return {
             f"delayed.{number}.{age}": ring.wait((ring.step - age) % self._places)
             for number, ring in self._rings.items()

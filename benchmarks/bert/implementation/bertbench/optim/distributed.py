@@ -1,11 +1,11 @@
-"""Adam and LAMB whose state is spread over the ranks: ZeRO's first stage, bucket by bucket (Rajbhandari et al. 2020).
+"""Shard Adam's and LAMB's state over the ranks: ZeRO's first stage, bucket by bucket (Rajbhandari et al. 2020).
 
     backward   a bucket is full -> clip it -> reduce-scatter: this rank's slice of the sum      (SlicedDataParallel)
     update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (SlicedOptimizer)
-    forward    all-gather of a bucket's weights, begun after the update, awaited by the first module that reads them
+    forward    all-gather of a bucket's weights, started after the update; the first module that reads them waits
 
-Over each link travel (R - 1) / R of the gradients and as much of the weights, together what an all-reduce of the
-gradients alone takes. Trust ratios are those of whole logical tensors.
+Each link carries (R - 1) / R of the gradients and of the weights, together as much as an all-reduce of the gradients.
+Trust ratios use the norms of whole logical tensors.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ from bertbench.optim.state import Resumable, Scalar, Step, matrices_and_vectors
 
 
 class SlicedDataParallel:
-    """A model whose gradients are clipped and summed behind the backward pass, into this rank's slices of the buckets.
+    """Clip and sum a model's gradients during the backward pass, into this rank's slices of the buckets.
 
-    What `comm_hook.Reducer` and DDP are to an optimizer that keeps all of its state on every rank.
+    It replaces `comm_hook.Reducer` and DDP, which serve optimizers with their whole state on every rank.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class SlicedDataParallel:
         if compression != "none":
             half = torch.empty_like(buckets.gradients, dtype=FORMATS[compression])
             self._halves = list(half.split([bucket.gradients.numel() for bucket in buckets.buckets]))
-        # fp16 travels divided, so that a sum of many ranks stays in range
+        # fp16 is divided before the sum, so that the sum of many ranks stays in range
         self._divisor = buckets.ranks if compression == "fp16" else 1
         self.buckets = tuple(bucket.elements for bucket in buckets.buckets)
-        """Elements of each bucket, in the order in which they travel."""
+        """Elements of each bucket, in the order of reduction."""
         self._missing: list[int] = []
         self._waits: list[Wait] = []
         self._active: list[torch.Tensor] = []
@@ -63,12 +63,12 @@ class SlicedDataParallel:
                 parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
 
     def __call__(self, *inputs: object) -> Any:
-        """Return what the model gives."""
+        """Run the model."""
         return self._model(*inputs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let backward passes inside only add to the gradients."""
+        """Accumulate gradients without reduction inside the context."""
         self._travels = False
         try:
             yield
@@ -107,7 +107,7 @@ class SlicedDataParallel:
         self._buckets.gradients.zero_()
 
     def reset(self) -> None:
-        """Nothing stays from step to step."""
+        """Do nothing: no state stays between steps."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """Nothing."""
@@ -121,7 +121,7 @@ class SlicedDataParallel:
         if not self._travels:
             return
         self._missing[number] -= 1
-        # in the buckets' order, the same on every rank, whatever order gradients arrive in
+        # in the buckets' order, the same on every rank, even if gradients arrive in another
         while self._mode != "before" and len(self._waits) < len(self._missing) and not self._missing[len(self._waits)]:
             factor = None
             if self._mode == "bucket":
@@ -152,9 +152,9 @@ class SlicedDataParallel:
 
 
 class SlicedOptimizer:
-    """Updates this rank's slices, and gathers everybody's weights behind the next forward pass.
+    """Update this rank's slices, and gather all ranks' weights during the next forward pass.
 
-    A module that is called waits for its weights; code that reads weights otherwise calls `settle` first.
+    A called module waits for its weights; other code that reads weights must call `settle` first.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class SlicedOptimizer:
         local: Resumable,
         joins: Callable[[], object] | None = None,
     ) -> None:
-        """`joins` takes part in the collectives of `local` on a rank where it has none of the tensors for them."""
+        """Store the parts; `joins` enters the collectives of `local` on a rank where `local` has no tensors."""
         self._buckets, self._exchange = buckets, exchange
         self.local = local
         """The optimizer of this rank's slices."""
@@ -185,12 +185,12 @@ class SlicedOptimizer:
         self.gather()
 
     def gather(self) -> None:
-        """Begin to gather all weights from the ranks that hold them."""
-        for number in reversed(range(len(self._buckets.buckets))):  # about the order in which a forward pass reads
+        """Start gathering all weights from the ranks that own them."""
+        for number in reversed(range(len(self._buckets.buckets))):  # roughly the forward pass's reading order
             self._waits[number] = self._exchange.gather(self._buckets.buckets[number].weights)
 
     def settle(self) -> None:
-        """Wait until all weights are here."""
+        """Wait until all weights have arrived."""
         self._await(list(self._waits))
 
     def _await(self, numbers: Sequence[int]) -> None:
@@ -200,12 +200,12 @@ class SlicedOptimizer:
                     wait()
 
     def reset(self) -> None:
-        """Forget all steps, as if the optimizer were new; after a warm-up."""
+        """Forget all steps, as if the optimizer were new; call it after a warm-up."""
         self.settle()
         self.local.reset()
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        """See `state.Resumable`: those of this rank's slices, in the shapes of whole tensors."""
+        """Return the moments of this rank's slices, in the shapes of whole tensors; see `state.Resumable`."""
         return self.local.moments(names)
 
     def resume(self, steps: Scalar) -> None:
@@ -221,25 +221,25 @@ def sliced_adam(
     step_with: Callable[["WholeNorms"], Step],
     vector_step: Step | None = None,
 ) -> tuple[MultiTensorAdam, Callable[[], object] | None]:
-    """Return what `SlicedOptimizer` takes for Adam and LAMB: LAMB's `step_with` needs the norms of whole tensors."""
+    """Return `SlicedOptimizer`'s arguments for Adam and LAMB; LAMB's `step_with` needs norms of whole tensors."""
     parameters = [parameter for bucket in buckets.buckets for parameter in bucket.parameters]
     ratios = WholeNorms(LogicalSlices(buckets, matrices_and_vectors(parameters)[0], fused), buckets.weights)
     hold = partial(LogicalSlices, buckets)
     local = MultiTensorAdam(parameters, options, trust_ratio, fused, step_with(ratios), vector_step, hold)
-    if trust_ratio and not ratios.numbers.numel():  # no step to take, but a part in the all-reduce of norms
+    if trust_ratio and not ratios.numbers.numel():  # no tensors to step, but it must join the all-reduce of norms
         return local, partial(ratios, buckets.weights.new_zeros(2, 0))
     return local, None
 
 
 class WholeNorms:
-    """Makes norms of whole logical tensors from those of this rank's segments; every rank calls it at the same time."""
+    """Combine norms of this rank's segments into norms of whole logical tensors. Collective."""
 
     def __init__(self, slices: LogicalSlices, like: torch.Tensor) -> None:
         self.numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=like.device)
         self._squares = torch.zeros(2, slices.tensors, device=like.device)
 
     def __call__(self, norms: torch.Tensor) -> torch.Tensor:
-        """Return [2, segments] for [2, segments]."""
+        """Return whole norms for segments' norms, both [2, segments]."""
         self._squares.zero_().index_copy_(1, self.numbers, norms.square())
         with named(ALL_REDUCE):
             distributed.all_reduce(self._squares)
@@ -247,9 +247,9 @@ class WholeNorms:
 
 
 def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[[Sequence[int]], None]) -> None:
-    """Let every largest module that is called by its parent wait for the buckets of its parameters.
+    """Make every outermost called module wait for the buckets of its parameters.
 
-    A child that is a list, as the encoder's layers, is never called: its own children are.
+    A list of modules, such as the encoder's layers, is never called itself: its children are.
     """
     numbers = {parameter: number for number, bucket in enumerate(buckets) for parameter in bucket.parameters}
     for child in model.children():

@@ -1,14 +1,13 @@
-"""Sums of compressed gradients that carry what compression lost into the next step: int8 in blocks, and top-k.
+"""Sum compressed gradients and carry the compression error into the next step: int8 in blocks, and top-k.
 
-With g_t a rank's gradient and e_t its error, C(g_t + e_t) travels and e_{t+1} = g_t + e_t - C(g_t + e_t) stays (Seide
-et al. 2014; Karimireddy et al. 2019). Numbers in compressed form can't be added up on the way, so in place of an
-all-reduce
+With g_t a rank's gradient and e_t its error, a rank sends C(g_t + e_t) and keeps e_{t+1} = g_t + e_t - C(g_t + e_t)
+(Seide et al. 2014; Karimireddy et al. 2019). An all-reduce can't add compressed numbers on the way, so it is replaced:
 
-    int8     an all-to-all brings each rank its slice of all ranks' gradients; the sum of these, compressed again with
-             an error of its own, goes to all ranks
-    top-k    an all-gather brings all ranks each rank's largest elements with their places
+    int8     an all-to-all gives each rank its slice of all ranks' gradients; their sum, compressed again with its own
+             error, goes to all ranks
+    top-k    an all-gather gives all ranks each rank's largest elements with their places
 
-The first exchange of a bucket runs behind the backward pass; `finish` does the rest in the buckets' order. Shapes: N
+The first exchange of a bucket overlaps the backward pass; `finish` does the rest in the buckets' order. Shapes: N
 elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
@@ -32,18 +31,18 @@ class _Begun(NamedTuple):
     buffer: torch.Tensor
     received: torch.Tensor
     work: Any
-    """Of the first exchange."""
+    """Waits for the first exchange."""
 
 
 class _Carried:
-    """A tensor for each bucket that stays from step to step, zero at first."""
+    """A tensor for each bucket that persists between steps, zero at first."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
 
     def of(self, number: int, elements: int, like: torch.Tensor) -> torch.Tensor:
         found = self.tensors.get(number)
-        if found is None or found.numel() != elements:  # DDP makes other buckets once
+        if found is None or found.numel() != elements:  # DDP rebuilds its buckets once
             found = self.tensors[number] = like.new_zeros(elements)
         return found
 
@@ -53,7 +52,7 @@ class _Carried:
 
 
 class Int8Sum:
-    """Sums buckets as 8-bit integers, with one fp32 scale for each block of 512."""
+    """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
 
     def __init__(self) -> None:
         self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
@@ -92,7 +91,7 @@ class Int8Sum:
             buffer.copy_(decoded(received, length).reshape(-1)[: buffer.numel()])
 
     def reset(self) -> None:
-        """Forget the errors; after a warm-up."""
+        """Forget the errors; call it after a warm-up."""
         self._errors.zero()
         self._slice_errors.zero()
 
@@ -106,7 +105,7 @@ class Int8Sum:
 
 
 class TopKSum:
-    """Sums the `share` of each rank's elements that is largest, the rest a step later or whenever it has grown."""
+    """Sum the largest `share` of each rank's elements; the rest waits in the error until it is large enough."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -137,7 +136,7 @@ class TopKSum:
                 buffer.index_add_(0, places, values.view(buffer.dtype))
 
     def reset(self) -> None:
-        """Forget the errors; after a warm-up."""
+        """Forget the errors; call it after a warm-up."""
         self._errors.zero()
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -148,7 +147,8 @@ class TopKSum:
 def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
     """Return rows as bytes [R, L + 4 B]: a signed byte an element, then an fp32 scale a block.
 
-    A block's largest element becomes 127 or -127. What is not finite makes its block's scale so, and the block NaN.
+    A block's largest element becomes 127 or -127. A non-finite element makes its block's scale non-finite, and the
+    block NaN.
     """
     rows, length = rows_RL.shape
     blocks_RBn = torch.nn.functional.pad(rows_RL, (0, -length % INT8_BLOCK)).view(rows, -1, INT8_BLOCK)
@@ -159,7 +159,7 @@ def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
 
 
 def decoded(message: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the rows [R, L] that bytes stand for, whose rows are so long."""
+    """Return the rows [R, L] that bytes encode, each of `length` elements."""
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     codes_RL = message[:, :length].view(torch.int8).float()

@@ -1,6 +1,6 @@
-"""Steps in torch's own operations, which need no compiler, on CPU and on CUDA.
+"""Take steps by torch's own operations, without a compiler, on CPU and CUDA.
 
-Adam and LAMB as multi-tensor calls take a dozen passes over memory; Adam in torch's fused kernel takes one.
+Adam and LAMB as multi-tensor calls take a dozen passes over memory; torch's fused Adam kernel takes one.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ def foreach_step(
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
 ) -> None:
-    """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up.
+    """Update weights and moments by the formulas of MultiTensorAdam; it overwrites the gradients.
 
-    Where ranks hold shards, `whole_norms` makes norms of whole tensors from those of this rank's shards: [2, tensors]
-    in and out, weights above updates.
+    If ranks hold shards, `whole_norms` combines this rank's norms into norms of whole tensors: [2, tensors] in and out,
+    weights above updates.
     """
     weights, gradients, firsts, seconds = state
     advance_moments(state, options, scalars)
-    # m / c1 / (sqrt(v / c2) + eps), from the inside out, in the gradients' place
+    # m / c1 / (sqrt(v / c2) + eps), from the inside out, overwriting the gradients
     updates = gradients
     torch._foreach_copy_(updates, seconds)
     torch._foreach_div_(updates, scalars.correction2)
@@ -49,7 +49,7 @@ def foreach_step(
 
 
 def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) -> None:
-    """Take the gradients, times the coefficient, into both moments; in a step that is skipped, moments stay."""
+    """Add the gradients, times the coefficient, to both moments; a skipped step leaves the moments."""
     _, gradients, firsts, seconds = state
     advance_seconds(gradients, seconds, options, scalars)
     share: float | list[Tensor] = 1 - options.beta1
@@ -59,9 +59,9 @@ def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) ->
 
 
 def advance_seconds(gradients: list[Tensor], seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> None:
-    """Multiply the gradients by the coefficient, and take them into the second moments."""
+    """Multiply the gradients by the coefficient, and add their squares to the second moments."""
     keep: Scalar = options.beta2
-    if scalars.taken is not None:  # in a step that is skipped, gradients are 0 and moments keep their values
+    if scalars.taken is not None:  # in a skipped step, gradients are 0 and moments keep their values
         for gradient in gradients:
             gradient.nan_to_num_(0.0, 0.0, 0.0)
         keep = 1 - (1 - options.beta2) * scalars.taken
@@ -72,7 +72,7 @@ def advance_seconds(gradients: list[Tensor], seconds: list[Tensor], options: Ada
 
 
 def denominators(seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> list[Tensor]:
-    """Return sqrt(v / (1 - beta2^t)) + epsilon of every tensor, in memory of their own."""
+    """Return sqrt(v / (1 - beta2^t)) + epsilon of every tensor, in new memory."""
     found = torch._foreach_div(seconds, scalars.correction2)
     torch._foreach_sqrt_(found)
     torch._foreach_add_(found, options.epsilon)
@@ -80,7 +80,7 @@ def denominators(seconds: list[Tensor], options: AdamOptions, scalars: StepScala
 
 
 def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None:
-    """Subtract the updates times the rate from the weights; the updates may be used up."""
+    """Subtract the updates times the rate from the weights; it may overwrite the updates."""
     if isinstance(rate, Tensor):
         torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(weights, updates)
@@ -89,7 +89,7 @@ def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None
 
 
 def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tensor], rate: Scalar) -> None:
-    """Subtract rate * |weight| / |update| times the update, given the squares of both norms; 1 where one is 0."""
+    """Subtract rate * |weight| / |update| times the update, given the squared norms; the ratio is 1 if one is 0."""
     weight_squares, update_squares = squares
     known = (weight_squares > 0) & (update_squares > 0)
     ratio = torch.where(known, (weight_squares / update_squares).sqrt(), 1.0)
@@ -97,7 +97,7 @@ def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tenso
 
 
 def native_adam_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
-    """Do what `foreach_step` does without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
+    """Take the step of `foreach_step` without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
     assert not trust_ratio, "torch has no fused LAMB"
     kernel = adam_kernel(options, decay, scalars.learning_rate, scalars)
     steps = scalar_tensor(scalars.steps, state.weights[0].device)
@@ -105,12 +105,12 @@ def native_adam_step(state: State, options: AdamOptions, decay: float, trust_rat
 
 
 def adam_kernel(options: AdamOptions, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
-    """Return torch's fused Adam for one step; `rate` stands in for the learning rate of `scalars`.
+    """Return torch's fused Adam for one step; `rate` replaces the learning rate of `scalars`.
 
     It takes weights, gradients, first and second moments, an empty list, and the count of steps for each tensor.
     """
     if isinstance(rate, Tensor):
-        rate = rate.float()  # CUDA's kernel reads the tensor as such
+        rate = rate.float()  # CUDA's kernel reads the tensor as float32
     return partial(
         torch._fused_adamw_, lr=rate, beta1=options.beta1, beta2=options.beta2, weight_decay=decay, eps=options.epsilon,
         amsgrad=False, maximize=False,

@@ -1,8 +1,8 @@
-"""A step of LAMB as two passes over memory that torch.compile fuses.
+"""Take a LAMB step in two passes over memory that torch.compile fuses.
 
-LAMB needs the second pass because a tensor's update has to be whole before its norm is known; the update is left in
-the gradient's buffer, so neither pass needs memory of its own. A pass takes one flat tensor of any size: one
-compilation serves all, and on a CPU the second pass still finds most tensors in the cache.
+LAMB needs the second pass because a tensor's norm is known only after its whole update. The update overwrites the
+gradient, so neither pass needs extra memory. A pass takes one flat tensor of any size: one compilation serves all, and
+on a CPU the second pass still finds most tensors in cache.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 
 class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not a person's mistake
-    """torch.compile can't work here; the message says why, in a line."""
+    """torch.compile can't work here; the message gives the reason in a line."""
 
 
 class _Tensors(NamedTuple):
@@ -30,32 +30,32 @@ class _Tensors(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What is compiled in, and what changes from step to step and so has to be a tensor."""
+    """Constants, which are compiled in, and tensors, whose values change between steps."""
 
     options: tuple[float, float, float, float]
     rate: Tensor
     over_correction1: Tensor
-    """1 / (1 - beta1 ** t): two divisions less an element, a fifth of the time of a step on two cores."""
+    """1 / (1 - beta1 ** t): saves two divisions an element, a fifth of a step's time on two cores."""
     over_correction2: Tensor
     coefficient: Tensor
     taken: Tensor
 
 
 class FusedStep:
-    """Does what `foreach.foreach_step` does with a trust ratio; its first step compiles, which takes some 10 s.
+    """Take the step of `foreach.foreach_step` with a trust ratio; the first step compiles for about 10 s.
 
-    The compiler decides on the first tensor it sees how many blocks of a GPU add up a norm, and keeps to it for all
-    sizes: the largest tensor goes first.
+    The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
+    so the largest tensor goes first.
 
-    Raises CompilerMissing if the device's compiler is not there: g++ for a CPU, Triton for a GPU.
+    Raises CompilerMissing if the device's compiler is missing: g++ for a CPU, Triton for a GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._first_pass = _fuse(_lamb_first)
-        # one call on a CPU, where torch's own takes 31 ms for 107 million parameters and a compiled one 41 ms
+        # torch's own call on a CPU: 31 ms for 107 million parameters, where a compiled one takes 41 ms
         in_one_call = device.type == "cpu" and not torch.compiler.is_compiling()
         self._second_pass = subtract_scaled if in_one_call else _fuse(subtract_scaled)
-        try:  # something small: a trial of the passes would fix their sizes, or compile them twice
+        try:  # a small function: trying the passes would fix their sizes, or compile them twice
             _fuse(_tried)(torch.zeros(97, device=device))
         except torch._dynamo.exc.TorchDynamoException as error:
             raise CompilerMissing(str(error).splitlines()[0]) from error
@@ -63,8 +63,8 @@ class FusedStep:
     def __call__(
         self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
     ) -> None:
-        """Update weights and moments as MultiTensorAdam says for LAMB; what stood in the gradients is used up."""
-        assert trust_ratio, "torch has a fused Adam of its own"
+        """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
+        assert trust_ratio, "Adam steps use torch's own fused kernel"
         device = state.weights[0].device
         numbers = _Numbers(
             (options.beta1, options.beta2, options.epsilon, decay),
@@ -89,12 +89,12 @@ def _tried(numbers: Tensor) -> Tensor:
 
 
 def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
-    # one size for all, and no pool of compiling processes on every rank for two small kernels
+    # dynamic shapes, and no pool of compiling processes on every rank for two small kernels
     return torch.compile(function, dynamic=True, fullgraph=True, options={"compile_threads": 1})
 
 
 def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
-    """Advance the moments; returns m / (sqrt(v) + eps) + weight_decay * w."""
+    """Advance the moments; return m / (sqrt(v) + eps) + weight_decay * w."""
     weight, gradient, first, second = tensors
     beta1, beta2, epsilon, decay = numbers.options
     gradient = gradient * numbers.coefficient

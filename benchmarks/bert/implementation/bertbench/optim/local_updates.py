@@ -1,14 +1,14 @@
-"""Local updates: each rank trains alone for some steps, then one outer step makes the ranks' weights equal again.
+"""Train ranks independently for some steps, then make their weights equal again by one outer step.
 
-With the weights `anchor` of the last outer step and w_r of rank r:
+With `anchor`, the weights after the last outer step, and w_r, the weights of rank r:
 
     delta    = anchor - mean over r of w_r
     velocity = momentum * velocity + delta
     anchor   = anchor - rate * (delta + momentum * velocity)
 
 That is SGD with Nesterov's momentum as torch.optim.SGD computes it, on weights that moved by -delta (DiLoCo, Douillard
-et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (local SGD, Stich 2019). Moments stay with
-the rank that has them.
+et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (local SGD, Stich 2019). Each rank keeps its
+own moments.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from bertbench.optim.state import logical
 
 
 class LocalUpdates:
-    """The weights of a model on one of `ranks` ranks, which agree after every `options.every_steps` steps only.
+    """The weights of a model on one of `ranks` ranks, which agree only after every `options.every_steps` steps.
 
-    Every rank must call `took` and `show_mean` at the same time: both may sum weights over the ranks.
+    `took` and `show_mean` are collective: both may sum weights over the ranks.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LocalUpdates:
         options: OuterOptions,
         sum_tensor: SumTensor,
     ) -> None:
-        """`fused` counts the logical tensors of each parameter that holds several."""
+        """Take `fused`, the number of logical tensors of each parameter that holds several."""
         self._weights = [parameter.detach() for parameter in model.parameters() if parameter.requires_grad]
         self._names = [
             (name, fused.get(parameter, 1)) for name, parameter in model.named_parameters() if parameter.requires_grad
@@ -48,7 +48,7 @@ class LocalUpdates:
         """This rank's weights while the model holds the mean of all."""
 
     def reset(self) -> None:
-        """Begin anew from the model's weights, which must be the same on every rank; after a warm-up."""
+        """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
         self._anchor.copy_(self._flat())
         if self._velocity is not None:
             self._velocity.zero_()
@@ -70,7 +70,7 @@ class LocalUpdates:
         self._put(self._anchor)
 
     def show_mean(self) -> None:
-        """Put the mean of the ranks' weights into the model, until `put_back`; for an evaluation."""
+        """Put the mean of the ranks' weights into the model for an evaluation, until `put_back`."""
         if not self._agreed and self._own is None:
             self._own = self._flat()
             self._put(self._mean())
@@ -82,7 +82,7 @@ class LocalUpdates:
             self._put(own)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what all ranks share, as it is in memory: `model.*` of the last outer step, `outer.*` its velocity."""
+        """Return the state that ranks share: `model.*`, weights after the last outer step, `outer.*`, its velocity."""
         return {
             f"{part}.{name}": tensor
             for part, flat in (("model", self._anchor), ("outer", self._velocity))
@@ -91,7 +91,7 @@ class LocalUpdates:
         }
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once the state was put back."""
+        """Continue as after `steps` steps, once the state is restored."""
         self._agreed, self._own = steps % self._options.every_steps == 0, None
 
     def _mean(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Optimizers that update a matrix as a whole: which matrices, what a rule is, and a step of all of them.
+"""Update matrices as a whole: select them, define a rule's interface, and step all of them.
 
 Shapes: B matrices of one shape, M rows, N columns.
 """
@@ -18,29 +18,29 @@ Kept = dict[str, list[Tensor]]
 
 
 class MatrixRule(Protocol):
-    """Makes updates of gradients and keeps what it needs between steps."""
+    """Turns gradients into updates and keeps its own state between steps."""
 
     text: str
-    """How it computes, in a line."""
+    """A line that describes its arithmetic."""
 
     def updates(self, gradients: Sequence[Tensor], taken: Tensor | None, steps: Scalar) -> list[Tensor]:
-        """Return what is subtracted at learning rate 1 from each matrix, given finite gradients [M, N].
+        """Return each matrix's update at learning rate 1, given finite gradients [M, N].
 
-        `taken` is 1, or 0 in a step that leaves all state as it is; `steps` counts the steps taken, this one with them.
+        `taken` is 1, or 0 in a skipped step, which leaves all state; `steps` counts steps taken, including this one.
         """
 
     def kept(self) -> Kept:
-        """Return the state between steps, as it is in memory, all zeros before the first."""
+        """Return the state tensors themselves, all zeros before the first step."""
 
 
 def encoder_matrices(model: Bert) -> list[nn.Parameter]:
-    """Return the matrices of the encoder's layers; embeddings, heads and vectors are for Adam (Jordan et al. 2024)."""
+    """Return the matrices of the encoder's layers; Adam takes embeddings, heads and vectors (Jordan et al. 2024)."""
     matrix = 2
     return [parameter for parameter in model.layers.parameters() if parameter.dim() == matrix]
 
 
 class ByShape:
-    """Matrices in batches of one shape each."""
+    """Matrices batched by shape."""
 
     def __init__(self, shapes: Sequence[torch.Size]) -> None:
         self._places: dict[torch.Size, list[int]] = {}
@@ -52,11 +52,11 @@ class ByShape:
         return [torch.zeros(len(places), *shape, device=device) for shape, places in self._places.items()]
 
     def stacked(self, matrices: Sequence[Tensor]) -> list[Tensor]:
-        """Return a copy of the matrices as a [B, M, N] for each batch."""
+        """Return copies of the matrices, stacked into one [B, M, N] for each batch."""
         return [torch.stack([matrices[place] for place in places]) for places in self._places.values()]
 
     def apart(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """Return the matrices of batches in their order, on the same memory."""
+        """Return the matrices of batches in their original order, on the same memory."""
         placed = {
             place: matrix
             for places, batch in zip(self._places.values(), batches, strict=True)
@@ -72,9 +72,9 @@ class WholeMatrices:
         self._tensors = LogicalTensors(parameters, fused)
         self._parameters, self._fused = parameters, fused
         self.weights = self._tensors.weights
-        """Flat, on the memory of the parameters."""
+        """Flat views of the parameters."""
         self.shapes = logical_shapes(parameters, fused)
-        """Of the matrices whose updates this rank computes."""
+        """Shapes of the matrices whose updates this rank computes."""
 
     def gradients(self) -> list[Tensor]:
         """Return the flat gradients of `weights`."""
@@ -89,12 +89,12 @@ class WholeMatrices:
         return [update.reshape(-1) for update in updates]
 
     def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return tensors that go with `shapes`, by names made from those of the parameters."""
+        """Return tensors that match `shapes`, under names derived from the parameters'."""
         return dict(zip(logical_tensors(names, self._parameters, self._fused), matrices, strict=True))
 
 
 class Matrices(Protocol):
-    """Logical matrices, whole on this rank or dealt to the ranks; the methods are those of `WholeMatrices`."""
+    """Logical matrices, whole on this rank or dealt to the ranks; `WholeMatrices` documents the methods."""
 
     weights: list[Tensor]
     shapes: list[torch.Size]
@@ -106,7 +106,7 @@ class Matrices(Protocol):
 
 
 class MatrixOptimizer:
-    """Subtracts rate * (update + weight_decay * w) from every matrix; the rule makes the update."""
+    """Subtract rate * (update + weight_decay * w) from every matrix; the rule computes the update."""
 
     def __init__(self, matrices: Matrices, rule: MatrixRule, weight_decay: float) -> None:
         self._matrices, self._rule, self._decay = matrices, rule, weight_decay
@@ -153,7 +153,7 @@ class MatrixOptimizer:
 
 
 class Combined:
-    """Several optimizers of different parameters of one model as one."""
+    """Run several optimizers, each for different parameters of one model, as one."""
 
     def __init__(self, *optimizers: Resumable) -> None:
         self._optimizers = optimizers

@@ -1,4 +1,4 @@
-"""Bytes of an optimizer's state on one rank, without building it: what a plan counts."""
+"""Count the bytes of an optimizer's state on one rank for a plan, without building the optimizer."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ _NUMBER = 4  # bytes: all state is fp32
 def state_bytes(
     options: OptimizerOptions, averaged: bool, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)
 ) -> int:
-    """Return the bytes of what stays between steps, for a rank whose optimizer holds `held` parameters.
+    """Return the bytes of state kept between steps by a rank whose optimizer holds `held` parameters.
 
-    `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to these as in training;
-    of the parameters that are left for Adam, a rank has the mean share. `averaged` adds the average of the weights.
+    `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to them as in training;
+    Adam's remaining parameters count as an equal share a rank. `averaged` adds the average of the weights.
     """
     numbers = 2 * held  # two moments, or schedule-free's offset and its second moment
     if options.name in WHOLE_MATRICES:

@@ -1,10 +1,10 @@
-"""Muon's rule: momentum of a matrix's gradient, orthogonalised (Jordan et al. 2024).
+"""Muon's rule: orthogonalise the momentum of a matrix's gradient (Jordan et al. 2024).
 
-    momentum = mu momentum + (1 - mu) g        direction = (1 - mu) g + mu momentum, or the momentum without Nesterov
+    momentum = mu momentum + (1 - mu) g        direction = (1 - mu) g + mu momentum, or momentum without Nesterov
     update   = 0.2 sqrt(max(rows, columns)) orthogonalize(direction)
 
-The factor gives an update the root mean square of AdamW's, 0.2, so that both take one learning rate and one weight
-decay (Liu et al. 2025, Muon is Scalable for LLM Training, section 2.2).
+The factor gives updates AdamW's root mean square, 0.2, so that both use one learning rate and weight decay (Liu et al.
+2025, Muon is Scalable for LLM Training, section 2.2).
 """
 
 import math
@@ -22,14 +22,14 @@ _ADAMW_RMS = 0.2
 
 
 class MuonRule:
-    """The updates of whole matrices, with the momentum that they keep; matrices of one shape are one batch."""
+    """Compute Muon's updates of whole matrices and keep their momentum; matrices of one shape form one batch."""
 
     text = "Muon by batched products on the encoder's matrices"
 
     def __init__(
         self, shapes: Sequence[torch.Size], device: torch.device, options: MuonOptions, product: torch.dtype
     ) -> None:
-        """Products are computed in the format `product`."""
+        """Compute products in the format `product`."""
         self._options, self._product = options, product
         self._groups = ByShape(shapes)
         self._momenta = self._groups.zeros(device)

@@ -1,4 +1,4 @@
-"""NAdamW: AdamW with Nesterov's look ahead at the momentum of the next step (Dozat 2016, beta1 constant).
+"""NAdamW: AdamW with Nesterov momentum, which uses the next step's momentum (Dozat 2016, constant beta1).
 
 u = (beta1 m / (1 - beta1^(t+1)) + (1 - beta1) g / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 """
@@ -11,7 +11,7 @@ from bertbench.optim.state import Scalar, State, StepScalars
 
 
 def nadamw_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
-    """Update weights and moments by multi-tensor operations; what stood in the gradients is used up."""
+    """Update weights and moments by multi-tensor operations; it overwrites the gradients."""
     assert not trust_ratio, "NAdamW has no trust ratio"
     weights, gradients, firsts, seconds = state
     advance_moments(state, options, scalars)

@@ -1,4 +1,4 @@
-"""The optimizers that the open division alone allows, over what a rank holds: all of the model, slices, or shards."""
+"""Build the optimizers that only the open division allows, over a rank's whole model, slices or shards."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,9 +22,9 @@ from bertbench.optim.state import LogicalTensors, Resumable
 
 
 def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | None) -> tuple[Resumable, str]:
-    """Return the optimizer of a model, or of this rank's slices of its buckets, and a text that says how it computes.
+    """Return the optimizer of a model, or of this rank's slices of its buckets, and a text that describes it.
 
-    Every rank must call it at the same time.
+    Collective.
     """
     fused = model.fused_parameters()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -44,7 +44,7 @@ def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | No
 def elementwise_optimizer(
     parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int], options: OptimizerOptions, buckets: Buckets | None
 ) -> tuple[Resumable, str]:
-    """Return NAdamW or schedule-free Adam, which take each number by itself, and a text that says how it computes."""
+    """Return NAdamW or schedule-free Adam, which update each element independently, and a text that describes it."""
     hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
     if options.name == "nadamw":
         step = nadamw_step

@@ -1,11 +1,11 @@
-"""Choices of optimiser and gradient reduction: plain values, so that reading a system file doesn't load torch."""
+"""Options of optimizer and gradient reduction as plain values, so that reading a system file doesn't load torch."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 OptimizerName = Literal["adam", "lamb", "muon", "nadamw", "schedule_free", "soap"]
 WHOLE_MATRICES: tuple[OptimizerName, ...] = ("muon", "soap")
-"""Optimizers that update a matrix as a whole, wherever it is."""
+"""Optimizers that update a matrix as a whole, even if ranks share it."""
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
@@ -14,7 +14,7 @@ SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 @dataclass(frozen=True)
 class AdamOptions:
-    """Hyper-parameters that stay fixed during a run; the learning rate comes with each step."""
+    """Hyper-parameters that stay fixed during a run; each step passes its learning rate."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -24,7 +24,7 @@ class AdamOptions:
 
 @dataclass(frozen=True)
 class MuonOptions:
-    """What Muon takes beside AdamOptions."""
+    """Muon's options, in addition to AdamOptions."""
 
     momentum: float = 0.95
     nesterov: bool = True
@@ -34,7 +34,7 @@ class MuonOptions:
 
 @dataclass(frozen=True)
 class SoapOptions:
-    """What SOAP takes beside AdamOptions."""
+    """SOAP's options, in addition to AdamOptions."""
 
     precondition_frequency: int = 10
     max_precondition_dim: int = 10_000
@@ -42,35 +42,35 @@ class SoapOptions:
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """Which optimizer, and what its parts take."""
+    """The optimizer and the options of its parts."""
 
     name: OptimizerName = "adam"
     adam: AdamOptions = AdamOptions()
     muon: MuonOptions = MuonOptions()
     soap: SoapOptions = SoapOptions()
     half_products: bool = False
-    """Whether Muon's products are computed in bf16: its own choice, where the hardware multiplies that faster."""
+    """Whether Muon's products are computed in bf16, for hardware that multiplies bf16 faster."""
 
     @property
     def closed(self) -> bool:
-        """Whether it is Adam or LAMB, the optimizers of published results: every layout and every kernel has them."""
+        """Return whether it is Adam or LAMB, as in published results: every layout and kernel supports them."""
         return self.name in ("adam", "lamb")
 
     @property
     def trust_ratio(self) -> bool:
-        """Whether an update is scaled to the norm of its weights."""
+        """Return whether updates are scaled to the norm of their weights."""
         return self.name == "lamb"
 
 
 @dataclass(frozen=True)
 class ReduceOptions:
-    """How gradients travel between ranks."""
+    """How ranks communicate gradients."""
 
     compression: Compression = "none"
     powersgd_rank: int = 4
     """Rank of the matrices that PowerSGD sends in place of a gradient matrix."""
     powersgd_start_step: int = 10
-    """Steps that are summed in full before PowerSGD starts; at least 2, as torch's hook wants."""
+    """Steps summed in full before PowerSGD starts; torch's hook needs at least 2."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
     topk_share: float = 0.01
@@ -79,7 +79,7 @@ class ReduceOptions:
 
 @dataclass(frozen=True)
 class OuterOptions:
-    """The step that makes the weights of ranks equal again, which train alone in between (local_updates.py)."""
+    """The outer step that makes independently trained ranks' weights equal again (local_updates.py)."""
 
     every_steps: int
     learning_rate: float

@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for fp16, on the device: the host never learns whether a step was skipped."""
+"""Scale the loss dynamically for fp16, on the device: the host never learns whether a step was skipped."""
 
 import torch
 
@@ -6,22 +6,22 @@ _GROWTH_INTERVAL = 2_000  # steps without overflow before the scale doubles (Mic
 
 
 class LossScaler:
-    """A factor on the loss that keeps fp16 gradients in range; halved at an overflow, doubled after a quiet time.
+    """A loss factor that keeps fp16 gradients in range: halved at an overflow, doubled after 2,000 good steps.
 
-    Here the loss is divided by global counts, so a rank's gradients are smaller by the number of ranks than where
-    ranks' means are averaged: the scale starts at `initial` times `ranks`, which means the same in fp16.
+    The loss is divided by global counts, so a rank's gradients are smaller by the number of ranks than if ranks' means
+    were averaged. So the scale starts at `initial` times `ranks`, which gives the same fp16 range.
     """
 
     def __init__(self, initial: float, ranks: int, device: torch.device) -> None:
         self._first = initial * ranks
         self.scale = torch.full((), self._first, device=device)
-        """The current factor. The tensor stays the same: others may hold it."""
+        """The current factor, updated in place: others may hold the tensor."""
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
         self.taken = torch.zeros((), dtype=torch.int64, device=device)
         """Steps that were not skipped."""
 
     def update(self, finite: torch.Tensor) -> None:
-        """After a step: whether its reduced gradient was finite, the same on every rank."""
+        """Adjust the scale after a step: `finite` tells whether its reduced gradient was, equal on every rank."""
         quiet = torch.where(finite, self._quiet + 1, 0)
         grows = quiet == _GROWTH_INTERVAL
         self.scale.mul_(torch.where(finite, torch.where(grows, 2.0, 1.0), 0.5))
@@ -29,11 +29,11 @@ class LossScaler:
         self.taken += finite
 
     def state(self) -> dict[str, torch.Tensor]:
-        """All that it knows, as it is in memory."""
+        """Return its state tensors themselves."""
         return {"scale": self.scale, "quiet": self._quiet, "taken": self.taken}
 
     def reset(self) -> None:
-        """As if new; after a warm-up."""
+        """Return to the initial state; call it after a warm-up."""
         self.scale.fill_(self._first)
         self._quiet.zero_()
         self.taken.zero_()

@@ -1,4 +1,4 @@
-"""The learning rate of MLPerf's BERT: warm-up with an offset, then polynomial decay of power 1."""
+"""Compute the learning rate of MLPerf's BERT: warm-up with an offset, then polynomial decay of power 1."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,15 +21,15 @@ class Schedule:
     delay_steps: int = 0
     """Age s of the gradients that a step applies."""
     correction_steps: int = 0
-    """Steps in which the rate's correction for that age fades."""
+    """Steps over which the rate's correction for that age fades."""
     power: ClassVar[int] = 1
-    """Of the polynomial; the closed division's."""
+    """Power of the polynomial; the closed division requires 1."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of step `step` >= 0.
+        """Return the learning rate of step `step` >= 0.
 
         Gradients of age s divide it by (1 + s) ** (1 - step / correction_steps) at first (PipeMare, Yang et al. 2021,
-        section 3.1). The largest stable rate of SGD falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
+        section 3.1). SGD's largest stable rate falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
         """
         rate = self._planned(step)
         if self.delay_steps and step < self.correction_steps:

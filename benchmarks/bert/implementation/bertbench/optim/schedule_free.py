@@ -1,10 +1,10 @@
-"""Schedule-free AdamW: a running mean of the iterates takes the place of a decaying rate (Defazio et al. 2024).
+"""Schedule-free AdamW: a running mean of the iterates replaces a decaying rate (Defazio et al. 2024).
 
     z   the iterate        x   the mean of the z, which evaluations read        y = (1 - beta1) z + beta1 x, trained at
     u = g / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay y,   at y
     z -= rate u            x += c (z - x)        c = largest rate^2 / sum of such squares over the steps so far
 
-Memory holds y in the weights, and d = z - y where Adam has its first moment: zero before the first step. With that,
+The weights hold y, and d = z - y takes the place of Adam's first moment: zero before the first step. Then
 y += c d - rate (1 - beta1 (1 - c)) u        d = (1 - c) (d - rate beta1 u)        x = y + (1 - 1 / beta1) d
 """
 
@@ -20,7 +20,7 @@ from bertbench.optim.state import LogicalTensors, Scalar, State, StepScalars, Te
 
 
 class ScheduleFreeAdam(MultiTensorAdam):
-    """MultiTensorAdam whose steps are schedule-free; the learning rate must be a number, so no step is skipped."""
+    """MultiTensorAdam with schedule-free steps; the learning rate must be a number, so steps can't be skipped."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class ScheduleFreeAdam(MultiTensorAdam):
         hold: Callable[[list[nn.Parameter], Mapping[Tensor, int]], Tensors] = LogicalTensors,
     ) -> None:
         super().__init__(parameters, options, False, fused, self._update, None, hold)
-        self._sums = torch.zeros(2, dtype=torch.float64)  # on the host, whatever the device of the weights
+        self._sums = torch.zeros(2, dtype=torch.float64)  # on the host, even if weights are on a device
         self._rate, self._share = 0.0, 1.0
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """See `state.Optimizer`; weights of a step are those of its largest rate so far, squared."""
+        """See `state.Optimizer`; a step's weight in the mean is its largest rate so far, squared."""
         assert not isinstance(learning_rate, Tensor) and taken is None, "the configuration refuses a loss scale"
         largest = max(self._sums[0].item(), learning_rate)
         total = self._sums[1].item() + largest**2
@@ -59,7 +59,7 @@ class ScheduleFreeAdam(MultiTensorAdam):
         torch._foreach_mul_(offsets, 1 - share)
 
     def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and the means that evaluations read in their place; see `average.Averaging`."""
+        """Return the weights and the means that replace them in evaluations; see `average.Averaging`."""
         pairs = list(self.weights_and_firsts())
         weights = [weight for weight, _ in pairs]
         return weights, [mean(weight, offset, self.options.beta1) for weight, offset in pairs]
@@ -75,5 +75,5 @@ class ScheduleFreeAdam(MultiTensorAdam):
 
 
 def mean(weight: Tensor, offset: Tensor, beta1: float) -> Tensor:
-    """Return x of y, as training has it in the weights, and z - y."""
+    """Return x, given y (the weights) and z - y (the offset)."""
     return torch.add(weight, offset, alpha=1 - 1 / beta1)

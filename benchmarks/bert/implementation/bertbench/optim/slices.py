@@ -1,8 +1,8 @@
-"""What a rank's slices of the buckets hold of each logical tensor: the segments that its optimizer updates.
+"""Find the segments of each logical tensor that a rank's slices of the buckets hold; its optimizer updates them.
 
-Snapshots keep moments under the names and in the shapes of whole tensors, so that they fit any number of ranks. A
-segment of a matrix is a piece of a row, rows, and a piece of a row: up to three rectangles, as torch's distributed
-checkpoint wants them.
+Snapshots store moments with the names and shapes of whole tensors, so they fit any number of ranks. A segment of a
+matrix is a partial row, whole rows, and a partial row: up to three rectangles, the form that torch's distributed
+checkpoint needs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ class Segment(NamedTuple):
 
     parameter: nn.Parameter
     parts: int
-    """Logical tensors of the parameter."""
+    """Number of logical tensors of the parameter."""
     part: int
-    """Which of them this is."""
+    """Index of this one among them."""
     start: int
     """Place of the first element in the flat logical tensor."""
     weight: torch.Tensor
@@ -35,9 +35,9 @@ class Segment(NamedTuple):
 
 
 class LogicalSlices:
-    """This rank's segments of some parameters; the counterpart of `state.LogicalTensors`.
+    """This rank's segments of some parameters; the sliced counterpart of `state.LogicalTensors`.
 
-    `fused` says how many logical tensors a parameter holds along its first dimension, where it isn't one.
+    `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one.
     """
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
@@ -46,16 +46,16 @@ class LogicalSlices:
         self._segments = list(_segments(buckets, parts))
         self.weights = [segment.weight for segment in self._segments]
         self.tensors = sum(parts.values())
-        """Logical tensors of all the parameters, on whichever rank."""
+        """Number of logical tensors of all the parameters, over all ranks."""
         self.numbers = [firsts[segment.parameter] + segment.part for segment in self._segments]
-        """Which of them each segment belongs to; none comes twice."""
+        """Index of each segment's logical tensor; each occurs once."""
 
     def gradients(self) -> list[torch.Tensor]:
-        """Return the gradients of `weights`, on the memory of the buckets."""
+        """Return the gradients of `weights`, as views of the buckets."""
         return [segment.gradient for segment in self._segments]
 
     def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors that go with `weights`, each as its rank's part of a tensor as large as the logical one."""
+        """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
         named: dict[str, torch.Tensor] = {}
         for segment, tensor in zip(self._segments, flat, strict=True):
             wholes = logical(names[segment.parameter], segment.parameter.detach(), segment.parts)
@@ -79,14 +79,14 @@ def _segments(buckets: Buckets, parts: Mapping[nn.Parameter, int]) -> Iterator[S
 
 
 class Rectangle(NamedTuple):
-    """A part of a tensor of one or two dimensions, on the memory of a segment."""
+    """A part of a tensor of one or two dimensions, as a view of a segment."""
 
     offsets: tuple[int, ...]
     tensor: torch.Tensor
 
 
 def rectangles(shape: Sequence[int], start: int, flat: torch.Tensor) -> Iterator[Rectangle]:
-    """Yield the rectangles of a tensor of `shape` whose elements from `start` on are `flat`, as views of it."""
+    """Yield views of `flat`, the elements from `start` on of a tensor of `shape`, as rectangles of that tensor."""
     if len(shape) == 1:
         yield Rectangle((start,), flat)
         return
@@ -101,28 +101,28 @@ def rectangles(shape: Sequence[int], start: int, flat: torch.Tensor) -> Iterator
 
 
 class SlicedTensor(torch.Tensor):
-    """Some rectangles of a tensor, held by this process; torch's distributed checkpoint saves and fills those.
+    """The rectangles of a tensor that this process holds; torch's distributed checkpoint saves and loads them.
 
-    It has a shape and no memory of its own. The three methods are torch's protocol for such tensors.
+    It has a shape but no memory of its own. The three methods are torch's protocol for such tensors.
     """
 
     rectangles: list[Rectangle]
 
     @staticmethod
     def __new__(cls: type[Self], shape: Sequence[int], rectangles: list[Rectangle]) -> Self:
-        """Hold the rectangles of a tensor of `shape`; there is at least one."""
+        """Hold the rectangles of a tensor of `shape`; there must be at least one."""
         held = torch.Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=rectangles[0].tensor.dtype)
         held.rectangles = rectangles
         return held
 
     def __init__(self, *_: Any) -> None:
-        """Do nothing: `__new__` has done it all."""
+        """Do nothing: `__new__` has set all attributes."""
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override] # torch declares what it has there as a plain function
         cls, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Copy it rectangle by rectangle, as torch does before it writes; nothing else can be done with it."""
+        """Copy it rectangle by rectangle, which torch does before it writes; other operations raise."""
         del types
         held, *others = args
         if func is _ATEN.copy_.default:
@@ -135,7 +135,7 @@ class SlicedTensor(torch.Tensor):
         raise NotImplementedError(f"{func} of a tensor that is spread over ranks")
 
     def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
-        """Return what a snapshot writes."""
+        """Return the items that a snapshot writes."""
         return [
             WriteItem(
                 MetadataIndex(name, chunk.offsets),
@@ -146,7 +146,7 @@ class SlicedTensor(torch.Tensor):
         ]
 
     def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
-        """Return which rectangles are here."""
+        """Return the offsets and sizes of this process's rectangles."""
         return [ChunkStorageMetadata(torch.Size(offsets), tensor.size()) for offsets, tensor in self.rectangles]
 
     def __get_tensor_shard__(self, index: MetadataIndex) -> torch.Tensor:

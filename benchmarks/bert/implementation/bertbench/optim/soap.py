@@ -3,7 +3,7 @@
     L, R = means of g g^T and g^T g        Q_L, Q_R = their eigenvectors, refreshed every few steps
     update = Q_L adam(Q_L^T m Q_R, second moments of Q_L^T g Q_R) Q_R^T
 
-The first step only measures L and R. A side longer than `max_precondition_dim` has the identity for a basis.
+The first step only measures L and R. A side longer than `max_precondition_dim` uses the identity as its basis.
 Shapes: B matrices of one shape, M rows, N columns; S is the length of one side.
 """
 
@@ -18,7 +18,7 @@ from bertbench.optim.state import Scalar
 
 
 class SoapRule:
-    """The updates of whole matrices in their eigenbases; matrices of one shape are one batch."""
+    """Compute SOAP's updates of whole matrices; matrices of one shape form one batch."""
 
     text = "SOAP by batched products on the encoder's matrices"
 
@@ -84,7 +84,7 @@ class _Batch:
 
 
 class _Side:
-    """The rows or the columns of a batch of matrices: mean of the outer products, and their basis."""
+    """The rows or the columns of a batch of matrices: mean of their outer products, and its eigenbasis."""
 
     def __init__(self, like_BMN: Tensor, dimension: int, beta: float, longest: int) -> None:
         batch, size = like_BMN.shape[0], like_BMN.shape[dimension]
@@ -109,12 +109,12 @@ class _Side:
             self.mean_BSS.baddbmm_(side_first, side_first.mT, beta=self._beta, alpha=1 - self._beta)
 
     def begin(self) -> None:
-        """Take the eigenvectors, those of the largest eigenvalues first."""
+        """Take the eigenvectors, largest eigenvalues first."""
         if self._used:
             self.basis_BSS.copy_(torch.linalg.eigh(self.mean_BSS).eigenvectors.flip(-1))
 
     def refresh(self, second_BMN: Tensor) -> Tensor:
-        """Move the basis on by a power iteration and a QR; return second moments in the order of the new one."""
+        """Update the basis by a power iteration and a QR; return second moments in the new basis's order."""
         if not self._used:
             return second_BMN
         powered_BSS = self.mean_BSS @ self.basis_BSS

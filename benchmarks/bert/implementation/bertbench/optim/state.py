@@ -1,4 +1,4 @@
-"""What an optimiser is to the rest, and what a step of Adam or LAMB works on."""
+"""Define the optimizer interface, and the tensors and scalars of a step of Adam or LAMB."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -23,34 +23,34 @@ def scalar_tensor(scalar: Scalar, device: torch.device) -> torch.Tensor:
 
 
 class Optimizer(Protocol):
-    """Updates parameters from their gradients; what stood in the gradients is used up."""
+    """Updates parameters from their gradients, and overwrites the gradients."""
 
     def step(
         self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
     ) -> None:
         """Take one step with the gradient times `coefficient`.
 
-        `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, whatever the gradients hold.
-        It is None in a run that skips nothing. No value is read back from the device.
+        `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, even if gradients aren't finite.
+        It is None in a run that never skips. No value is read back from the device.
         """
 
     def reset(self) -> None:
-        """Forget all steps, as if the optimiser were new; after a warm-up."""
+        """Forget all steps, as if the optimizer were new; call it after a warm-up."""
 
 
 @runtime_checkable
 class Resumable(Optimizer, Protocol):
-    """An optimizer whose state can be kept and put back."""
+    """An optimizer whose state can be saved and restored."""
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        """This rank's moments as they are in memory, by names made from those of the parameters."""
+        """Return this rank's moments themselves, under names derived from the parameters'."""
 
     def resume(self, steps: Scalar) -> None:
-        """Go on as after so many steps, whose moments were put back."""
+        """Continue as after `steps` steps, once their moments are restored."""
 
 
 class State(NamedTuple):
-    """Equally long lists of flat tensors: at one place of all lists stands one logical tensor."""
+    """Equally long lists of flat tensors; the same index in all lists is one logical tensor."""
 
     weights: list[torch.Tensor]
     gradients: list[torch.Tensor]
@@ -59,19 +59,19 @@ class State(NamedTuple):
 
 
 class StepScalars(NamedTuple):
-    """What changes from step to step."""
+    """Values that change between steps."""
 
     learning_rate: Scalar
-    """0 in a step that is skipped."""
+    """Learning rate; 0 in a skipped step."""
     correction1: Scalar
     """1 - beta1 ** t, where t counts the steps taken."""
     correction2: Scalar
     coefficient: torch.Tensor | None
-    """Factor on the gradient, finite; 0 in a step that is skipped."""
+    """Factor on the gradient, finite; 0 in a skipped step."""
     taken: torch.Tensor | None
-    """1, or 0 in a step that is skipped; None in a run that skips nothing."""
+    """1, or 0 in a skipped step; None in a run that never skips."""
     steps: Scalar
-    """Steps taken, this one with them."""
+    """Steps taken, including this one."""
 
 
 Step = Callable[[State, AdamOptions, float, bool, StepScalars], None]
@@ -79,7 +79,7 @@ Step = Callable[[State, AdamOptions, float, bool, StepScalars], None]
 
 
 def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The trained parameters that get weight decay and a trust ratio, and those that don't."""
+    """Return the trained parameters with weight decay and a trust ratio, and those without."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     return (
         [parameter for parameter in trained if parameter.dim() >= _MATRIX_DIMENSIONS],
@@ -96,14 +96,14 @@ class Tensors(Protocol):
         """Return the gradients of `weights`; all parameters must have one."""
 
     def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors that go with `weights`, by names made from those of the parameters, for a snapshot."""
+        """Return tensors that match `weights`, under names derived from the parameters', for a snapshot."""
 
 
 class LogicalTensors:
-    """Parameters as flat logical tensors on the same memory, which they must not leave.
+    """Parameters as flat logical tensors: views, so the parameters must not move in memory.
 
-    `fused` says how many logical tensors a parameter holds along its first dimension, where it isn't one. Of a
-    parameter that is sharded over ranks (a DTensor, which is never fused), this rank's shard counts.
+    `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one. Of
+    a parameter that is sharded over ranks (a DTensor, never fused), it holds this rank's shard.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
@@ -114,9 +114,9 @@ class LogicalTensors:
         self.weights = self._flat(weights)
 
     def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Tensors that go with `weights`, by names made from those of the parameters, in the shapes of the weights.
+        """Return tensors that match `weights`, under names derived from the parameters', in the weights' shapes.
 
-        They stay on the same memory; where the parameter is a DTensor, so is its companion.
+        They are views of the given tensors, and DTensors where the parameters are.
         """
         companions = iter(flat)
         return {
@@ -126,7 +126,7 @@ class LogicalTensors:
         }
 
     def gradients(self) -> list[torch.Tensor]:
-        """The gradients of `weights`; all parameters must have one."""
+        """Return the gradients of `weights`; all parameters must have one."""
         gradients = []
         for parameter in self._parameters:
             assert parameter.grad is not None, "every trained parameter takes part in every step"
@@ -142,12 +142,12 @@ class LogicalTensors:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's shard of a DTensor; any other tensor itself."""
+    """Return this rank's shard of a DTensor, or any other tensor itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tensor]:
-    """The logical tensors that a parameter holds, by name: its own, or `<name>.0`, `<name>.1` and so on."""
+    """Return a parameter's logical tensors by name: its own, or `<name>.0`, `<name>.1` and so on."""
     if parts == 1:
         return {name: tensor}
     return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
@@ -156,7 +156,7 @@ def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tens
 def logical_tensors(
     names: Mapping[torch.Tensor, str], parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]
 ) -> dict[str, torch.Tensor]:
-    """Return the logical tensors of several parameters by name, in their order and on their memory."""
+    """Return the logical tensors of several parameters by name, in their order, as views."""
     several = [logical(names[one], one.detach(), fused.get(one, 1)) for one in parameters]
     return {name: tensor for tensors in several for name, tensor in tensors.items()}
 
@@ -167,12 +167,12 @@ def logical_shapes(parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tens
 
 
 def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all of a DTensor, for which every rank of its mesh must ask; any other tensor itself."""
+    """Return a DTensor in full (collective over its mesh), or any other tensor itself."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
-    """Return the logical tensors of a whole model by name, as they are in its memory."""
+    """Return the logical tensors of a whole model by name, as views."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return logical_tensors(names, list(model.parameters()), model.fused_parameters())
 

@@ -1,4 +1,4 @@
-"""What travels between ranks in a step: plain arithmetic, without torch."""
+"""Count the bytes that ranks send in a step: plain arithmetic, without torch."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from bertbench.optim.options import ClipMode, Compression, OuterOptions, ReduceO
 _GRADIENT_BYTES = 4  # fp32
 _SCALE_BYTES = 4  # fp32
 _PLACED_BYTES = 4 + 4  # fp32 and its place
-_POWERSGD_LEAST_SAVING = 2  # torch's hook leaves a tensor alone unless its factors are less than half of it
+_POWERSGD_LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 
 
 INT8_BLOCK = 512
@@ -33,10 +33,10 @@ def bytes_per_step(
     ranks: int = 1,
     outer: OuterOptions | None = None,
 ) -> int:
-    """Bytes that one rank contributes to the sums of one step, for parameters of these shapes in these buckets.
+    """Return the bytes that one rank contributes to a step's sums, for parameters of these shapes in these buckets.
 
     PowerSGD: once it has started. int8: a byte an element and 4 a block, for each of `ranks` slices. Top-k: 4 for an
-    element and 4 for its place. With `outer`, weights travel in place of gradients, and a step has its share of them.
+    element and 4 for its place. With `outer`, ranks send weights instead of gradients, spread over the outer interval.
     """
     if outer is not None:
         return -(-_GRADIENT_BYTES * sum(math.prod(shape) for shape in shapes) // outer.every_steps)
@@ -54,10 +54,10 @@ def bytes_per_step(
 def carried_bytes(
     parameters: int, options: ReduceOptions, outer: OuterOptions | None, delay_steps: int, ranks: int
 ) -> int:
-    """Return the bytes that a rank keeps from step to step beside weights, gradients and optimizer state.
+    """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
 
-    Ranks that train alone keep the weights of the last outer step, and its velocity; delayed gradients a ring of
-    buffers; int8 and top-k their errors.
+    With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
+    of buffers; with int8 and top-k, the errors.
     """
     copies = 0.0
     if outer is not None:
@@ -72,11 +72,11 @@ def carried_bytes(
 def link_bytes_per_step(
     handed_over: int, parameters: int, ranks: int, sharded: bool, compression: Compression = "none"
 ) -> int:
-    """Return the bytes that one rank sends in a step if it hands `handed_over` to sums; filling of buckets left out.
+    """Return the bytes that one rank sends in a step with `handed_over` bytes in its sums, without buckets' padding.
 
     A ring all-reduce of n bytes over R ranks sends 2 (R - 1) / R n over each link, a reduce-scatter or an all-gather
     half of that: with sliced optimizer state, gradients take the one and fp32 weights the other. int8's all-to-all and
-    all-gather make up a ring; top-k's all-gather passes on what each rank handed over.
+    all-gather send as much as a ring; top-k's all-gather forwards every rank's contribution.
     """
     if compression == "topk":
         return (ranks - 1) * handed_over
@@ -85,7 +85,7 @@ def link_bytes_per_step(
 
 
 def _powersgd_elements(shape: Sequence[int], rank: int) -> int:
-    """An n x m matrix travels as factors n x r and r x m; what has more dimensions is n x the rest."""
+    """Count the elements of an n x m matrix's factors, n x r and r x m; further dimensions count into m."""
     rows, whole = shape[0], math.prod(shape)
     columns = whole // rows
     factors = (rows + columns) * min(rows, columns, rank)
@@ -94,24 +94,28 @@ def _powersgd_elements(shape: Sequence[int], rank: int) -> int:
 
 @dataclass(frozen=True)
 class Communication:
-    """How gradients of a run come about, travel and are used."""
+    """How a run computes, sends and applies gradients."""
 
     clip: ClipMode
     compression: Compression
     bucket_elements: tuple[int, ...]
-    """Elements of each bucket, in the order in which they travel."""
+    """Elements of each bucket, in the order of reduction."""
     bytes_per_step: int
-    """What one rank hands over."""
+    """Bytes that one rank contributes."""
     model_arithmetic: str
     optimizer_arithmetic: str
     sync: str = "every_step"
-    """`sync.method`; of ranks that train alone, `bytes_per_step` is their share of the outer step's."""
+    """`sync.method`; with local updates, `bytes_per_step` is a step's share of the outer step."""
+
+    transport: str = "collectives"
+    """`collectives` of torch, or `shared memory` of ranks on one machine."""
 
     def text(self) -> str:
-        """All of it in a line."""
+        """Return all of it in a line."""
         sizes = [_GRADIENT_BYTES * elements / 2**20 for elements in self.bucket_elements]
         return (
             f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
-            f"sync {self.sync}, compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step; "
+            f"sync {self.sync}, compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step by "
+            f"{self.transport}; "
             f"model: {self.model_arithmetic}; optimizer: {self.optimizer_arithmetic}"
         )

@@ -1,9 +1,9 @@
-"""Adam and LAMB for CUDA: one Triton kernel goes over chunks of all tensors, whatever their number and sizes.
+"""Run Adam and LAMB on CUDA: one Triton kernel processes chunks of all tensors, of any number and sizes.
 
 LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
-parameter in at most 5 launches. The gradient's norm takes 4 bytes and 4 launches more, Adam 28 bytes and 2 launches.
-Clipping's coefficient, the loss scale and whether the step is skipped are multiplied in on the way, from the device's
-memory, so that a CUDA graph can replay all of it.
+parameter in at most 5 launches. The gradient's norm takes 4 more bytes and 4 more launches; Adam takes 28 bytes and 2
+launches. Kernels load the clipping coefficient, the loss scale and the skip flag from device memory, so that a CUDA
+graph can replay them.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ _SUM_BLOCK = 1024
 
 @triton.jit
 def _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK: tl.constexpr):
-    """Which tensor a chunk is of, where it starts in there, and how long the tensor is."""
+    """Return a chunk's tensor, its start within that tensor, and the tensor's size."""
     tensor = tl.load(chunk_tensors + chunk)
-    # 32 bits, which take half the registers of 64; the compiler sees that a start is a multiple of CHUNK
+    # 32 bits take half the registers of 64; the compiler sees that a start is a multiple of CHUNK
     return tensor, tl.load(chunk_numbers + chunk).to(tl.int32) * CHUNK, tl.load(table + tensor).to(tl.int32)
 
 
@@ -35,7 +35,7 @@ def _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK: tl.constexpr):
 def _places(start, size, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     place = start + tl.arange(0, BLOCK)
     inside = place < size
-    if ALIGNED:  # sizes are multiples of 4: 16 bytes are all inside or all outside, and travel at once
+    if ALIGNED:  # sizes are multiples of 4: 16 bytes are all inside or all outside, and load at once
         inside = tl.max_constancy(inside, [4])
     return place, inside
 
@@ -53,7 +53,7 @@ def update_chunks(
     share1, keep2, share2, epsilon, decay, squares,
     LAMB: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Advance the moments; Adam updates the weights, LAMB leaves updates in the gradients and squares of each chunk."""
+    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
@@ -70,7 +70,7 @@ def update_chunks(
         gradient = tl.load(gradients + place, inside, 0.0) * factor
         first = tl.load(firsts + place, inside, 0.0)
         second = tl.load(seconds + place, inside, 0.0)
-        # a skipped step's gradient may be NaN: it is chosen against, not multiplied by 0
+        # a skipped step's gradient may be NaN: select instead of multiplying by 0
         first = tl.where(takes, first + (gradient - first) * share1, first)
         second = tl.where(takes, second * keep2 + gradient * gradient * share2, second)
         tl.store(firsts + place, first, inside)
@@ -92,7 +92,7 @@ def apply_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, rate, norms,
     ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which stand in the gradients."""
+    """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which the gradients hold."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
@@ -126,7 +126,7 @@ def square_chunks(
 
 @triton.jit
 def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.constexpr):
-    """Norms of tensors from the squares of their chunks, in an order that is always the same."""
+    """Compute norms of tensors from their chunks' squares, in a fixed order."""
     tensor, row = tl.program_id(0), tl.program_id(1)
     total = tl.zeros([BLOCK], tl.float32)
     stop = tl.load(chunk_ranges + tensors + tensor)
@@ -137,10 +137,10 @@ def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.conste
 
 
 class TritonStep:
-    """Does what `foreach.foreach_step` does, in at most 5 launches and those that fill three numbers once a step.
+    """Take the step of `foreach.foreach_step` in at most 5 launches, and those that fill three numbers a step.
 
-    Where ranks hold slices, `whole_norms` makes norms of whole tensors from those of this rank's segments: [2, tensors]
-    in and out, weights above updates.
+    If ranks hold slices, `whole_norms` combines this rank's norms into norms of whole tensors: [2, tensors] in and out,
+    weights above updates.
     """
 
     def __init__(self, whole_norms: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
@@ -152,7 +152,7 @@ class TritonStep:
     def __call__(
         self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
     ) -> None:
-        """Update weights and moments as MultiTensorAdam says; what stood in the gradients is used up."""
+        """Update weights and moments by the formulas of MultiTensorAdam; it overwrites the gradients."""
         first = state.weights[0].data_ptr()
         if first not in self._plans or not self._plans[first].chunks.are_of(state):
             self._plans[first] = _planned(state, rows=2)
@@ -177,7 +177,7 @@ class TritonStep:
 
 
 class TritonNorm:
-    """The norm of the whole gradient of parameters, in at most 3 launches of ours and one of torch's."""
+    """Compute the norm of all parameters' gradients, in at most 3 launches of ours and one of torch's."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
@@ -198,7 +198,7 @@ class TritonNorm:
 
 
 class _Plan(NamedTuple):
-    """Chunks, with memory for what a kernel finds of each."""
+    """Chunks, with memory for a kernel's results for each."""
 
     chunks: Chunks
     squares: torch.Tensor

@@ -69,7 +69,7 @@ class Traffic(TorchDispatchMode):
             return
         group = _group(arguments)
         if operation.namespace == _FUNCTIONAL:
-            dimension = "tensor"  # only DTensor calls these
+            dimension = "tensor"  # only tensor parallelism calls these
         else:
             dimension = "pipeline" if name.startswith("send") else self._names.get(group.group_name, "")
         # these take their output first
@@ -101,7 +101,7 @@ def expected(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
         return {"data": theory.fully_sharded_bytes(rows, layout, system.parts)}
     widths = theory.Widths.of(system.precision.compute)
     sent = {
-        "tensor": theory.tensor_bytes(shape, layout, tokens, widths, system.parallel.recompute),
+        "tensor": theory.tensor_bytes(shape, layout, place, tokens, widths, system.parallel.recompute),
         "pipeline": theory.pipeline_bytes(shape, layout, place, tokens, widths),
         "data": theory.data_bytes(theory.stage_parameters(shape, layout, place.pipeline), layout),
         "tied words": theory.tied_bytes(shape, layout, place),

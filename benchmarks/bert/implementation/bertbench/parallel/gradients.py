@@ -1,6 +1,6 @@
 """Sum the gradients of a split model over ranks with the same part, and take their norm over all parts.
 
-A bucket of gradients travels as soon as the last backward pass of a step has filled it, behind the rest of that pass.
+A bucket of gradients is sent as soon as the last backward pass of a step has filled it, overlapping the rest of it.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import distributed, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
 from bertbench.optim.state import local
@@ -27,7 +28,8 @@ class Gradients:
     """The gradients of this rank's part of the model.
 
     `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient.
-    A gradient is whole after `parts` backward passes.
+    `of_shares` are those whose gradient each tensor-parallel rank has for its share of the tokens only. A gradient is
+    whole after `parts` backward passes.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class Gradients:
         groups: ProcessGroups,
         fully_shard: bool,
         parts: int,
+        of_shares: Sequence[nn.Parameter] = (),
     ) -> None:
         self._parameters = parameters
         self._words = words if groups.layout.pipeline > 1 else None
+        self._of_shares = of_shares
         self._groups = groups
         self._reduced_behind = fully_shard  # by FSDP2, in the backward pass
         copies = distributed.get_world_size(groups.shards)
@@ -48,7 +52,7 @@ class Gradients:
             shares[next(i for i, parameter in enumerate(parameters) if parameter is words)] = 0.0
         self._shares = torch.tensor(shares, device=groups.world.device)
         self.buckets = [] if fully_shard else _buckets([local(parameter).numel() for parameter in parameters])
-        """Places of the parameters whose gradients are reduced together, in the order in which they travel."""
+        """Places of the parameters whose gradients are reduced together, in the order of reduction."""
         self._held = next(
             (
                 number
@@ -57,7 +61,7 @@ class Gradients:
             ),
             None,
         )
-        """The bucket of the word embeddings, of which another stage has a part: it waits for the end."""
+        """The word embeddings' bucket, which waits for the end because another stage holds a part of them."""
         self._parts = parts
         self._missing: list[int] = []
         self._travelling: list[_Travelling] = []
@@ -73,8 +77,15 @@ class Gradients:
         if self._words is not None:
             assert self._words.grad is not None, "every trained parameter takes part in every step"
             distributed.all_reduce(self._words.grad, group=self._groups.tied)
-        if self._reduced_behind or self._groups.layout.data == 1:
-            return
+        if not self._reduced_behind and self._groups.layout.data > 1:
+            self._end_reductions()
+        if self._of_shares:
+            gradients = _gradients(self._of_shares)
+            # functional, as DTensor's collectives are, so that `Traffic` counts it with theirs
+            flat = all_reduce(_flatten_dense_tensors(gradients), "sum", self._groups.tensor)
+            torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
+
+    def _end_reductions(self) -> None:
         assert not any(self._missing), "every trained parameter takes part in every backward pass"
         for number in range(len(self._travelling), len(self.buckets)):  # those that wait for the word embeddings
             self._send(number)
@@ -113,11 +124,7 @@ class Gradients:
         )
 
     def _local(self, places: Sequence[int] | None = None) -> list[torch.Tensor]:
-        gradients = []
-        for parameter in self._parameters if places is None else (self._parameters[place] for place in places):
-            assert parameter.grad is not None, "every trained parameter takes part in every step"
-            gradients.append(local(parameter.grad))
-        return gradients
+        return _gradients(self._parameters if places is None else [self._parameters[place] for place in places])
 
 
 class _Travelling(NamedTuple):
@@ -126,6 +133,14 @@ class _Travelling(NamedTuple):
     gradients: list[torch.Tensor]
     flat: torch.Tensor
     work: distributed.Work
+
+
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    gradients = []
+    for parameter in parameters:
+        assert parameter.grad is not None, "every trained parameter takes part in every step"
+        gradients.append(local(parameter.grad))
+    return gradients
 
 
 def _buckets(sizes: Sequence[int]) -> list[list[int]]:

@@ -23,7 +23,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 @dataclass(frozen=True)
 class TokenSampler(Sampler):
-    """Splits a rank's share of a step into microbatches with nearly as many tokens each."""
+    """Split a rank's share of a step into microbatches of nearly equal numbers of tokens."""
 
     def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""
@@ -44,6 +44,11 @@ class TokenSampler(Sampler):
             for step in steps
             for part in self.share(self.planner.plan(step), rank)
         )
+
+
+def even(batch: Batch, shares: int) -> Batch:
+    """Fill the batch so that its tokens split into `shares` alike: by shares - 1 tokens at most."""
+    return filled(batch, -(-len(batch.tokens_T) // shares) * shares)
 
 
 def filled(batch: Batch, tokens: int) -> Batch:

@@ -35,11 +35,12 @@ class Pipeline:
         self.stages = stages
         self.tokens = tokens
         """Tokens of every microbatch."""
+        rows = tokens // groups.layout.token_shares
         self._groups = groups
         self._device = groups.world.device
         self._places = torch.arange(microbatches)
         self._wire = (hidden_size, wire_format(precision))
-        hidden = torch.empty(tokens, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
+        hidden = torch.empty(rows, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
         self.staged = [
             PipelineStage(
                 stage,
@@ -71,14 +72,18 @@ class Pipeline:
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
-        """Return masked-LM scores of a batch, [M, V], on the last stage; the model must be in evaluation mode."""
+        """Return masked-LM scores of a batch, [M, V], on the last stage; the model must be in evaluation mode.
+
+        Where tensor-parallel ranks share tokens, they must divide the batch's.
+        """
         layout, hidden = self._groups.layout, self._places
         unweighted = LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
         for number, stage in zip(self._numbers(), self.stages, strict=True):
             stage.microbatches = (unweighted,)
             if not stage.is_first:
                 hidden_size, dtype = self._wire
-                hidden = torch.empty(len(batch.tokens_T), hidden_size, dtype=dtype, device=self._device)
+                rows = len(batch.tokens_T) // layout.token_shares
+                hidden = torch.empty(rows, hidden_size, dtype=dtype, device=self._device)
                 distributed.recv(hidden, group=self._groups.pipeline, group_src=(number - 1) % layout.pipeline)
             hidden = stage(hidden, self._places[:1])
             if stage.is_last:

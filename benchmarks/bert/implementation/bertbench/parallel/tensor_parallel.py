@@ -7,6 +7,11 @@ weights and, computed for masked tokens only, 2 % of the work.
 
 Hidden states are the same on all ranks of a group, so their dropout must be too: the ranks share a random stream.
 Attention probabilities belong to each rank's own heads, so there each rank draws from a stream of its own.
+
+Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2) splits what is the same: between the
+products of a layer each rank keeps an equal share of the tokens. A gather in front of the first product and a
+reduce-scatter behind the second send what the all-reduce did. Embeddings stay whole: the sum of their gradients over
+the ranks would send a vocabulary, in place of a microbatch's tokens.
 """
 
 from typing import Any
@@ -14,10 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
+    PrepareModuleOutput,
     RowwiseParallel,
     parallelize_module,
 )
@@ -29,26 +36,57 @@ from bertbench.parallel.stage import Stage
 _SEED_LIMIT = 2**31
 
 
-def split_layers(stage: Stage, mesh: DeviceMesh) -> None:
-    """Keep this rank's share of every layer of a stage; all ranks of the mesh must call it."""
+def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
+    """Keep this rank's share of every layer of a stage, with `sequence` of the tokens between products too.
+
+    All ranks of the mesh must call it. With `sequence`, the ranks must divide the tokens of every microbatch.
+    """
+    between = Shard(0) if sequence else Replicate()
     for layer in stage.layers.values():
         assert isinstance(layer, EncoderLayer)
         plan = {
-            # once for all three, so that their gradients are summed before they are all-reduced
-            "qkv": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate()),
+            # once for all three, so that their gradients are summed before they are sent
+            "qkv": PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate()),
             **{f"qkv.{part}": ColwiseParallel() for part in range(3)},
-            "attention_output": RowwiseParallel(),
-            "feed_forward_in": ColwiseParallel(),
-            "feed_forward_out": RowwiseParallel(),
+            "attention_output": RowwiseParallel(output_layouts=between),
+            "feed_forward_in": ColwiseParallel(input_layouts=between),
+            "feed_forward_out": RowwiseParallel(output_layouts=between),
         }
         parallelize_module(layer, mesh, plan)
         layer.heads //= mesh.size()
-        if layer.attention_dropout:
-            _own_stream(layer, mesh.get_local_rank())
+        rank = mesh.get_local_rank()
+        if sequence and (layer.attention_dropout or layer.hidden_dropout):
+            _own_stream(layer, rank, until=layer.feed_forward_norm)
+        elif layer.attention_dropout:
+            _own_stream(layer, rank, until=layer.attention_output)
+    if sequence:
+        _share_tokens(stage, mesh)
 
 
-def _own_stream(layer: EncoderLayer, rank: int) -> None:
-    """Draw dropout between the projections from a stream of this rank's own.
+def norm_parameters(stage: Stage) -> list[nn.Parameter]:
+    """Return the LayerNorms' parameters in the layers: with `sequence`, a rank's gradient is of its own tokens."""
+    return [
+        parameter
+        for layer in stage.layers.values()
+        if isinstance(layer, EncoderLayer)
+        for norm in (layer.attention_norm, layer.feed_forward_norm)
+        for parameter in norm.parameters()
+    ]
+
+
+def _share_tokens(stage: Stage, mesh: DeviceMesh) -> None:
+    """Give each rank its share of the embedded tokens, and the heads the tokens of all."""
+    plan: dict[str, ParallelStyle] = {}
+    if stage.is_first:
+        plan["embeddings"] = PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(0))
+    if stage.is_last:
+        last = f"layers.{list(stage.layers)[-1]}"
+        plan[last] = PrepareModuleOutput(output_layouts=Shard(0), desired_output_layouts=Replicate())
+    parallelize_module(stage, mesh, plan)
+
+
+def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
+    """Draw dropout behind the first projection, up to the module `until`, from a stream of this rank's own.
 
     Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
     """
@@ -68,7 +106,7 @@ def _own_stream(layer: EncoderLayer, rank: int) -> None:
             generator.set_state(state)
 
     layer.qkv.register_forward_hook(leave)
-    layer.attention_output.register_forward_pre_hook(come_back)
+    until.register_forward_pre_hook(come_back)
 
 
 def _generator(device: torch.device) -> torch.Generator:

@@ -35,23 +35,35 @@ class Widths(NamedTuple):
         return cls(2, 4, 2) if precision == "bf16" else cls(4, 4, 4)
 
 
-def tensor_bytes(shape: BertShape, layout: Layout, tokens: int, widths: Widths, recompute: bool) -> int:
+def tensor_bytes(
+    shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths, recompute: bool
+) -> int:
     """Return bytes sent per step for `tokens` tokens: 8 T h (t - 1) / t numbers a layer (section 3.2).
 
-    These are two all-reduces forward and two backward. Recomputation makes the forward ones again.
+    These are two all-reduces forward and two backward. Recomputation makes the forward ones again. With sequence
+    parallelism each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2), which send as much; the
+    embeddings' gradients and the heads' inputs are gathered too, and the gradients of the LayerNorms are summed.
     """
-    width = 2 * widths.forward * (1 + recompute) + 2 * widths.backward
-    return round(shape.layers // layout.pipeline * tokens * shape.hidden_size * width * ring(layout.tensor))
+    layers, numbers = shape.layers // layout.pipeline, tokens * shape.hidden_size
+    if not layout.sequence:
+        width = 2 * widths.forward * (1 + recompute) + 2 * widths.backward
+        return round(layers * numbers * width * ring(layout.tensor))
+    # hidden states are gathered as they stay, products are scattered as they come; backward the reverse
+    width = 2 * (widths.forward + widths.backward)
+    ends = (place.pipeline == 0) + (place.pipeline == layout.pipeline - 1)
+    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * widths.backward
+    norms = 4 * layers * shape.hidden_size * _GRADIENT_BYTES
+    return round(gathered * ring(layout.tensor) / 2 + norms * ring(layout.tensor))
 
 
 def pipeline_bytes(shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths) -> int:
     """Return bytes sent per step for `tokens` tokens, fillers included: T h numbers per stage boundary (section 3.2).
 
-    Forward to the next stage, and backward to the previous one.
+    Forward to the next stage, and backward to the previous one; ranks that share tokens send their share.
     """
     stages = range(place.pipeline, layout.stages, layout.pipeline)
     sends = sum((stage < layout.stages - 1) + (stage > 0) for stage in stages)
-    return sends * tokens * shape.hidden_size * widths.between_stages
+    return sends * tokens // layout.token_shares * shape.hidden_size * widths.between_stages
 
 
 def tied_bytes(shape: BertShape, layout: Layout, place: Coordinate) -> int:

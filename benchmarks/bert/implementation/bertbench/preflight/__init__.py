@@ -1,1 +1,1 @@
-"""An allocation before a run: what each of its nodes says, and what is wrong with which."""
+"""Check an allocation before a run: collect each node's state, and name the nodes with problems."""

@@ -1,1 +1,1 @@
-"""Pages and charts: runs, curves, profiles, and published results beside them."""
+"""Draw pages and charts: runs, curves, profiles, and published results beside them."""

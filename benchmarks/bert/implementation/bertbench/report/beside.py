@@ -1,4 +1,4 @@
-"""What a run leaves beside its log, read with care: a file may be missing, cut off by a kill, or anybody's."""
+"""Read a run's files beside its log defensively: a file may be missing, cut off by a kill, or hostile."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _LONGEST_LINE = 1 << 16  # bytes
 
 
 def described(log: Path, name: str) -> dict[str, Any]:
-    """Return the JSON object in a file of the folder beside a log; empty where there is none."""
+    """Return the JSON object in a file of the folder beside a log; empty if there is none."""
     try:
         content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
     except (CannotJudge, ValueError, RecursionError):
@@ -21,9 +21,9 @@ def described(log: Path, name: str) -> dict[str, Any]:
 
 
 def recorded(file: Path, largest: int, most: int, longest: int = _LONGEST_LINE) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file's first `most` lines, each on its own; nothing of a file above `largest` bytes.
+    """Yield the JSON objects in a file's first `most` lines, one a line; none from a file above `largest` bytes.
 
-    Lines without one, such as the last of a process that was killed, and those above `longest` bytes are passed over.
+    Skips lines without an object, such as a killed process's last, and lines above `longest` bytes.
     """
     try:
         with open_plain(file, largest) as stream:

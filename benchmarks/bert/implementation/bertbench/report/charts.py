@@ -1,8 +1,8 @@
-"""Charts as SVG text, for a page made by `bertbench.report.page`: lines, scatter, bars, histogram.
+"""Draw charts as SVG text for `bertbench.report.page`: lines, scatter, bars, histogram.
 
 Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
---series-7, so that a chart follows the page from light to dark; after eight series they come again, dashed. What is
-drawn carries a `<title>`, which browsers show when it is pointed at. All text is escaped: it may come from a log.
+--series-7, so that a chart follows the page's light or dark mode; from the ninth series on they repeat, dashed. Marks
+carry a `<title>`, which browsers show on hover. All text is escaped, because it may come from a log.
 """
 
 import math
@@ -12,21 +12,21 @@ from typing import Literal
 
 from bertbench.report.markup import escape
 
-# Drawn in units of 420 x 250, which a phone shows at 0.79: its text of 13 units stays above 10 pixels.
+# Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0
 _RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
-_AXIS_LABEL = 26.0  # left of the labels of ticks: the axis' own, which stands upright
+_AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
 _BAR_LABEL_CHARACTERS = 44
-_CHARACTER = 7.6  # width of a digit at 13 units, a little more than it is in common fonts
+_CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 8
-_LARGEST = 1e15  # beyond it, and where not finite, a value is left out: logs may hold anything
-_NEAR = 1 + 1e-9  # so that rounding moves no value over a tick
-_MOST_MARKERS = 60  # a line with more points is a curve: its points aren't marked
+_LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
+_NEAR = 1 + 1e-9  # tolerance, so that rounding moves no value over a tick
+_MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y) under one name; `titles` are what a point shows when it is pointed at, one a point."""
+    """Points (x, y) under one name; `titles` are their texts on hover, one a point."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -35,9 +35,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis measures, with its unit; `low` and `high` widen it beyond the data, never narrow it.
+    """An axis' quantity and unit; `low` and `high` widen it beyond the data, never narrow it.
 
-    With `base` it is logarithmic, its ticks powers of the base; what isn't positive is then left out.
+    With `base` it is logarithmic, with powers of the base as ticks; values that aren't positive are then left out.
     """
 
     label: str
@@ -48,7 +48,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: `parts` by name add up along it. `note` stands at its end; `strong` sets it apart."""
+    """One row of stacked `parts` by name. `note` is written at its end; `strong` highlights it."""
 
     label: str
     parts: dict[str, float]
@@ -57,17 +57,17 @@ class Bar:
 
 
 def lines(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
-    """Lines through points; `levels` are named dashed lines across, such as a target."""
+    """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
     return _plot(title, series, x, y, levels, joined=True)
 
 
 def scatter(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
-    """Points that no line joins."""
+    """Draw points without lines."""
     return _plot(title, series, x, y, levels, joined=False)
 
 
 def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
-    """Rows from zero to the right, in the order given, their parts' names as legend; a negative part has no length."""
+    """Draw rows from zero to the right, in the order given, with a legend of parts; a negative part has no length."""
     if not rows:
         return _nothing(title)
     rows = [replace(row, parts={name: _length(value) for name, value in row.parts.items()}) for row in rows]
@@ -97,7 +97,7 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
 
 
 def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis, bins: int = 30) -> str:
-    """How often values fall into `bins` equal intervals, for each named group, over each other."""
+    """Draw how many values fall into each of `bins` equal intervals, one overlaid histogram per named group."""
     values = [value for _, group in groups for value in group if _drawable(value)]
     if not values:
         return _nothing(title)
@@ -124,7 +124,7 @@ def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis
 
 
 def number(value: float) -> str:
-    """A number as people read it on an axis: 12.8k, 1.5M, 0.72."""
+    """Format a number for an axis: 12.8k, 1.5M, 0.72."""
     for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= (factor if factor > 1e3 else 1e4):
             return f"{value / factor:.4g}{suffix}"
@@ -132,7 +132,7 @@ def number(value: float) -> str:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round values from `low` to `high`, in steps of 1, 2 or 5 times a power of ten, `about` that many."""
+    """Return about `about` round values from `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -142,9 +142,9 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
-    """Powers of `base` that reach from `low` or below to `high` or above, `most` at most, evenly apart.
+    """Return evenly spaced powers of `base`, at most `most`, that cover `low` to `high`.
 
-    Where powers of ten are too far apart for the range, 2 and 5 times them too.
+    If powers of ten are too far apart for the range, add 2 and 5 times them.
     """
     first, last = (turn(math.log(bound, base)) for turn, bound in ((_floor, low), (_ceil, high)))
     if base == 10 and last - first <= 2:
@@ -158,7 +158,7 @@ def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
 
 
 class _Scale:
-    """Values to places on the drawing, over a range that ends on ticks."""
+    """Map values to places on the drawing, over a range that ends on ticks."""
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
@@ -172,7 +172,7 @@ class _Scale:
             low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
         inner = ticks(low, high)
         step = inner[1] - inner[0] if len(inner) > 1 else high - low
-        # to the next tick where the data come near one, so that little room is left empty
+        # extend to the next tick only if the data come near it, to leave little empty room
         self.low = math.floor(low / step + 1e-9) * step
         self.high = math.ceil(high / step - 1e-9) * step
         self.ticks = ticks(self.low, self.high)
@@ -182,12 +182,12 @@ class _Scale:
         return self._start + (value - low) / (high - low) * (self._end - self._start)
 
     def labels(self) -> list[str]:
-        """Texts of the ticks: powers of two in full, since 16.38k is none."""
+        """Return the texts of the ticks; powers of two in full, because 16.38k isn't one."""
         return [f"{tick:,.0f}" if self._base == 2 and 1 <= tick < 1e6 else number(tick) for tick in self.ticks]
 
     @property
     def left(self) -> float:
-        """Where a drawing begins beside this scale's labels, its axis' own before them."""
+        """Return where a drawing begins, right of this scale's axis label and tick labels."""
         return _AXIS_LABEL + _CHARACTER * max(map(len, self.labels()))
 
 
@@ -250,7 +250,7 @@ def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str
 def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
     legend = ""
     if len(names) > 1:
-        entries = (  # a part that is nowhere keeps its colour and has no entry
+        entries = (  # an empty part keeps its colour but has no entry
             f'<li><i class="swatch-{index % _COLOURS}{" again" if index >= _COLOURS else ""}"></i>{escape(name)}</li>'
             for index, name in enumerate(names)
             if name
@@ -288,5 +288,5 @@ def _cut(label: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate with one digit after the point: less than a pixel."""
+    """Format a coordinate with one decimal: less than a pixel."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,7 +1,7 @@
-"""Set two runs, or two sets of runs, side by side: what they ran with, their curves, their time to the target.
+"""Compare two runs, or two sets of runs: their settings, curves and time to the target.
 
 A ratio is between geometric means, with the 95 % interval of Welch's t on the logarithms: an interval without 1 shows a
-difference. Runs that missed the target are counted, and left out of times and samples to target.
+difference. Runs that missed the target are counted, but left out of times and samples to target.
 """
 
 import math
@@ -32,11 +32,11 @@ class Side:
 
     @property
     def reached(self) -> list[RunFacts]:
-        """The runs that reached their target."""
+        """Return the runs that reached their target."""
         return [facts for _, facts in self.runs if facts.status == "success"]
 
     def values(self, of: Callable[[RunFacts], float | None]) -> list[float]:
-        """Return a positive number of each run that reached its target, where the log has it."""
+        """Return a positive number of each run that reached its target, if the log has it."""
         return [value for facts in self.reached if (value := of(facts)) is not None and value > 0]
 
 
@@ -49,7 +49,7 @@ class Estimate(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """B over A, and its 95 % interval; None where a side has fewer than 2 runs."""
+    """B over A, and its 95 % interval; None if a side has fewer than 2 runs."""
 
     ratio: float
     low: float | None
@@ -58,7 +58,7 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure on both sides; a side is None where no run has it."""
+    """One measure on both sides; a side is None if no run has it."""
 
     name: str
     a: Estimate | None
@@ -67,7 +67,7 @@ class Measured:
 
 
 class Difference(NamedTuple):
-    """A setting in which the sides differ: the values on each, as texts."""
+    """A setting in which the sides differ: the values on each, as text."""
 
     name: str
     a: tuple[str, ...]
@@ -76,14 +76,14 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is known of two sides."""
+    """The comparison of two sides."""
 
     a: Side
     b: Side
     configuration: list[Difference]
     measures: list[Measured]
     target: float | None
-    """The target of both, where they share one."""
+    """The target of both, if they share one."""
 
 
 MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
@@ -95,7 +95,7 @@ MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
 
 
 def side(path: Path) -> Side:
-    """Return the runs of a log or of a folder of logs. Raises CannotJudge where there is none, or one can't be read."""
+    """Return the runs of a log or of a folder of logs. Raises CannotJudge if there is none, or one can't be read."""
     return Side(str(path), [(log, RunFacts(read_events(log))) for log in find_logs(path)])
 
 
@@ -112,12 +112,12 @@ def compared(a: Side, b: Side) -> Comparison:
 
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measured:
-    """Return one measure from its values, all of them positive, on both sides."""
+    """Return one measure from its values, all positive, on both sides."""
     return Measured(name, _estimate(a), _estimate(b), _ratio(a, b) if a and b else None)
 
 
 def mean_curve(lines: Sequence[Points]) -> Points:
-    """Return the mean of several curves at each x that all of them have; beyond the shortest, of those that go on."""
+    """Return the mean of several curves at each common x; beyond the shortest curve, of the remaining ones."""
     at: dict[float, list[float]] = defaultdict(list)
     for x, y in chain.from_iterable(lines):
         at[x].append(y)
@@ -150,7 +150,7 @@ def loss_curve(one: Side) -> Points:
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
-    """Return what `compare --json` prints."""
+    """Return the output of `compare --json`."""
     return {
         **{letter: _side_json(one) for letter, one in (("a", found.a), ("b", found.b))},
         "configuration": [difference._asdict() for difference in found.configuration],
@@ -168,7 +168,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
 
 
 def conclusion(found: Comparison) -> str:
-    """Return in a sentence what the time to target shows."""
+    """Return a sentence on the difference in time to target."""
     time = found.measures[0]
     if time.ratio is None:
         missing = [letter for letter, one in (("A", time.a), ("B", time.b)) if one is None]
@@ -193,7 +193,7 @@ def _side_json(one: Side) -> dict[str, Any]:
 
 
 def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> list[Difference]:
-    """Return the settings that differ, those that only one side's commit has last."""
+    """Return the settings that differ; settings that only one side has come last."""
     found = []
     for source, key in differing_keys([*a, *b]):
         texts = [
@@ -227,6 +227,6 @@ def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
 
 
 def _quantile(freedom: float) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - a quarter of a second, which one run on a side doesn't need
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes a quarter of a second; single runs don't need it
 
     return float(stdtrit(freedom, (1 + _CONFIDENCE) / 2))

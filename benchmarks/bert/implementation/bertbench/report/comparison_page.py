@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal, and as a page with its curves."""
+"""Present a comparison as text for a terminal, and as a page with its curves."""
 
 from collections.abc import Sequence
 
@@ -29,10 +29,10 @@ def text(found: Comparison) -> str:
     if found.configuration:
         parts.append("\n".join(aligned(["setting", "A", "B"], _settings(found.configuration), left=3)))
     else:
-        parts.append("same settings on both sides, as far as is known")
+        parts.append("same known settings on both sides")
     parts.append("\n".join(aligned(_HEADER, _measures(found.measures), left=1)))
     parts.append(
-        "\n".join(["accuracy, mean of the runs that got so far", *aligned(["samples", "A", "B"], _accuracies(found))])
+        "\n".join(["accuracy, mean of the runs at each point", *aligned(["samples", "A", "B"], _accuracies(found))])
     )
     return "\n\n".join([*parts, conclusion(found)])
 
@@ -52,7 +52,7 @@ def html(found: Comparison) -> str:
             "Settings",
             page.table(["setting", "A", "B"], _settings(found.configuration))
             if found.configuration
-            else page.paragraph("The same on both sides, as far as is known."),
+            else page.paragraph("The known settings are the same on both sides."),
         ),
         page.section(
             "Curves",
@@ -104,7 +104,7 @@ def _ratio(one: Ratio | None) -> str:
 
 
 def _accuracies(found: Comparison) -> list[list[str]]:
-    """Accuracy on both sides at the samples of either, thinned to what fits on a screen."""
+    """Return accuracy on both sides at the samples of either, thinned to fit a screen."""
     a, b = dict(accuracy_curve(found.a)), dict(accuracy_curve(found.b))
     samples = sorted(a.keys() | b.keys())
     stride = -(-len(samples) // _MOST_ROWS) or 1

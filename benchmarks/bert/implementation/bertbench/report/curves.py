@@ -1,4 +1,4 @@
-"""metrics.jsonl, which runs of bertbench leave beside their logs, as curves short enough to draw."""
+"""Read curves short enough to draw from metrics.jsonl, which runs write beside their logs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ _MOST_ROWS = 100_000  # steps; published runs take 20,000 at most
 
 
 def curves(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, float]]]:
-    """For each field its (step, mean over as many steps as one point stands for); empty where nothing was written."""
+    """Return for each field its points (step, mean over the point's steps); empty if nothing was written."""
     found: dict[str, list[tuple[float, float]]] = {field: [] for field in fields}
     for row in _rows(log.with_suffix("") / "metrics.jsonl"):
         for field, points in found.items():

@@ -1,7 +1,7 @@
-"""The energy of runs whose power was sampled: result_<n>/power/node_<k>.jsonl, which machine/power.py wrote.
+"""Compute the energy of runs from sampled power: result_<n>/power/node_<k>.jsonl, written by machine/power.py.
 
-Energy is MLPerf's: each reading holds from the one before, from the last reading before run_start to the first one
-after run_stop, scaled to the time to train. Meters of processors and GPUs leave the rest of a node out.
+Energy follows MLPerf: each reading holds since the one before, from the last reading before run_start to the first
+after run_stop, scaled to the time to train. Meters of processors and GPUs leave out the rest of a node.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ _MOST_LINES = 5_000_000
 
 
 class NodeReadings(NamedTuple):
-    """What the meters of a node read: time in ms since 1970 and watts, in order of time."""
+    """The readings of a node's meters: time in ms since 1970 and watts, in order of time."""
 
     name: str
     host: str
@@ -25,7 +25,7 @@ class NodeReadings(NamedTuple):
     readings: list[tuple[float, float]]
 
     def around(self, facts: RunFacts, efficiency: float = 1.0) -> Readings:
-        """Return those of the timed run, from the last one before run_start to the first one after run_stop."""
+        """Return the timed run's readings, from the last before run_start to the first after run_stop."""
         began, ended = facts.started_ms, facts.stopped_ms
         if began is None or ended is None:
             return Readings(None, None, [])
@@ -40,13 +40,13 @@ class NodeReadings(NamedTuple):
 
 
 def nodes(log: Path) -> list[NodeReadings]:
-    """Return the readings of each node of a run, by number; none where no power was sampled."""
+    """Return the readings of each node of a run, by number; none if no power was sampled."""
     files = (log.with_suffix("") / POWER).glob("node_*.jsonl")
     return [_read(file) for file in sorted(files, key=lambda file: (len(file.name), file.name))]
 
 
 def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
-    """Return a run's joules, and each node's watts in the mean; None where they weren't sampled throughout."""
+    """Return a run's joules and each node's mean watts; None unless power was sampled throughout."""
     time_s, found = facts.time_to_train_s, nodes(log)
     if not found or not time_s:
         return None
@@ -62,7 +62,7 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
 
 
 def _settings(log: Path) -> tuple[float, float]:
-    """Return the efficiency of the power supplies, and the watts of the interconnect, that the run was given."""
+    """Return the run's settings: the efficiency of the power supplies, and the watts of the interconnect."""
     power = described(log, "config.json").get(POWER)
     if not isinstance(power, dict):
         return 1.0, 0.0

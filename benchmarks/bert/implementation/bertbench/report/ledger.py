@@ -1,7 +1,7 @@
-"""Where the wall clock of a run went, from its submission to its end, over restarts and requeues: goodput.
+"""Divide a run's wall clock, from submission to end, over restarts and requeues: goodput.
 
-Read from timeline.jsonl (common/timeline.py). Its records divide the time into stretches; those that a resumption threw
-away become lost work, and the buckets of all stretches add up to the whole by construction.
+Reads timeline.jsonl (common/timeline.py). Its records divide the time into stretches; work that a resumption discarded
+becomes lost work, and the buckets of all stretches add up to the whole by construction.
 """
 
 from collections.abc import Iterator
@@ -34,23 +34,23 @@ _WORK = (TRAINING, EVALUATION, SNAPSHOT)
 
 @dataclass(frozen=True)
 class _Stretch:
-    """What a run did between two moments, in seconds since 1970."""
+    """One activity of a run between two moments, in seconds since 1970."""
 
     doing: str
     began: float
     ended: float
     waited_s: float = 0.0
-    """Of it, for samples."""
+    """Seconds of it spent waiting for samples."""
     step: int | None = None
-    """Whose snapshot was taken."""
+    """The step whose snapshot was taken."""
     cut: bool = False
-    """Nobody wrote when it ended: a queue followed."""
+    """Whether no record gives its end, because a queue followed."""
 
 
 def ledger(log: Path) -> dict[str, float] | None:
-    """Return the seconds of each bucket, by its name, that make up the run's wall clock so far.
+    """Return the seconds of each bucket, by name, that make up the run's wall clock so far.
 
-    None where the run left no timeline.
+    None if the run has no timeline.
     """
     stretches = _stretches(_records(log.with_suffix("") / TIMELINE))
     if not stretches:
@@ -65,7 +65,7 @@ def ledger(log: Path) -> dict[str, float] | None:
 
 def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
     done: list[_Stretch] = []
-    now: _Stretch | None = None  # begun, its end not known yet
+    now: _Stretch | None = None  # started, with unknown end
     waited = 0.0
     for record in records:
         time = max(record["time"], now.began) if now else record["time"]  # another machine's clock may be behind
@@ -86,7 +86,7 @@ def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
 
 
 def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
-    """The work after the snapshot of a step, or after the start, is lost; after its last sign of life none was done."""
+    """Turn work after a step's snapshot, or after the start, into lost work, up to the last heartbeat."""
     saved = [place for place, one in enumerate(done) if one.step == step]
     first = saved[-1] + 1 if saved else 0
     if step and not saved:  # the run is older than its timeline
@@ -107,7 +107,7 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Those that are sound, in file order."""
+    """Yield the valid records, in file order."""
     for record in recorded(path, _LARGEST, _MOST_RECORDS, _LONGEST_RECORD):
         begins = record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int)
         if begins and number(record.get("time")) is not None:

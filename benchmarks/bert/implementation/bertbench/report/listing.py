@@ -1,6 +1,6 @@
-"""List runs: what a folder of logs holds, a row a run, each with how it stands and the judge's verdict.
+"""List the runs in a folder of logs, a row each, with its status and the judge's verdict.
 
-Where a run stands is read from its log, and from when its files last grew where the log doesn't end.
+The status comes from a run's log, or, if the log doesn't end, from the time when its files last grew.
 """
 
 import os
@@ -20,12 +20,12 @@ from compliance.run import RunFacts
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
 _QUIET_GAPS = 3
-"""A run is given up after a silence of this many times the longest in its log, `_QUIET_S` at least."""
+"""A run counts as lost after a silence of this many times the longest in its log, and at least `_QUIET_S`."""
 _COMMIT_DIGITS = 7
 
 
 class Listed(NamedTuple):
-    """One run; a field is None where nothing is known."""
+    """One run; an unknown field is None."""
 
     run: str
     """Path of its log."""
@@ -50,7 +50,7 @@ def run_logs(path: Path) -> list[Path]:
 
 
 def listed(log: Path, ruleset: str) -> Listed:
-    """Return the row of one log; one that can't be read has the status `unreadable`."""
+    """Return the row of one log; a log that can't be read has the status `unreadable`."""
     try:
         facts = RunFacts(read_events(log))
     except CannotJudge:
@@ -74,9 +74,9 @@ def listed(log: Path, ruleset: str) -> Listed:
 
 
 def status(log: Path, facts: RunFacts, now: float | None = None) -> str:
-    """Return how a run stands: what its log ends with, or whether its files still grow.
+    """Return a run's status: the end of its log, or whether its files still grow.
 
-    A run that was stopped and may go on is `interrupted`; one whose files are silent for too long is `unfinished`.
+    A stopped run that can be resumed is `interrupted`; one whose files are silent for too long is `unfinished`.
     """
     if stop := facts.first("run_stop"):
         if facts.not_a_result in ("smoke", "profile"):
@@ -99,13 +99,13 @@ def silence_s(log: Path, now: float | None = None) -> float:
 
 
 def system_name(log: Path, facts: RunFacts) -> str:
-    """Return the system's name: its configuration's, its log's, or the folder's."""
+    """Return the system's name, from its configuration, its log, or the folder."""
     name = described(log, "config.json").get("name") or facts.platform
     return name if isinstance(name, str) else log.parent.parent.name
 
 
 def arranged(rows: Sequence[Listed], column: str, reverse: bool) -> list[Listed]:
-    """Return rows by a column, those without a value last."""
+    """Return rows sorted by a column, rows without a value last."""
     known = [row for row in rows if getattr(row, column) is not None]
     unknown = [row for row in rows if getattr(row, column) is None]
     return sorted(known, key=lambda row: getattr(row, column), reverse=reverse) + unknown

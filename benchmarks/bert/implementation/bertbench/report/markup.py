@@ -1,4 +1,4 @@
-"""Text of others in HTML: what a log or a file's name says is shown, and neither runs nor hides anything."""
+"""Escape foreign text for HTML, so that text from a log or a file's name neither runs nor hides anything."""
 
 from html import escape as as_html
 
@@ -6,5 +6,5 @@ from compliance.record import printable
 
 
 def escape(text: str) -> str:
-    """Return text for HTML; control characters, halves of surrogate pairs and marks of direction as their escapes."""
+    """Return text for HTML, with control characters, half surrogate pairs and direction marks as escapes."""
     return as_html("\n".join(map(printable, text.split("\n"))))

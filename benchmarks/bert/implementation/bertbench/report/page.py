@@ -1,7 +1,7 @@
-"""The page that reports stand on: one file, no script, nothing loaded; light or dark as the reader's system is.
+"""Make report pages: one file, without scripts or loaded resources, in the reader's light or dark mode.
 
 A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `table`, `panels` of charts from
-`bertbench.report.charts`. Every function escapes the text it is given; only those that say so take HTML.
+`bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
 """
 
 import re
@@ -12,7 +12,7 @@ from bertbench.report.markup import escape
 _LIGHT = ("#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770")
 _DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf")
 
-# Browsers refuse whatever isn't in the file itself: what a log says can neither load nor run anything.
+# Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _NUMBER = re.compile(r"[-\d,.]*%?")
@@ -58,7 +58,7 @@ th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px so
 
 
 def page(title: str, *sections: str) -> str:
-    """The whole file; `sections` are HTML."""
+    """Return the whole file; `sections` are HTML."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -69,27 +69,27 @@ def page(title: str, *sections: str) -> str:
 
 
 def section(heading: str, *parts: str) -> str:
-    """A heading and what stands under it; `parts` are HTML."""
+    """Return a heading and its content; `parts` are HTML."""
     return f"<section><h2>{escape(heading)}</h2>\n{''.join(parts)}</section>\n"
 
 
 def heading(text: str) -> str:
-    """A heading within a section."""
+    """Return a heading within a section."""
     return f"<h3>{escape(text)}</h3>\n"
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """A paragraph; `tone` is "soft", "good" or "bad"."""
+    """Return a paragraph; `tone` is "soft", "good" or "bad"."""
     return f'<p class="{escape(tone)}">{escape(text)}</p>\n' if tone else f"<p>{escape(text)}</p>\n"
 
 
 def panels(*charts: str) -> str:
-    """Charts side by side where there is room, below each other where there isn't."""
+    """Return charts in a grid that fits the width; `charts` are HTML."""
     return f'<div class="panels">{"".join(charts)}</div>\n'
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """A table whose columns of numbers stand to the right; it scrolls by itself where it is wider than the page."""
+    """Return a table with right-aligned columns of numbers; it scrolls if it is wider than the page."""
     numeric = [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(len(header))]
     kinds = [' class="number"' if column else "" for column in numeric]
     head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
@@ -105,27 +105,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
 
 
 def toned(text: str, tone: str = "") -> str:
-    """Text within a line; `tone` as in `paragraph`."""
+    """Return text within a line; `tone` as in `paragraph`."""
     return f'<span class="{escape(tone)}">{escape(text)}</span>' if tone else escape(text)
 
 
 def link(text: str, anchor: str) -> str:
-    """A link to what `quoted` put on the page."""
+    """Return a link to a line from `quoted`."""
     return f'<a href="#{escape(anchor)}">{escape(text)}</a>'
 
 
 def quoted(text: str, anchor: str) -> str:
-    """A line of some file, where links to `anchor` lead."""
+    """Return a line of a file as the target of links to `anchor`."""
     return f'<p id="{escape(anchor)}"><code>{escape(text)}</code></p>\n'
 
 
 def listing(items: Sequence[str]) -> str:
-    """A list; `items` are HTML."""
+    """Return a list; `items` are HTML."""
     return "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
 
 
 def folded(summary: str, *parts: str) -> str:
-    """What is shown when the reader opens it; `parts` are HTML."""
+    """Return content that the reader can open; `parts` are HTML."""
     return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}</details>\n"
 
 

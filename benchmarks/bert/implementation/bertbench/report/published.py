@@ -1,8 +1,8 @@
-"""Published MLPerf Training results of BERT, rounds 1.1 to 5.0, to see one's own beside them.
+"""Read published MLPerf Training results of BERT, rounds 1.1 to 5.0, to show beside the user's runs.
 
 published_bert.csv was computed from the result logs in the public repositories mlcommons/training_results_v1.1 to
 training_results_v5.0: a row a result; times in minutes (mean without the fastest and the slowest run), samples to
-converge as a mean, rounds joined by ; where one system was submitted to several.
+converge as a mean, rounds joined by ; if one system was submitted to several.
 """
 
 import csv
@@ -21,7 +21,7 @@ _HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmu
 
 @dataclass(frozen=True)
 class Published:
-    """One published result: a system's mean. What its logs don't say is None."""
+    """One published result: a system's mean. Values missing from its logs are None."""
 
     rounds: str
     submitter: str
@@ -31,18 +31,18 @@ class Published:
     accelerators: int | None
     nodes: int
     seconds: float
-    """Time to train as it was measured."""
+    """Time to train, as measured."""
     minutes: float
-    """The same, scaled where the reference convergence points asked for it: the published score."""
+    """The published score: time to train, scaled by the reference convergence points if they require it."""
     samples_to_converge: float
     global_batch_size: int
     hyper_parameters: tuple[float, ...]
-    """Learning rate, both betas, training steps, warm-up steps, start of warm-up; empty where they weren't logged."""
+    """Learning rate, both betas, training steps, warm-up steps, start of warm-up; empty if they weren't logged."""
 
 
 @cache
 def published() -> tuple[Published, ...]:
-    """All of them, in the file's order."""
+    """Return all of them, in the file's order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(map(_result, csv.DictReader(file)))
 
@@ -66,12 +66,12 @@ def _result(row: dict[str, str]) -> Published:
 
 
 def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
-    """Published results of as many accelerators as a system has, with its own time among them, as HTML.
+    """Return, as HTML, published results with a system's number of accelerators, and its own time among them.
 
-    `minutes` is None where the system's time can't be compared: its runs ended below MLPerf's target.
+    `minutes` is None if the system's time can't be compared, because its runs ended below MLPerf's target.
     """
     if accelerators is None:
-        return page.paragraph("No system description tells the number of accelerators to compare with.", "soft")
+        return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
     by_time = sorted(published(), key=lambda result: result.minutes)
     same = [result for result in by_time if result.accelerators == accelerators]
     machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
@@ -84,7 +84,7 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
             f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time isn't drawn beside these."
         )
     else:
-        note = "Times are comparable where model, data and target are MLPerf's."
+        note = "Times are comparable if model, data and target are MLPerf's."
         rows.append((minutes, Bar(f"{name} (here)", _part("here", minutes), f"{minutes:.2f}", strong=True)))
     rows.sort(key=lambda row: row[0])
     title = f"Published MLPerf results with {machines}: the fastest of each kind"
@@ -116,5 +116,5 @@ def _bar(result: Published) -> Bar:
 
 
 def _part(kind: str, minutes: float) -> dict[str, float]:
-    """All kinds in one order, so that each has the same colour on every page."""
+    """Return all kinds in one order, so that each has the same colour on every page."""
     return {"published, closed": 0.0, "published, open": 0.0, "here": 0.0, kind: minutes}

@@ -1,7 +1,7 @@
-"""Reference convergence points of our own: samples to converge of a system's runs, in the form of MLPerf's files.
+"""Make our own reference convergence points, in the form of MLPerf's files, and judge runs by them.
 
-The official checker refuses runs that converge faster than is believed. A regression is the other way: so runs are also
-refused beyond the mirror image of its limit, the same distance above the reference's mean.
+The official checker refuses runs that converge implausibly fast. To catch regressions, runs above the reference's mean
+by the same distance as that limit is below it are refused too.
 """
 
 import json
@@ -24,18 +24,18 @@ from compliance.source import read_plain
 
 BENCHMARK = "bert"
 LEAST_RUNS = 2 * runs_per_result(BENCHMARK)
-"""Runs that make a reference: MLPerf asks for twice as many as make a result."""
+"""Runs of a reference: MLPerf requires twice the runs of a result."""
 _LARGEST = 1 << 20  # bytes of a reference
 _DECISIVE = (
     "model.", "data.global_batch_size", "data.recipe.", "loss.", "optimizer.", "schedule.", "clip.", "evaluation.",
     "precision.compute",
 )  # fmt: skip
-"""Beginnings of the settings that decide how a run converges."""
+"""Prefixes of the settings that decide convergence."""
 _NOT_SETTINGS = frozenset(("submission_division",))
 
 
 class Verdict(NamedTuple):
-    """How runs stand by a reference; means are MLPerf's, without the least and the most, in training samples."""
+    """The verdict on runs by a reference; means (training samples) leave out the least and the most, like MLPerf's."""
 
     verdict: str
     """pass or fail."""
@@ -44,13 +44,13 @@ class Verdict(NamedTuple):
     mean: float | None
     reference_mean: float | None
     least_mean: float | None
-    """The official limit: runs with a smaller mean converge faster than is believed."""
+    """The official limit: runs with a smaller mean converge implausibly fast."""
     most_mean: float | None
     """Runs with a larger mean converge more slowly than the reference."""
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
-    """Return the results in logs and folders of logs. Raises DataError where one can't be read."""
+    """Return the results in logs and folders of logs. Raises DataError if one can't be read."""
     try:
         return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
     except CannotJudge as problem:
@@ -60,8 +60,8 @@ def read_runs(paths: Sequence[Path]) -> Runs:
 def reference_of(runs: Runs) -> dict[str, Any]:
     """Return a reference convergence point in the form of MLPerf's files.
 
-    What they don't have, the target and what ran, stands in fields that the official checker leaves alone. Raises
-    DataError for too few runs, for one that missed its target, and for runs with different settings.
+    The target and the code version are in extra fields, which the official checker ignores. Raises DataError for too
+    few runs, for one that missed its target, and for runs with different settings.
     """
     if len(runs) < LEAST_RUNS:
         raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
@@ -70,7 +70,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
         raise DataError(f"{missed[0]}: did not reach its target; a reference needs runs that all did: leave it out")
     seeds = [facts.seed for _, facts in runs]
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
-        raise DataError(f"found seed {again[0]} in several runs, which are one run again: give each once")
+        raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
     first = runs[0]
     for run in runs[1:]:
         _check_same(str(first[0]), _configured(first[0]), _logged(first[1]), run)
@@ -96,7 +96,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
 def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     """Judge a result's runs by the reference in `file`.
 
-    Raises DataError where the file is none, and where the runs are too few or ran with other settings.
+    Raises DataError if the file isn't a reference, or if the runs are too few or had other settings.
     """
     text, point = _read(file)
     needed = runs_per_result(BENCHMARK)
@@ -120,20 +120,20 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     if not official.passed:
         verdict, message = "fail", f"the official checker: {official.message}"
         if least is not None and own < least:
-            message = f"they converge faster than is believed of this reference; {message}"
+            message = f"they converge implausibly fast for this reference; {message}"
     elif most is not None and own > most:
-        verdict, message = "fail", "they converge more slowly than the reference: look for what made training worse"
+        verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
     return Verdict(verdict, message, len(runs), own if own < float("inf") else None, reference, least, most)
 
 
 def _configured(log: Path) -> Values:
-    """Return the settings that decide how a run converges; empty where there is no configuration beside its log."""
+    """Return the settings that decide convergence; empty without a configuration beside the log."""
     flat = flattened(described(log, "config.json"))
     return {key: value for key, value in flat.items() if key.startswith(_DECISIVE)}
 
 
 def _logged(facts: RunFacts) -> Values:
-    """Return what the log has of them."""
+    """Return those settings that the log has."""
     return {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
 
 
@@ -142,9 +142,9 @@ def _shared(found: Sequence[Values]) -> Values:
 
 
 def _check_same(name: str, configured: Values, logged: Values, run: tuple[Path, RunFacts]) -> None:
-    """Raise DataError if a run has other settings: in its configuration, or in its log where one has none.
+    """Raise DataError if a run has other settings, in its configuration, or in its log if one lacks a configuration.
 
-    A setting that one of the two doesn't have is no difference: older commits lack some, and name others otherwise.
+    A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
     """
     log, facts = run
     own = _configured(log)
@@ -152,8 +152,8 @@ def _check_same(name: str, configured: Values, logged: Values, run: tuple[Path, 
     for key in sorted(expected.keys() & found.keys()):
         if expected[key] != found[key]:
             raise DataError(
-                f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference is of one system with one "
-                "configuration: give its runs only"
+                f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference covers one system with one "
+                "configuration: give only its runs"
             )
 
 
@@ -166,7 +166,7 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
             raise ValueError
     except (CannotJudge, ValueError, AttributeError, TypeError) as error:
         raise DataError(
-            f"{file}: is no reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
+            f"{file}: is not a reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
         ) from error
     return text, point
 

@@ -1,6 +1,6 @@
-"""Runs as a page to look at: how accuracy rose, which runs count, where time went, what is wrong, what others measured.
+"""Draw runs as a page: accuracy curves, which runs count, where time went, findings, and published results.
 
-Made from the logs. What bertbench leaves beside them, or a package's systems/, adds target, loss, load balance and
+Made from the logs. Files that bertbench writes beside them, or a package's systems/, add target, loss, load balance and
 the number of accelerators.
 """
 
@@ -29,7 +29,7 @@ _RUN_KINDS = ("counts", "dropped", "did not reach the target")
 
 
 def html(found: Sequence[Group], ruleset: str) -> str:
-    """Return the page for runs that have been read."""
+    """Return the page of these runs."""
     groups = [_System(group, ruleset, number) for number, group in enumerate(found)]
     overview = [page.section("Systems", _overview(groups))] if len(groups) > 1 else []
     sections = [_section(group) for group in groups]  # quotes the log lines that findings name
@@ -40,7 +40,7 @@ def html(found: Sequence[Group], ruleset: str) -> str:
 
 
 class _System:
-    """One system's runs with the same settings, and what is drawn from them."""
+    """One system's runs with the same settings, and values derived from them."""
 
     def __init__(self, group: Group, ruleset: str, number: int) -> None:
         self.name, self.runs = group.title, group.runs
@@ -48,7 +48,7 @@ class _System:
         self.summary: dict[str, Any] = summarized(group)
         self.judgements = [replace(judge(log, ruleset), facts=None) for log, _ in runs]
         self.ruleset = ruleset
-        self.first = next((run for run in runs if run[1].division), runs[0])  # that can be read
+        self.first = next((run for run in runs if run[1].division), runs[0])  # the first readable one
         self.fields = description.of_log(self.first[0])
         self.quoted: dict[tuple[Path, int], tuple[str, str]] = {}  # log lines that findings name: anchor, HTML
         self._number = number
@@ -59,12 +59,12 @@ class _System:
 
     @property
     def unit(self) -> tuple[str, float]:
-        """What times are shown in, and how many seconds that is."""
+        """Return the unit of displayed times, and its seconds."""
         longest = max((row["time_to_train_s"] or 0.0 for row in self.summary["runs"]), default=0.0)
         return ("minutes", 60.0) if longest > 600 else ("seconds", 1.0)
 
     def quote(self, log: Path, line: int) -> str:
-        """Put a line of a log on the page; returns its anchor."""
+        """Put a line of a log on the page; return its anchor."""
         if (log, line) not in self.quoted:
             anchor = f"line-{self._number}-{len(self.quoted)}"
             self.quoted[log, line] = anchor, page.quoted(f"{log.name}:{line}: {_line(log, line)}", anchor)
@@ -145,7 +145,7 @@ def _where(group: _System, seconds: float) -> list[Bar]:
 
 
 def _training(group: _System) -> list[str]:
-    """Charts of metrics.jsonl, where runs left it."""
+    """Return charts of metrics.jsonl, for runs that have it."""
     drawn = {log.stem: curves.curves(log, ("loss", "load_efficiency")) for log, _ in group.runs}
     charts = []
     for field, title, axis in (
@@ -159,7 +159,7 @@ def _training(group: _System) -> list[str]:
 
 
 def _startup(group: _System) -> list[str]:
-    """Where the time went before the first step, in runs that log it."""
+    """Return where the time went before the first step, for runs that log it."""
     shown_here = [(Path(row["log"]).stem, row["startup"]) for row in group.summary["runs"] if row["startup"]]
     if not shown_here:
         return []
@@ -178,7 +178,7 @@ def _startup(group: _System) -> list[str]:
         page.heading("Start-up"),
         page.paragraph(startup_conclusion(group.summary)),
         page.panels(*charts),
-        page.table(header, rows, "seconds: rank 0 of each run, and of each piece the rank where it took longest"),
+        page.table(header, rows, "seconds: rank 0 of each run, and the slowest rank of each piece"),
     ]
 
 
@@ -205,7 +205,7 @@ def _finding(group: _System, judgement: Judgement, finding: Finding) -> str:
 
 
 def _comparable_minutes(group: _System) -> float | None:
-    """The time to train, if the runs that took it reached MLPerf's target."""
+    """Return the time to train, if its runs reached MLPerf's target."""
     mean: float | None = group.summary["mean_time_to_train_s"]
     reached = [row for row in group.summary["runs"] if row["status"] == "success"]
     if mean is None or any((row["best_accuracy"] or 0.0) < MLPERF_TARGET for row in reached):
@@ -222,7 +222,7 @@ def _overview(groups: Sequence[_System]) -> str:
 
 
 def _machine(group: _System) -> str:
-    """Return what log and description say of the machine, in a line."""
+    """Return the machine in a line, from log and description."""
     fields, facts = group.fields, group.first[1]
     shown_here = [f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}"]
     if group.accelerators is not None:
@@ -232,7 +232,7 @@ def _machine(group: _System) -> str:
 
 
 def _target(group: _System) -> float | None:
-    """The accuracy that runs stop at: MLPerf's in the closed division, else the one of bertbench's configuration."""
+    """Return the target accuracy: MLPerf's in the closed division, else from bertbench's configuration."""
     log, facts = group.first
     if facts.division == "closed":
         return MLPERF_TARGET
@@ -244,7 +244,7 @@ def _target(group: _System) -> float | None:
 
 
 def _line(log: Path, line: int) -> str:
-    """Return a line of a log, as text editors count them; nothing where the log has gone."""
+    """Return a line of a log, counted as in text editors; nothing if the log is gone."""
     try:
         return line_of(log, line)
     except CannotJudge:
@@ -252,7 +252,7 @@ def _line(log: Path, line: int) -> str:
 
 
 def _profile_chart(log: Path) -> str:
-    """Where a step's time went, by profile.json; nothing if the run wasn't profiled, or the file is not sound."""
+    """Draw where a step's time went, from profile.json; nothing if the run wasn't profiled or the file is invalid."""
     try:
         parts = json.loads(read_plain(log.with_suffix("") / "profile.json", _LARGEST_CONFIG))["parts_ms"]
         found = {str(name): ms for name, value in parts.items() if (ms := number(value)) is not None}

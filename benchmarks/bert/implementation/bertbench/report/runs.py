@@ -1,4 +1,4 @@
-"""Runs as a table: time to train per run, the mean that counts, samples to converge, and where the time went.
+"""Tabulate runs: time to train per run, the mean that counts, samples to converge, and where the time went.
 
 A table holds the runs of one system with the same settings (settings.py).
 """
@@ -21,7 +21,7 @@ from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
 from compliance.startup import KEY, TIMED, UNTIMED
 
-# What a report shows of a run: those of many large logs must fit into memory.
+# The facts that a report shows of a run, few enough that many large logs fit into memory.
 _SHOWN_KEYS = frozenset(
     (
         "submission_benchmark", "submission_platform", "seed", "init_start", "init_stop", "run_start", "run_stop",
@@ -32,10 +32,10 @@ _MOST_EVENTS = 1_000
 
 
 def systems(paths: Sequence[Path]) -> list[Group]:
-    """Runs by system and settings, in the order of the logs; of a log that can't be read nothing is known.
+    """Group runs by system and settings, in the order of the logs; an unreadable log has no facts.
 
-    A system is a folder's logs of one submission_platform; where folders share a platform, the folder names it too.
-    Raises CannotJudge where there is no log, or none can be read.
+    A system is a folder's logs of one submission_platform; if folders share a platform, the folder is named too.
+    Raises CannotJudge if there is no log, or none can be read.
     """
     found: Runs = []
     problems: list[CannotJudge] = []
@@ -61,12 +61,12 @@ def systems(paths: Sequence[Path]) -> list[Group]:
 
 
 def summary(found: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return the objects of `summary` for runs that have been read."""
+    """Return one object for each group of runs."""
     return [summarized(group) for group in found]
 
 
 def table(contents: Sequence[dict[str, Any]]) -> str:
-    """Return what `report` prints of a `summary`: a table for each object."""
+    """Return the output of `report` for a `summary`: a table for each object."""
     return "\n\n".join(map(_table, contents))
 
 
@@ -138,7 +138,7 @@ _WIDEST_CELL = 40
 
 
 def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and a row a run, of an object of `summary`."""
+    """Return the header and a row per run, for an object of `summary`."""
     header = ["run", *(title for _, title, _ in _COLUMNS), "status"]
     rows = [
         [
@@ -152,13 +152,13 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def cell(text: str) -> str:
-    """Return text of a log as a table shows it: what steers a terminal as its escape, and no more than fits."""
+    """Return a log's text for a table, with terminal control characters escaped, cut to fit."""
     shown = printable(text)
     return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 3]}..."
 
 
 def conclusion(content: dict[str, Any]) -> str:
-    """What the runs of an object of `summary` come to, in a sentence."""
+    """Return a sentence on the runs of an object of `summary`."""
     runs, reached = sum(row["not_a_result"] is None for row in content["runs"]), content["reached"]
     if not reached:
         return f"{reached} of {runs} runs reached the target"
@@ -186,7 +186,7 @@ def _table(content: dict[str, Any]) -> str:
 
 
 def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and two rows a run, the rank that logs and the slowest, of an object of `summary`; seconds a piece."""
+    """Return the header and two rows per run, for rank 0 and the slowest rank, with seconds of each piece."""
     measured = [(cell(Path(row["log"]).stem), row["startup"]) for row in content["runs"] if row["startup"]]
     rows = []
     for name, startup in measured:
@@ -201,7 +201,7 @@ LEDGER_TITLE = "wall clock: seconds from submission to the end, over restarts an
 
 
 def ledger_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and a row a run that left a timeline, of an object of `summary`: what its wall clock was spent on."""
+    """Return the header and a row for each run with a timeline: the division of its wall clock."""
     rows = []
     for row in content["runs"]:
         if row["ledger"]:
@@ -211,11 +211,11 @@ def ledger_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return ["run", "wall", *BUCKETS, "goodput"], rows
 
 
-ENERGY_TITLE = "energy: joules from run_start to run_stop, and watts in the mean"
+ENERGY_TITLE = "energy: joules from run_start to run_stop, and mean watts"
 
 
 def energy_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and a row a run whose power was sampled, of an object of `summary`: joules, and watts by node."""
+    """Return the header and a row for each run with sampled power: joules, and watts by node."""
     measured = [(cell(Path(row["log"]).stem), row["energy"]) for row in content["runs"] if row["energy"]]
     nodes = list(dict.fromkeys(node for _, energy in measured for node in energy["watts"]))
     rows = [
@@ -231,7 +231,7 @@ def energy_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def startup_conclusion(content: dict[str, Any]) -> str:
-    """What start-up costs in the runs of an object of `summary` that log its pieces."""
+    """Return the cost of start-up in the runs of an object of `summary` that log its pieces."""
     measured = [row for row in content["runs"] if row["startup"]]
     untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in measured)
     shares = [row["startup_s"] / row["time_to_train_s"] for row in measured if row["time_to_train_s"]]
@@ -239,11 +239,11 @@ def startup_conclusion(content: dict[str, Any]) -> str:
     on_clock = f"{mean(row['startup_s'] for row in measured):.3f} s on the clock before the first step"
     share = f", {mean(shares):.1%} of the run" if shares else ""
     within = f"; initialisation took {max(initialised) / 60:.1f} min at most" if initialised else ""
-    return f"launch to run_start {untimed:.1f} s in the mean; {on_clock}{share}{within}"
+    return f"launch to run_start takes {untimed:.1f} s on average; {on_clock}{share}{within}"
 
 
 def aligned(header: list[str], rows: list[list[str]], left: int = 0) -> list[str]:
-    """Return the lines of a table for a terminal: the first `left` columns to the left, the others to the right."""
+    """Return the lines of a table for a terminal, with the first `left` columns left-aligned, the others right."""
     widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
     return [
         "  ".join(

@@ -1,7 +1,7 @@
-"""Divide a system's runs by what they ran with: a mean over different settings says nothing of any of them.
+"""Divide a system's runs by their settings, because a mean over different settings is meaningless.
 
-What a run ran with is in its log, and in what bertbench leaves beside it: config.json (every setting) and run.json
-(commit, processor, versions). Each of the three may be missing; what isn't known is no difference.
+Settings come from a run's log, and from bertbench's files beside it: config.json (every setting) and run.json (commit,
+processor, versions). Each of the three may be missing; an unknown setting doesn't count as a difference.
 """
 
 import json
@@ -25,9 +25,9 @@ LOGGED = frozenset(
         "opt_lamb_learning_rate_decay_poly_power", "opt_gradient_clip_norm",
     )
 )  # fmt: skip
-"""Keys of a log that hold what a run was set to."""
+"""Keys of a log that hold a run's settings."""
 _LOG, _CONFIG, _ORIGIN = "log", "config.json", "run.json"
-_IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # what changes nothing, or every run
+_IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
 _LONGEST_SHOWN = 40
@@ -37,7 +37,7 @@ Runs = list[tuple[Path, RunFacts]]
 
 @dataclass
 class Group:
-    """Runs that agree in all that is known of their settings; `settings` is what sets them apart from other groups."""
+    """Runs with equal known settings; `settings` are those that differ from other groups."""
 
     name: str
     runs: Runs
@@ -45,26 +45,26 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The system's name and these settings."""
+        """Return the system's name and these settings."""
         return title(self.name, self.settings)
 
 
 def title(name: str, settings: Values) -> str:
-    """Return the name of a group: its system's, and what its runs ran with that others didn't."""
+    """Return the name of a group: its system's, and its distinguishing settings."""
     parts = [f"{_cut(key)}={_cut(value_text(key, value))}" for key, value in settings.items()]
     more = [f"and {len(parts) - _MOST_SHOWN} more"] if len(parts) > _MOST_SHOWN else []
     return printable(name) + (": " if parts else "") + ", ".join([*parts[:_MOST_SHOWN], *more])
 
 
 def divided(name: str, runs: Runs) -> list[Group]:
-    """Return the runs of one system by what they ran with, in their order.
+    """Return the runs of one system grouped by settings, in their order.
 
-    A run with fewer known settings joins the group that it agrees with, or stands apart if it agrees with several.
+    A run with fewer known settings joins the group that it agrees with, or forms its own if it agrees with several.
     """
     order = {log: number for number, (log, _) in enumerate(runs)}
     found: list[tuple[dict[str, Values], Runs]] = []
     known = [(known_settings(log, facts), (log, facts)) for log, facts in runs]
-    for settings, run in sorted(known, key=lambda pair: -len(pair[0])):  # those of which most is known come first
+    for settings, run in sorted(known, key=lambda pair: -len(pair[0])):  # runs with the most known settings first
         agreeing = [group for group in found if _agree(group[0], settings)]
         same = [group for group in agreeing if group[0].keys() == settings.keys()]
         if len(same or agreeing) == 1:
@@ -80,9 +80,9 @@ def divided(name: str, runs: Runs) -> list[Group]:
 
 
 def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
-    """Return what is known of a run's settings, by the file that says it."""
+    """Return a run's known settings, by file."""
     found = {}
-    if facts.started_ms is not None:  # an earlier end leaves some of them out of the log
+    if facts.started_ms is not None:  # a run that ended earlier didn't log all of them
         logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
         found[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
     for name, ignored in _IGNORED.items():
@@ -92,7 +92,7 @@ def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
 
 
 def flattened(content: Values, prefix: str = "") -> Values:
-    """Return nested values named as --set names them; null is as good as absent: older commits lack newer settings."""
+    """Return nested values named like --set names them, without nulls: older commits lack newer settings."""
     flat: Values = {}
     for key, value in content.items():
         if isinstance(value, dict):
@@ -103,7 +103,7 @@ def flattened(content: Values, prefix: str = "") -> Values:
 
 
 def _plain(value: Any) -> Any:
-    """A value that equals itself and can be shown: NaN and lists as their text."""
+    """Return a value that equals itself and can be shown: NaN and lists become text."""
     finite = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
     return value if finite else json.dumps(value)
 
@@ -113,7 +113,7 @@ def _agree(one: dict[str, Values], other: dict[str, Values]) -> bool:
 
 
 def differing_keys(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
-    """Return sources and keys in which groups differ; without what the log repeats of a config.json that all have."""
+    """Return sources and keys in which groups differ; if all have a config.json, without its copies in the log."""
     pairs = []
     configured = all(_CONFIG in group for group in groups)
     for source in (_CONFIG, _LOG, _ORIGIN):
@@ -129,7 +129,7 @@ def _label(settings: dict[str, Values], differing: list[tuple[str, str]]) -> Val
 
 
 def value_text(key: str, value: Any) -> str:
-    """Return a setting's value as reports show it; a commit by its first digits."""
+    """Return a setting's value for a report; a commit is cut to its first digits."""
     if key == "commit" and isinstance(value, str):
         return value[:_COMMIT_DIGITS]
     return value if isinstance(value, str) else json.dumps(value)

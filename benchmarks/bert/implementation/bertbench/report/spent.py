@@ -1,4 +1,4 @@
-"""What runs spent, as sections of the page: their wall clock by what it went to, and their energy."""
+"""Draw the page's sections on costs: the division of the wall clock, and energy."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from bertbench.report.runs import ENERGY_TITLE, LEDGER_TITLE, energy_rows, ledge
 
 
 def wall_clock(summary: dict[str, Any]) -> list[str]:
-    """Return the section on goodput, of runs that left a timeline; nothing where none did."""
+    """Return the section on goodput, for runs with a timeline; nothing if there are none."""
     header, rows = ledger_rows(summary)
     if not rows:
         return []
@@ -27,7 +27,7 @@ def wall_clock(summary: dict[str, Any]) -> list[str]:
 
 
 def energy(summary: dict[str, Any]) -> list[str]:
-    """Return the section on energy, of runs whose power was sampled; nothing where none was."""
+    """Return the section on energy, for runs with sampled power; nothing if there are none."""
     header, rows = energy_rows(summary)
     if not rows:
         return []
@@ -35,6 +35,6 @@ def energy(summary: dict[str, Any]) -> list[str]:
     drawn = [Bar(row[0], energy["watts"], f"{row[1]} J") for row, energy in zip(rows, measured, strict=True)]
     return [
         page.heading("Energy"),
-        page.panels(bars("Power in the mean, by node", drawn, Axis("watts"))),
+        page.panels(bars("Mean power by node", drawn, Axis("watts"))),
         page.table(header, rows, ENERGY_TITLE),
     ]

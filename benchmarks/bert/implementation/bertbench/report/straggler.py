@@ -1,4 +1,4 @@
-"""Who is slow: the rank whose own time before each collective is longest, and the phase in which it loses it."""
+"""Find the straggler: the rank with the longest own time before each collective, and the phase in which it lags."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from bertbench.report.beside import recorded
 from compliance.run import number
 
 RANKS_MS = "ranks_ms"
-"""Field of metrics.jsonl: milliseconds a step by phase and rank, in the mean since the line before that has it."""
+"""Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""
 RankTimes = Mapping[str, Sequence[float]]
 
-_APART = 1.1  # times the median of the others, and half a millisecond: less is the noise of a scheduler
+_APART = 1.1  # times the median of the others, and half a millisecond more: less is scheduling noise
 _LEAST_MS = 0.5
-_LARGEST, _MOST_ROWS = 256 << 20, 100_000  # bytes and steps, as of curves
+_LARGEST, _MOST_ROWS = 256 << 20, 100_000  # bytes and steps, as for curves
 
 
 class Straggler(NamedTuple):
@@ -24,14 +24,14 @@ class Straggler(NamedTuple):
 
     rank: int
     phase: str
-    """In which it loses the most."""
+    """Phase in which it loses the most time."""
     behind_ms: float
-    """Its own time a step, less the median of the others'."""
+    """Its own time a step, minus the median of the others'."""
     phase_behind_ms: float
-    """The part of that in `phase`."""
+    """Part of that time in `phase`."""
 
     def text(self) -> str:
-        """Return it as the last lines of a run say it."""
+        """Return the straggler in a line, for the end of a run's output."""
         return (
             f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others, "
             f"{self.phase_behind_ms:.1f} ms of them in {self.phase}"
@@ -39,7 +39,7 @@ class Straggler(NamedTuple):
 
 
 def straggler(times: RankTimes) -> Straggler | None:
-    """Return the rank that is clearly slower than the others, if one is."""
+    """Return the rank that is clearly slower than the others, if there is one."""
     phases = [phase for phase in OWN if phase in times]
     if not phases or len(times[phases[0]]) < 2:
         return None
@@ -54,12 +54,12 @@ def straggler(times: RankTimes) -> Straggler | None:
 
 
 def straggler_of(log: Path) -> Straggler | None:
-    """Return the straggler of a whole run, by the metrics beside its log."""
+    """Return the straggler of a whole run, from the metrics beside its log."""
     return straggler(mean_times(rank_times(row) for row in _rows(log.with_suffix("") / "metrics.jsonl")))
 
 
 def rank_times(row: Mapping[str, Any]) -> RankTimes:
-    """Return what a line of metrics.jsonl says of its ranks; nothing where that isn't a list of numbers a phase."""
+    """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase."""
     found = row.get(RANKS_MS)
     if not isinstance(found, dict):
         return {}
@@ -69,7 +69,7 @@ def rank_times(row: Mapping[str, Any]) -> RankTimes:
 
 
 def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
-    """Return the mean of lines; of those of another number of ranks than most have, as after a resumption, none."""
+    """Return the mean of lines, ignoring lines with an unusual number of ranks, as after a resumption."""
     known = [line for line in lines if line]
     if not known:
         return {}

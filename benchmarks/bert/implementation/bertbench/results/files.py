@@ -57,7 +57,7 @@ class ResultFiles:
 
     @property
     def snapshots(self) -> Path:
-        """What the run can go on from, a folder a snapshot."""
+        """The run's snapshots, a folder each."""
         return self.folder / self.SNAPSHOTS
 
     @property
@@ -91,7 +91,7 @@ class ResultFiles:
         _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
 
     def describe_communication(self, communication: Communication) -> None:
-        """Write how gradients travel: the bucket table and the bytes of a step; raises RunError as `describe` does."""
+        """Write the bucket table and the bytes of a step; raises RunError like `describe`."""
         _write(self.folder / "communication.json", asdict(communication))
 
     def describe_arithmetic(self, record: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class ResultFiles:
     def discard(self, again: bool = False) -> None:
         """Remove the log and its folder: of a run that never started.
 
-        `again`: it begins anew under its number, with an empty log and the timeline of its attempts so far.
+        `again`: it restarts under its number, with an empty log and the timeline of its attempts so far.
         """
         timeline = self.timeline.read_bytes() if again and self.timeline.exists() else b""
         shutil.rmtree(self.folder, ignore_errors=True)

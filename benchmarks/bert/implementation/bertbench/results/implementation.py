@@ -110,7 +110,7 @@ def write(
     scripts = {
         "setup.sh": ("Makes the environment that the runs need, in the sources' .venv.", _SETUP),
         "init_datasets.sh": ("Makes the runs' data, and the weights that they start from.", _ENVIRONMENT + datasets),
-        "run_and_time.sh": ("Makes one timed run, or as many as --runs says.", _ENVIRONMENT + _RUN),
+        "run_and_time.sh": ("Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
     }
     for name, (purpose, body) in scripts.items():
         text = (_HEAD + body).format(

@@ -168,7 +168,7 @@ class Metrics:
         return times
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
-        """What is wrong with a step, which all ranks find alike; each says whether its own loss is finite."""
+        """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""
         own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
         ranks = [rank for rank, answer in enumerate(own) if answer]
         where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"

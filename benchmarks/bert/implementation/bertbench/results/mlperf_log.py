@@ -25,7 +25,7 @@ from bertbench.results.timeline import Timeline
 from compliance.startup import KEY as STARTUP
 
 INTERRUPTED = "interrupted"
-"""In the metadata of run_stop: the run did not come to its own end, and may go on."""
+"""In the metadata of run_stop: the run was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"
 """Key of the event of a run that was made to look inside; its value says how."""
 # Frames between mllog and the line of ours that an event is about.
@@ -33,7 +33,7 @@ _STACK_OFFSET = 2
 
 
 class _WholeLines(logging.Handler):
-    """Logging's own handler of files would print a traceback where the disk is full, and go on."""
+    """A file handler that raises; logging's own prints a traceback on a full disk and continues."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Run:
     def training(self, first_sample: int, samples: int, begun: bool = False) -> Iterator[None]:
         """A stretch of training between two evaluations: `samples` more after `first_sample`.
 
-        `begun`: its start is in the log already, of a run that goes on.
+        `begun`: the log already has its start, because the run is resumed.
         """
         metadata = {constants.FIRST_EPOCH_NUM: first_sample}
         if not begun:
@@ -139,7 +139,7 @@ class Run:
 class Clock:
     """Initialisation, then the run: in this order and once each.
 
-    `resumed`: of a run that goes on the clock runs already, so initialisation is on it, and neither has a start here.
+    `resumed`: the clock of a resumed run is already running and includes initialisation; neither starts here.
     `not_a_result` labels a run that can't be one: its log says so, and never ends with success.
     """
 
@@ -189,9 +189,9 @@ class Clock:
 
     @contextmanager
     def run(self, evaluation_samples: int, evaluations: Iterable[tuple[int, float]] = ()) -> Iterator[Run]:
-        """Timed: starts when all ranks are ready, stops whatever happens inside, and says how it ended.
+        """Time the run: start when all ranks are ready, stop on any exit, and log how it ended.
 
-        `evaluations` are those of a run that goes on, before that.
+        `evaluations` are a resumed run's earlier ones.
         """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True

@@ -47,7 +47,7 @@ def open_run(
     not_a_result: str | None = None,
     remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
 ) -> Iterator[Opened]:
-    """Open a run's log and metrics, close them whatever happens; `files` is None on ranks other than 0.
+    """Open a run's log and metrics, and close them on any exit; `files` is None on ranks other than 0.
 
     `remedy` is what to do about a loss that isn't finite. Raises RunError if a file can't be written.
     """

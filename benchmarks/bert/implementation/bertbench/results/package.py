@@ -43,7 +43,7 @@ def build(
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise PackageError(f"{out}: exists already and is no empty folder; remove it or name another with --out")
+        raise PackageError(f"{out}: exists already and is not an empty folder; remove it or name another with --out")
     found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
     descriptions = {system: _description(logs) | {"submitter": submitter} for system, logs in found.items()}
     if not allow_dirty:

@@ -31,7 +31,7 @@ _END_S = 10
 def power_sampled(system: System, world: World, files: ResultFiles | None) -> Iterator[None]:
     """Sample the power of every node during the body, where the system asks for it; all ranks must enter it.
 
-    A node without a meter warns, and its run goes on.
+    A node without a meter warns, and its run continues.
     """
     if not system.power.measure:
         yield
@@ -50,7 +50,7 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
         answer = process.stdout.readline().strip()
         if answer != sampler.READY:
             found = answer or f"{file}: the sampling process ended"
-            print(f"warning: {found}; the run goes on and no energy is measured", file=sys.stderr, flush=True)
+            print(f"warning: {found}; the run continues without measuring energy", file=sys.stderr, flush=True)
         try:
             yield
         finally:

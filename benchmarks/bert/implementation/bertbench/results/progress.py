@@ -21,7 +21,7 @@ class RunProgress(Progress):
         """After `step` steps; the next evaluation follows step `next_evaluation`."""
         if not self._enabled:
             return
-        if self._began is None:  # the first step's end: start-up is no step
+        if self._began is None:  # count from the first step's end, to exclude start-up
             self._began, self._first_step = time.monotonic(), step
             return
         loss_text = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation

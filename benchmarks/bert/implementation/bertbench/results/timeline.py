@@ -1,4 +1,4 @@
-"""Write what a run does from when on, for the ledger of its wall clock: common/timeline.py says in which form.
+"""Write a run's activities with their start times, for the ledger of its wall clock; format: common/timeline.py.
 
 Rank 0 writes at most two records a snapshot or an evaluation; its launcher, where one holds it, when attempts begin and
 end.
@@ -19,7 +19,7 @@ from bertbench.results.linefile import LineFile
 SUBMITTED = "BERTBENCH_SUBMITTED"
 """Variable in which run.sub says when the job was submitted: seconds since 1970; of its first run only."""
 JOB_STARTED = "BERTBENCH_JOB_STARTED"
-"""Variable in which run.sub says when the job's allocation began; of the run that it begins or goes on with first."""
+"""Variable in which run.sub passes the start of the job's allocation to the first run that it starts or resumes."""
 
 
 class Timeline:
@@ -61,7 +61,7 @@ class Timeline:
         self.begin(IDLE, **more)
 
     def resumed(self, step: int, sign: float | None) -> None:
-        """The run goes on from the snapshot of `step`; `sign` is the last one of life of what was done before."""
+        """Record that the run resumes from the snapshot of `step`; `sign` is the previous attempt's last heartbeat."""
         self._append({"time": time.time(), "resumed": step, "sign": sign})
 
     def waited(self, seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""Studies: what a choice is worth in samples to the target, over several seeds, each arm tuned with the same budget."""
+"""Compare choices by samples to the target, over several seeds, with every arm tuned on the same budget."""

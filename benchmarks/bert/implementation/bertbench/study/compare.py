@@ -1,4 +1,4 @@
-"""A study: every arm tuned, then run with the same seeds; samples to target, and what the arms differ by."""
+"""Run a study: tune every arm, run all with the same seeds, and compare their samples to target."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ _CONFIDENCE = 0.95
 
 
 class SeedRow(Protocol):
-    """What a difference needs of one seed of one arm."""
+    """The fields that `paired_difference` reads from one seed of one arm."""
 
     @property
     def arm(self) -> str:
@@ -48,16 +48,16 @@ class Row:
     """None if the target was not reached."""
     reached: bool
     clipped_steps: float
-    """Share of the steps in which clipping made something smaller."""
+    """Share of the steps in which clipping reduced a gradient."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One arm over its seeds; samples to target are those of the seeds that reached it."""
+    """One arm over its seeds; samples to target count only the seeds that reached it."""
 
     arm: str
     values: dict[str, float]
-    """What tuning found."""
+    """Values that tuning chose."""
     seeds: int
     reached: int
     mean: float | None
@@ -68,9 +68,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Samples of an arm less those of another with the same seed: mean and 95 % interval.
+    """Samples of one arm minus those of another with the same seed: mean and 95 % interval.
 
-    The seed fixes initial weights and order of the data, so that much of its luck is common to both.
+    The seed fixes initial weights and the order of the data, so pairing cancels much of the noise.
     """
 
     arm: str
@@ -81,7 +81,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """In words: only an interval without 0 shows a difference."""
+        """Return the verdict in words: only an interval without 0 shows a difference."""
         if self.low > 0:
             return "more samples"
         return "fewer samples" if self.high < 0 else "no difference shown"
@@ -92,7 +92,7 @@ class _Stopped(Exception):  # noqa: N818 - a circumstance, not an error
 
 
 def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, progress: Progress) -> list[Row]:
-    """Tune and run every arm, `parallel` trials at a time; what `folder` holds already is not run again.
+    """Tune and run every arm, `parallel` trials at a time; skip trials that `folder` already holds.
 
     Raises ConfigError if the folder holds another study, RunError if a trial fails.
     """
@@ -102,7 +102,7 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
     total = len(definition.arms) * (definition.tuning_trials + seeds)
 
     def run(trial: Trial, watch: Watch) -> Outcome:
-        """A trial that ends soon after `stop`."""
+        """Run a trial that ends soon after `stop` is set."""
         progress.message(f"{trial.name} starts")
 
         def record(samples: int, accuracy: float) -> bool:
@@ -140,17 +140,17 @@ def run_study(definition: Definition, folder: Path, seeds: int, parallel: int, p
 
 
 def files_of(folder: Path, arm: str, seed: int) -> ResultFiles:
-    """Where the run of an arm with this seed is."""
+    """Return the paths of the run of an arm with this seed."""
     return ResultFiles(folder / "runs" / arm / f"result_{seed}.txt")
 
 
 def row_of(arm: str, seed: int, outcome: Outcome) -> Row:
-    """The outcome as the study reports it."""
+    """Return the outcome as the study reports it."""
     return Row(arm, seed, outcome.samples if outcome.reached else None, outcome.reached, outcome.clipped_steps)
 
 
 def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list[Summary]:
-    """Every arm's mean and interval."""
+    """Return every arm's mean and interval."""
     summaries = []
     for arm in definition.arms:
         own = [row for row in rows if row.arm == arm]
@@ -171,7 +171,7 @@ def summarize(definition: Definition, folder: Path, rows: Sequence[Row]) -> list
 
 
 def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]:
-    """What the definition compares, over the seeds in which both arms reached the target, if these are at least two."""
+    """Return the definition's comparisons, over the seeds with which both arms reached the target (at least two)."""
     found = []
     for comparison in definition.comparisons:
         difference = paired_difference(rows, comparison.arm, comparison.against)
@@ -181,7 +181,7 @@ def differences(definition: Definition, rows: Sequence[Row]) -> list[Difference]
 
 
 def paired_difference(rows: Sequence[SeedRow], arm: str, against: str) -> Difference | None:
-    """Return what two arms differ by over the seeds with which both reached the target; None of fewer than 2."""
+    """Return the difference of two arms over the seeds with which both reached the target; None for fewer than 2."""
     ours, theirs = samples_of(rows, arm), samples_of(rows, against)
     apart = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     if (half := half_interval(apart)) is None:
@@ -196,7 +196,7 @@ def samples_of(rows: Sequence[SeedRow], arm: str) -> dict[int, float]:
 
 
 def half_interval(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % interval of a mean, by Student's t; None of fewer than 2 values."""
+    """Return half the width of a mean's 95 % interval, by Student's t; None for fewer than 2 values."""
     if len(values) < 2:
         return None
     quantile = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1)
@@ -214,9 +214,12 @@ def _read_note(note: Path) -> Mapping[str, Any]:
 
 
 def claim(folder: Path, content: Mapping[str, Any], read: Callable[[Path], Mapping[str, Any]] = _read_note) -> None:
-    """Note in the folder which study it holds; raises ConfigError if it holds another, by what `read` finds there."""
+    """Record in the folder which study it holds; `read` loads an existing record.
+
+    Raises ConfigError if the folder holds another study.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "definition.json"
     if note.exists() and read(note) != content:
-        raise ConfigError(f"{folder}: holds another study, see {note.name} there; give --out another folder")
+        raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
     write_state(note, content)

@@ -1,4 +1,4 @@
-"""What a study compares and how much it may search: a file in benchmarks/bert/studies."""
+"""Define what a study compares and its tuning budget: a file in benchmarks/bert/studies."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _Kind = TypeVar("_Kind", bound=Section)
 
 
 class Range(Section):
-    """Values that the search may try, on a logarithmic scale."""
+    """Values that tuning may try, on a logarithmic scale."""
 
     low: Annotated[float, Field(gt=0)]
     high: Annotated[float, Field(gt=0)]
@@ -27,7 +27,7 @@ class Range(Section):
 
 
 class Comparison(Section):
-    """Two arms whose difference is a result of the study."""
+    """Two arms whose difference the study reports."""
 
     arm: str
     against: str
@@ -37,15 +37,15 @@ class Definition(Section):
     """One study."""
 
     question: str
-    """What it is to find out, in a line."""
+    """The question it answers, in a line."""
     system: str
-    """The system that every trial is a run of; a path is relative to the definition's folder."""
+    """The system that every trial runs; a path is relative to the definition's folder."""
     arms: Annotated[dict[str, dict[str, Any]], Field(min_length=2)]
-    """By name: what an arm changes of the system."""
+    """The settings that each arm changes, by its name."""
     space: Annotated[dict[str, Range], Field(min_length=1)]
-    """What is tuned for every arm, each with the same budget."""
+    """The values tuned for every arm, with the same budget each."""
     tuning_trials: Count
-    """That budget: runs for each arm, of seeds that the comparison doesn't use."""
+    """The budget: runs for each arm, with seeds that the comparison doesn't use."""
     comparisons: tuple[Comparison, ...] = ()
 
     @model_validator(mode="after")
@@ -56,7 +56,7 @@ class Definition(Section):
         return self
 
     def trial_system(self, arm: str, values: dict[str, float]) -> System:
-        """The system of an arm with these values; raises ConfigError if they don't fit it."""
+        """Return the system of an arm with these values; raises ConfigError if they don't fit it."""
         settings = {**self.arms[arm], **values, "checkpoint.final_weights": False}  # thousands of trials
         return load_system(self.system, [f"{name}={json.dumps(value)}" for name, value in settings.items()])
 
@@ -70,7 +70,7 @@ def read_definition(path: Path) -> Definition:
 
 
 def read_study(path: Path, kind: type[_Kind]) -> _Kind:
-    """Read a study of one kind; raises ConfigError if the file can't be read, or describes none."""
+    """Read a study of one kind; raises ConfigError if the file can't be read or isn't one."""
     try:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,9 +1,9 @@
-"""A made-up language that a tiny BERT learns in seconds: what a study of many runs can afford to train on.
+"""Generate a made-up language that a tiny BERT learns in seconds, so that a study can afford hundreds of runs.
 
-Each word is followed by one of a few others, all equally likely, so a masked word follows from its neighbours and from
-nothing else. As in a real language, a model first learns how frequent words are, which says little here, and stays at
-that plateau until its attention finds the neighbours. A sample has two halves of a sequence: in half of the samples the
-second continues the first, and BERT's other head learns to recognise these.
+Each word is followed by one of a few others, all equally likely, so only its neighbours predict a masked word. As in a
+real language, a model first learns word frequencies, which help little here, and stays at that plateau until its
+attention finds the neighbours. A sample has two halves of a sequence: in half of the samples the second continues the
+first, and BERT's other head learns to recognise these.
 
 Shapes: S sequences of N words, M masked words each.
 """
@@ -29,7 +29,7 @@ class Language:
 
     words: int
     followers: int
-    """How many words may follow a word."""
+    """Number of words that may follow a word."""
     length: int
     """Words of a sequence, even."""
     masked: int
@@ -37,7 +37,7 @@ class Language:
 
     @cached_property
     def _following(self) -> NDArray[np.int64]:
-        """The words that follow each: a permutation of all, the mask aside, for each of its followers."""
+        """Return each word's followers: one permutation of all words except the mask for each follower."""
         generator = np.random.default_rng(self.words)
         followers_WF = np.zeros((self.words, self.followers), np.int64)
         for place in range(self.followers):
@@ -60,7 +60,7 @@ class Language:
     def shares(self, generator: np.random.Generator, batch: int, ranks: int) -> list[LoadedPart]:
         """Draw a global batch and deal the same number of sequences to each rank.
 
-        The batch depends on the generator alone: other numbers of ranks see the same.
+        The batch depends on the generator only, not on the number of ranks.
         """
         words_SN, unrelated_S = self.sequences(generator, batch)
         at_SM = np.sort(np.argsort(generator.random(words_SN.shape), axis=1)[:, : self.masked], axis=1)

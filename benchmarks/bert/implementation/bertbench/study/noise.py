@@ -1,9 +1,9 @@
-"""The gradient noise scale, and what samples are worth by it in batches of different sizes.
+"""Measure the gradient noise scale, and from it the statistical efficiency of a batch size.
 
 phi = tr(Sigma) / |G|^2 is the variance of one sample's gradient over the square of the mean gradient (McCandlish et al.
 2018, arXiv 1812.06162). Statistical efficiency is Pollux's (Qiao et al., OSDI 2021). For Adam, Pollux preconditions
-gradients by the second moments; here they are plain, since rows of words that were hardly seen, whose moments are next
-to 0, would outweigh all others in so short a run.
+gradients by the second moments. Here they stay plain: in so short a run, rows of rare words, whose moments are almost
+0, would outweigh all others.
 """
 
 import math
@@ -23,7 +23,7 @@ from bertbench.training.trainer import Trainer
 
 
 class Squares(NamedTuple):
-    """Of one step, whose parts' gradients add up to the global batch's."""
+    """Squared gradient norms of one step; its parts' gradients add up to the global batch's."""
 
     whole: float
     """Square of the norm of the global batch's gradient."""
@@ -34,11 +34,11 @@ class Squares(NamedTuple):
 
 
 def noise_scale(steps: Sequence[Squares], batch: int) -> float:
-    """Phi in samples, from steps of `batch` samples; infinite where noise hides the gradient.
+    """Return phi in samples, from steps of `batch` samples; infinite where noise hides the gradient.
 
     With independent samples the means of `whole` and `parts` are |G|^2 + tr(Sigma) / batch and concentration |G|^2 +
-    tr(Sigma) / batch; for equal parts, solving for both is appendix A.1 of McCandlish et al. Means over the steps are
-    taken before the ratio, which would be biased.
+    tr(Sigma) / batch; for equal parts, solving for both is appendix A.1 of McCandlish et al. The means over the steps
+    come before the ratio, because a mean of ratios is biased.
     """
     signal = statistics.mean((whole - parts) / (1 - share) for whole, parts, share in steps)
     noise = statistics.mean(batch * (parts - share * whole) / (1 - share) for whole, parts, share in steps)
@@ -46,12 +46,12 @@ def noise_scale(steps: Sequence[Squares], batch: int) -> float:
 
 
 def statistical_efficiency(noise: float, batch: int, base: int) -> float:
-    """What a sample teaches in batches of `batch`, over what it does in batches of `base`: (phi + M0) / (phi + M)."""
+    """Return a sample's progress in batches of M = `batch` relative to M0 = `base`: (phi + M0) / (phi + M)."""
     return 1.0 if math.isinf(noise) else (noise + base) / (noise + batch)
 
 
 class PartGradients:
-    """Sees the gradient of every part of a step before it is summed. All ranks must make one, and ask at each step."""
+    """Record the gradient of every part of a step before the sum. Collective: all ranks construct and query it."""
 
     def __init__(self, system: System, world: World, trainer: Trainer) -> None:
         self._world, self._batch, self._pipeline = world, system.global_batch_size, system.layout.pipeline
@@ -62,12 +62,12 @@ class PartGradients:
             stages = [stage for stage in trainer.model if isinstance(stage, Stage)]
             words = next((stage.words for stage in stages if stage.words is not None), None)
         self._words: list[torch.Tensor] = []
-        """Of each part: the first and the last stage compute a piece each of the word embeddings' gradient."""
+        """One entry a part: the first and the last stage each compute a piece of the word embeddings' gradient."""
         for parameter in trainer.model.parameters():
             parameter.register_hook(self._keep if parameter is words else self._add)
 
     def squares(self, parts: Sequence[LoadedPart], norm: torch.Tensor) -> Squares:
-        """Of the step that was taken with these parts of this rank; `norm` is that of its gradient."""
+        """Return the squares of the step taken with these parts of this rank; `norm` is its gradient's norm."""
         if self._groups is not None and self._words:
             words = torch.stack(self._words)
             distributed.all_reduce(words, group=self._groups.tied)

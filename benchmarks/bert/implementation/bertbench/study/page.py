@@ -1,4 +1,4 @@
-"""A study as one page: the answer, samples to target by arm, accuracy over samples, what tuning saw."""
+"""Draw a study as one page: verdicts, samples to target by arm, accuracy over samples, tuning trials."""
 
 import statistics
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def page_of(
     found: Sequence[Difference],
     machine: str,
 ) -> str:
-    """One self-contained HTML file; `folder` is where the study's runs are."""
+    """Return one self-contained HTML file; `folder` holds the study's runs."""
     target = definition.trial_system(next(iter(definition.arms)), {}).evaluation.target
     return page(
         title,
@@ -59,7 +59,7 @@ def _means(summaries: Sequence[Summary]) -> str:
 
 
 def _by_batch(definition: Definition, summaries: Sequence[Summary]) -> str:
-    """Where arms differ in global batch: means over it, a line an optimiser."""
+    """Draw means over the global batch, one line per optimizer, if arms differ in it."""
     if not all(_BATCH in arm for arm in definition.arms.values()):
         return ""
     points: dict[str, list[tuple[float, float]]] = {}
@@ -80,7 +80,7 @@ def _seeds(rows: Sequence[Row]) -> str:
 
 
 def _curves(definition: Definition, folder: Path, rows: Sequence[Row], target: float) -> str:
-    """Accuracy over samples, the median of an arm's seeds as long as all of them run."""
+    """Draw accuracy over samples: the median of an arm's seeds as long as all of them run."""
     series = []
     for arm in definition.arms:
         runs = [_accuracies(files_of(folder, arm, row.seed)) for row in rows if row.arm == arm]
@@ -90,7 +90,7 @@ def _curves(definition: Definition, folder: Path, rows: Sequence[Row], target: f
 
 
 def _tuning(definition: Definition, folder: Path) -> list[str]:
-    """What tuning tried: a panel for each value."""
+    """Draw the tuning trials: a panel for each value."""
     from bertbench.study.tune import tried  # noqa: PLC0415 - Optuna is an optional extra
 
     trials = {arm: tried(folder, arm) for arm in definition.arms}
@@ -133,6 +133,6 @@ def _numbers(summaries: Sequence[Summary]) -> str:
 
 
 def _accuracies(files: ResultFiles) -> dict[float, float]:
-    """Accuracy by samples of one run."""
+    """Return one run's accuracy by samples."""
     found = RunFacts(read_events(files.log)).evaluations
     return {one.samples: one.accuracy for one in found if one.samples is not None}

@@ -1,7 +1,7 @@
-"""The paper's claims, each asked of a command: what `study paper` runs, and what the answers say of the claims.
+"""Check the claims of arXiv 2402.02447: run one command per claim and derive a verdict from each answer.
 
-The paper is arXiv 2402.02447. Every part is a command of this program with --json; its answer is kept in a file, so
-that a study that goes on runs what is missing. Figures of the paper are those of its abstract and its published logs.
+Every part is a command of this program with --json. Its answer stays in a file, so a resumed study runs only the
+missing parts. The paper's figures come from its abstract and its published logs.
 """
 
 import json
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
     @property
     def command(self) -> str:
-        """As a person types it."""
+        """Return the command as a person types it."""
         return " ".join(("bertbench", *self.words))
 
 
@@ -48,24 +48,24 @@ PARTS = (
     Part("planned", (*_OPEN, "--set", "data.balance=planned")),
     Part("clip", ("study", "clip", "--ranks", "2,16,64")),
 )  # fmt: skip
-"""In the order in which they run: minutes first, then the hour."""
+"""In running order: parts of minutes first, the part of an hour last."""
 
 
 class Verdict(NamedTuple):
-    """One claim and what became of it."""
+    """One claim and its verdict."""
 
     claim: str
     theirs: str
     ours: str
     verdict: str
     parts: tuple[str, ...]
-    """Names of the parts that it follows from."""
+    """Names of the parts that it is derived from."""
 
 
 def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[str, Any]:
-    """Run the parts whose answers `folder` doesn't hold yet, and return all answers by name.
+    """Run the parts whose answers `folder` lacks, and return all answers by name.
 
-    Raises RunError if a command fails; what ended before stays.
+    Raises RunError if a command fails; finished answers stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
     answers = {}
@@ -78,7 +78,10 @@ def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[s
                 words += ["--out", str(folder / part.name)]
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # its progress is shown
             if done.returncode:
-                raise RunError(f"`{part.command}` ended with code {done.returncode} and says why above; then go on")
+                raise RunError(
+                    f"`{part.command}` ended with code {done.returncode}, see its message above; "
+                    "correct that and run `study paper` again to continue"
+                )
             with new_file(answer) as path:
                 path.write_text(done.stdout, encoding="utf-8")
         progress.update(number, len(parts), f"{number} of {len(parts)} parts: {part.name}")
@@ -87,19 +90,19 @@ def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[s
 
 
 def efficiencies(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """Return the load efficiency of an answer of `balance` by method and samples a GPU."""
+    """Return load efficiency by method and samples a GPU, from an answer of `balance`."""
     return {(row["method"], row["batch"]): row["efficiency"] for row in rows}
 
 
 def verdicts(answers: Mapping[str, Any]) -> list[Verdict]:
-    """Return what the answers say of each claim."""
+    """Return a verdict for each claim."""
     by_batch = efficiencies(answers["batch"])
     return [_balance(by_batch), _snake(by_batch), _traffic(answers["batch"]), *_clip(answers["clip"]),
             _overlap(answers), _adam(answers), *_speed(answers)]  # fmt: skip
 
 
 def ablation(answers: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
-    """Return what is predicted with all ideas and without each: name, seconds, samples, seconds over all ideas'."""
+    """Return the forecast with all ideas and without each: name, seconds, samples, seconds relative to all ideas."""
     whole = 60 * answers["all_ideas"]["predicted_min"]
     return [
         (name, 60 * answers[name]["predicted_min"], answers[name]["samples_to_converge"],
@@ -140,7 +143,7 @@ def _traffic(rows: Sequence[Mapping[str, Any]]) -> Verdict:
     sent = {(row["method"], row["batch"]): row["bytes_per_rank_per_step"] for row in rows}
     whole, local = sent["global_exchange", 16], sent["stratified_presort", 16]
     return Verdict(
-        "a global sort moves all tokens to every GPU, the local one next to none",
+        "a global sort moves all tokens to every GPU, the local one almost none",
         "67 MB a GPU and step",  # 16,384 samples of 512 tokens of 8 bytes
         f"{whole / 1e6:.1f} MB without padding in 16-bit words, against {local / 1e6:.2f} MB",
         "reproduced" if whole > 50 * local else "refuted",
@@ -151,7 +154,7 @@ def _traffic(rows: Sequence[Mapping[str, Any]]) -> Verdict:
 def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
     claims = {
         "before": ("clipping before the all-reduce needs fewer samples than after it", _fewer),
-        "bucket": ("clipping by bucket keeps what `before` gains", _as_many),
+        "bucket": ("clipping by bucket keeps the gain of `before`", _as_many),
     }
     found = []
     for mode, (claim, judge) in claims.items():

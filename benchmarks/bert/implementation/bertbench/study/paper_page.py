@@ -1,4 +1,4 @@
-"""The paper, answered, as one page."""
+"""Draw the verdicts on the paper's claims as one page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,13 +32,13 @@ def ablation_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def page_of(answers: Mapping[str, Any], machine: str) -> str:
-    """One self-contained HTML file."""
+    """Return one self-contained HTML file."""
     commands = [(part.name, part.command) for part in PARTS]
     return page(
         "The paper, answered",
         paragraph(
-            "Each claim of arXiv 2402.02447 beside what this project finds. Balance is simulated with the code that "
-            f"training uses, seconds on 1,024 GPUs are forecasts, samples are of small runs here; {machine}."
+            "Each claim of arXiv 2402.02447 beside this project's result. Balance is simulated with training's own "
+            f"code, seconds on 1,024 GPUs are forecasts, samples come from small runs here; {machine}."
         ),
         section("Claims", table(HEAD, table_rows(verdicts(answers)))),
         section(

@@ -1,8 +1,8 @@
-"""`study parallel`: one training under several layouts, as gloo ranks of this machine, at equal global batch.
+"""`study parallel`: train one model under several layouts at equal global batch, with gloo ranks on this machine.
 
-Every layout computes a step in the same number of parts, as Megatron's microbatches: one rank after another where it is
-alone, and shared out over data-parallel ranks. First steps are timed, with evaluations between them off the clock; then
-a few are profiled; then the noise scale is measured on more, since it takes work that isn't training's.
+Every layout computes a step in the same number of parts (Megatron's microbatches): a single rank takes them in turn,
+data-parallel ranks share them. First it times steps, with evaluations off the clock; then it profiles a few; then it
+measures the noise scale on more, because that adds work to a step.
 """
 
 import json
@@ -38,7 +38,7 @@ from bertbench.study.noise import PartGradients, noise_scale, statistical_effici
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 
-PARTS = 8  # of a step: twice the longest pipeline, so that its bubble is 3/8 and not all there is to see
+PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/8 of the time and doesn't hide all else
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
 _EVALUATIONS = 4
 _PROFILED, _OBSERVED = 5, 20  # steps
@@ -55,17 +55,17 @@ class Row:
     ranks: int
     seed: int
     runtime_s: float
-    """Of the timed steps, without evaluations."""
+    """Time of the timed steps, without evaluations."""
     samples_per_s: float
     validation_loss: float
     """Mean cross-entropy of the evaluation set's masked tokens, after the timed steps."""
     accuracy: float
     utilisation: list[float]
-    """Of each rank: share of the time in which an operator of torch runs that isn't communication."""
+    """Share of the time in which each rank runs a torch operator other than communication."""
     gradient_noise_scale: float | None
-    """In samples; None where noise hides the gradient."""
+    """Gradient noise scale in samples; None where noise hides the gradient."""
     statistical_efficiency: float
-    """Of the global batch against a part of a step."""
+    """Efficiency of the global batch relative to a batch of one part."""
     goodput: float
     """Samples a second times statistical efficiency."""
     model_flop_utilisation: float
@@ -75,16 +75,16 @@ class Row:
 
 
 def layouts_of(name: str, steps: int) -> dict[str, System]:
-    """A system in every layout, on this machine's processor, for a study of so many steps.
+    """Return a system in every layout, on this machine's processor, for a study of `steps` steps.
 
-    Raises ConfigError if it doesn't fit one of them.
+    Raises ConfigError if the system doesn't fit one of them.
     """
     system = load_system(name)
     batch, layers, stages = system.global_batch_size, system.model.layers, max(sizes for _, sizes in _LAYOUTS.values())
     if batch % PARTS or layers % stages:
         raise ConfigError(
             f"{system.name}: expected a global batch in multiples of {PARTS} and layers in multiples of {stages}, "
-            f"found {batch} and {layers}; choose another system, or change these of it"
+            f"found {batch} and {layers}; change them, or choose another system"
         )
     length = steps + _PROFILED + _OBSERVED
     systems = {}
@@ -95,7 +95,8 @@ def layouts_of(name: str, steps: int) -> dict[str, System]:
             "data.global_batch_size": batch, "data.local_batch": None,
             "data.gradient_accumulation_steps": accumulated, "parallel.tensor": 1, "parallel.pipeline": pipeline,
             "parallel.microbatches": microbatches, "parallel.schedule": "1f1b", "parallel.virtual_stages": 1,
-            "parallel.fully_shard": False, "schedule.max_steps": length, "evaluation.max_samples": None,
+            "parallel.fully_shard": False, "parallel.sequence": False, "schedule.max_steps": length,
+            "evaluation.max_samples": None,
         }  # fmt: skip
         try:
             systems[layout] = load_system(name, [f"{key}={json.dumps(value)}" for key, value in settings.items()])
@@ -105,9 +106,9 @@ def layouts_of(name: str, steps: int) -> dict[str, System]:
 
 
 def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[Row]:
-    """Train a system in every layout, once a seed. Raises ConfigError or DataError if that can't be."""
+    """Train a system in every layout, once per seed. Raises ConfigError or DataError for an unusable system or data."""
     systems = layouts_of(name, steps)
-    training, _ = open_data(systems["data 1"])  # what is wrong is better said before there are ranks
+    training, _ = open_data(systems["data 1"])  # report bad data before ranks start
     most = _most_samples_per_core(systems["data 1"], training)
     rows = []
     for seed in range(1, seeds + 1):
@@ -119,7 +120,7 @@ def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[
 
 
 def medians(rows: Iterable[Row]) -> list[Row]:
-    """A row for every layout: of each number the median over the seeds; the curve is the first seed's."""
+    """Return one row per layout: each number's median over the seeds, and the first seed's curve."""
     by_layout: dict[str, list[Row]] = {}
     for row in rows:
         by_layout.setdefault(row.layout, []).append(row)
@@ -127,7 +128,7 @@ def medians(rows: Iterable[Row]) -> list[Row]:
 
 
 def busy_share(events: list[dict[str, Any]]) -> float:
-    """Of the profiled steps: time with an operator that isn't communication on the thread that takes them."""
+    """Return the share of the profiled steps that the stepping thread spends in operators other than communication."""
     window = next(event for event in events if event.get("name") == _WINDOW and event.get("ph") == "X")
     spans = merged(
         (event["ts"], event["ts"] + event["dur"])
@@ -139,7 +140,7 @@ def busy_share(events: list[dict[str, Any]]) -> float:
 
 
 def _most_samples_per_core(system: System, training: Dataset) -> float:
-    """Samples a second whose model FLOPs matrix products reach on one core: the best of a few, and the mean sample."""
+    """Return the most samples a second that one core's matrix products allow: best of a few trials, mean sample."""
     ids, products, threads = np.arange(len(training)), MatrixProducts(torch.device("cpu")), torch.get_num_threads()
     torch.set_num_threads(1)
     for _ in range(_PRODUCTS):
@@ -150,8 +151,8 @@ def _most_samples_per_core(system: System, training: Dataset) -> float:
 
 
 def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, most_samples_per_s: float) -> Row:
-    torch.set_num_threads(1)  # a rank is a core everywhere, where there are as many
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
+    torch.set_num_threads(1)  # every layout gets one core a rank, where the machine has enough
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer prints four lines a rank otherwise
     training, evaluation = open_data(system)
     sampler = make_sampler(system, training, seed)
     trainer = make_trainer(system, world, seed, sampler)
@@ -201,7 +202,7 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, m
 
 
 def _loss_and_hits(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Sum of cross-entropies, correct predictions, masked tokens."""
+    """Return the sum of cross-entropies, correct predictions and masked tokens."""
     labels_M = batch.masked_labels_M
     hits = masked_lm_MV.argmax(dim=-1) == labels_M
     return torch.stack((cross_entropy_sum(masked_lm_MV, labels_M), hits.sum(), (labels_M != IGNORED).sum()))

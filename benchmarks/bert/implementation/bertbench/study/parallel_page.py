@@ -1,4 +1,4 @@
-"""`study parallel` as text: what its figures allow to conclude, a table, and one page with plots."""
+"""Present `study parallel`: a table, the conclusions that its figures support, and one page with plots."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ _HEADER = (
     "layout", "ranks", "runtime s", "samples/s", "validation loss", "accuracy %", "busy % of each rank", "noise scale",
     "efficiency %", "goodput", "MFU %",
 )  # fmt: skip
-_ROUNDING = 1e-3  # of a loss after some hundred steps; layouts of one seed were seen 3e-7 apart after 150
+_ROUNDING = 1e-3  # in the loss after some hundred steps; layouts of one seed differed by 3e-7 after 150
 
 
 def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Header and layouts, medians over the seeds."""
+    """Return the header and one row per layout, medians over the seeds."""
     return [
         _HEADER,
         *(
@@ -33,7 +33,7 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def concluded(rows: Sequence[Row], cores: int) -> list[str]:
-    """What may be concluded of these rows, measured on so many cores."""
+    """Return the conclusions that these rows support, measured on `cores` cores."""
     seeds = [[row for row in rows if row.seed == seed] for seed in sorted({row.seed for row in rows})]
     losses = [[row.validation_loss for row in own] for own in seeds]
     apart = max(max(own) - min(own) for own in losses)
@@ -43,43 +43,43 @@ def concluded(rows: Sequence[Row], cores: int) -> list[str]:
     alike = "Layouts train alike" if apart < _ROUNDING else "Layouts do not train alike"
     lines = [
         f"{alike}: validation losses after {samples:,} samples of one seed differ by {apart:.1g} at most.",
-        "The global batch is the same, so statistical efficiency is one number, which every layout measures anew: "
-        f"{100 * min(efficiencies):.0f} to {100 * max(efficiencies):.0f} %, which is how sure it is. Up to that, "
-        "goodput ranks layouts as samples a second do.",
+        "The global batch is the same, so all layouts estimate one statistical efficiency: "
+        f"{100 * min(efficiencies):.0f} to {100 * max(efficiencies):.0f} %. Within that spread, goodput ranks layouts "
+        "as samples a second do.",
     ]
     for row in others:
-        if len(seeds) > 1:  # a single speed may be that of whatever else the machine did
+        if len(seeds) > 1:  # one timing alone may measure other work on the machine
             pairs = [(own[0], one) for own in seeds for one in own if one.layout == row.layout]
             speeds = [one.samples_per_s / alone.samples_per_s for alone, one in pairs]
             lines.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
         if row.layout.startswith("pipeline"):
             most = 1 / (1 + bubble(row.ranks, PARTS))
-            lines.append(f"The bubble of {row.layout} lets its ranks be busy {100 * most:.0f} % of one alone at most.")
+            lines.append(f"The bubble of {row.layout} limits a rank to {100 * most:.0f} % of a lone rank's busy share.")
     return lines
 
 
 def not_concluded(rows: Sequence[Row], cores: int) -> list[str]:
-    """What may not, for want of cores, links and size."""
+    """Return the questions that these rows leave open, for lack of cores, links and size."""
     crowded = [row.layout for row in medians(rows) if row.ranks > cores]
     lines = [
-        "What a layout costs on GPUs, or over a network: ranks send through this machine's main memory, and the cores "
-        "that compute do the sending.",
-        "Which layout a large model needs: pipelines are for models that don't fit, and this one fits anywhere.",
-        "What a larger batch is worth: the noise scale is that of the beginning of training, and grows with it.",
+        "What a layout costs on GPUs or over a network: here ranks communicate through main memory, on the cores that "
+        "compute.",
+        "Which layout a large model needs: pipelines serve models that don't fit one device, and this one does.",
+        "What a larger batch gains: the noise scale was measured early in training, and grows later.",
     ]
     if crowded:
         lines.insert(
             0,
-            f"The speed of {' and '.join(crowded)} with a core for each rank: there are {cores} cores. Ranks wait for "
-            "one another's, within operators too, so that even busy shares say too much.",
+            f"The speed of {' and '.join(crowded)} with a core for each rank: this machine has {cores} cores. Ranks "
+            "share them, within operators too, so busy shares come out too high.",
         )
     if len({row.seed for row in rows}) == 1:
-        lines.append("Speeds: every layout ran once, and whatever else the machine did counts. --seeds repeats them.")
+        lines.append("Speeds: every layout ran once, beside the machine's other work. --seeds repeats the runs.")
     return lines
 
 
 def page_of(rows: Sequence[Row], system: str, machine: str, cores: int) -> str:
-    """One self-contained HTML file."""
+    """Return one self-contained HTML file."""
     header, *body = table_rows(rows)
     middle = medians(rows)
     return page(
@@ -111,8 +111,8 @@ def page_of(rows: Sequence[Row], system: str, machine: str, cores: int) -> str:
                 ),
             ),
         ),
-        section("What may be concluded", listing([toned(point) for point in concluded(rows, cores)])),
-        section("What may not", listing([toned(point) for point in not_concluded(rows, cores)])),
+        section("What this shows", listing([toned(point) for point in concluded(rows, cores)])),
+        section("What this doesn't show", listing([toned(point) for point in not_concluded(rows, cores)])),
     )
 
 

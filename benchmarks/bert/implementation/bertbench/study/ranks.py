@@ -1,6 +1,6 @@
-"""Clip modes over numbers of ranks: every arm tuned, then run with the same seeds until the intervals are narrow.
+"""Compare clip modes by number of ranks: tune every arm, then run all with the same seeds until intervals are narrow.
 
-Every run that ended is a line of trials.jsonl. A study that goes on reads them, and repeats none of them.
+Every finished run is a line of trials.jsonl. A resumed study reads them and repeats none.
 """
 
 import json
@@ -19,12 +19,12 @@ from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-_TUNING_SEED = 1000  # and what follows it: none of these is compared, which counts from 1
-_SPARE = 1.05  # finalists may take so much longer than tuning's patience: luck must not drop them
+_TUNING_SEED = 1000  # and up; the comparison's seeds count from 1
+_SPARE = 1.05  # finalists' limit over tuning's patience, so that noise drops none of them
 
 
 class Run(NamedTuple):
-    """Which run an outcome is that of."""
+    """The key of an outcome: its kind, arm, values and seed."""
 
     kind: str
     """`tuning`, `final` or `comparison`."""
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning chose for an arm."""
+    """The values that tuning chose for an arm."""
 
     arm: Arm
     values: Values
@@ -52,20 +52,20 @@ class Row:
     samples_to_target: float | None
     reached: bool
     clipped: float
-    """Share of the clipping decisions that made something smaller."""
+    """Share of clipping decisions that reduced a gradient."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference that the stopping rule asks about."""
+    """A difference that the stopping rule checks."""
 
     ranks: int
     difference: Difference
     reference: float
-    """Mean samples to target of the arm that it is taken from."""
+    """Mean samples to target of the arm compared against."""
     seeds: int
     narrow: bool
-    """Whether the interval is as narrow as the rule wants."""
+    """Whether the interval meets the stopping rule."""
 
 
 class Study:
@@ -74,17 +74,17 @@ class Study:
     def __init__(
         self, definition: RanksDefinition, ranks: tuple[int, ...], folder: Path, run_trial: RunTrial, progress: Progress
     ) -> None:
-        """Raises ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
+        """Raise ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
         self._definition, self._run_trial, self._progress = definition, run_trial, progress
         self.arms = definition.arms(ranks)
-        # a note of an older version lacks the settings that are new: reading it fills in their defaults
+        # an older version's note lacks newer settings: reading it fills in their defaults
         claim(folder, definition.model_dump(mode="json"), _read_note)
         trials = folder / "trials.jsonl"
         self._known = _read(trials)
         self._lines = LineFile(trials)
 
     def compare(self) -> tuple[list[Tuned], list[Row], list[Comparison]]:
-        """Tune, then run seed by seed until every interval is narrow, or the seeds are spent."""
+        """Tune, then run seed by seed until every interval is narrow or the seeds run out."""
         tuned = [Tuned(arm, self._tuned(arm)) for arm in self.arms]
         rows: list[Row] = []
         stopping = self._definition.stopping
@@ -109,7 +109,7 @@ class Study:
         return tuned, rows, comparisons(self._definition, self.arms, rows)
 
     def tried(self, arm: Arm) -> list[tuple[Values, float | None]]:
-        """Return what tuning tried, each with its samples to target; None where it missed or was stopped."""
+        """Return the values that tuning tried with their samples to target, None if missed or stopped."""
         return [
             (run.values, outcome.samples)
             for run, outcome in self._known.items()
@@ -129,7 +129,7 @@ class Study:
         at_random, best = tuning.trials // 2, math.inf
         scored: list[tuple[float, Values]] = []
         for number in range(tuning.trials):
-            # a sampler anew for every trial: a search that goes on samples as one that was never interrupted
+            # a new sampler for every trial: a resumed search then samples like an uninterrupted one
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=at_random, seed=_SAMPLER_SEED + number)
             trial = study.ask(distributions)
             values = Values(**trial.params)
@@ -153,7 +153,7 @@ class Study:
         return float(self._definition.schedule.max_steps * self._definition.global_batch_size)
 
     def _outcome(self, kind: str, arm: Arm, values: Values, seed: int, most_samples: float) -> Outcome:
-        """Return the outcome of a run, which is not run again if it ended before."""
+        """Return a run's outcome; a finished run is not repeated."""
         run = Run(kind, arm.name, values, seed)
         if run not in self._known:
             outcome = self._run_trial(self._definition, arm, values, seed, most_samples)
@@ -187,12 +187,12 @@ def comparisons(definition: RanksDefinition, arms: Sequence[Arm], rows: Sequence
 
 
 def half_share(one: Comparison) -> float:
-    """Return half the interval's width as a share of the mean that the difference is taken from."""
+    """Return half the interval's width as a share of the reference arm's mean."""
     return (one.difference.high - one.difference.low) / 2 / one.reference
 
 
 def _score(outcome: Outcome, limit: float) -> float:
-    """Return samples to target; of a run that missed it more than any that reached it, the less accurate the more."""
+    """Return samples to target; a run that missed it scores worse than all that reached it, ordered by accuracy."""
     return limit * (2 - outcome.accuracy) if outcome.samples is None else outcome.samples
 
 

@@ -1,4 +1,4 @@
-"""What `study clip --ranks` trains, searches and promises: a file in benchmarks/bert/studies."""
+"""Define the model, search space and stopping rule of `study clip --ranks`: a file in benchmarks/bert/studies."""
 
 from dataclasses import replace
 from typing import Annotated, NamedTuple, Self
@@ -14,7 +14,7 @@ from bertbench.study.language import Language
 
 
 class Words(Section):
-    """The language (study/language.py); the model's vocabulary and positions say its words and lengths."""
+    """The language (study/language.py); the model's vocabulary and positions fix its words and lengths."""
 
     followers: Count
     """Words that may follow a word."""
@@ -25,7 +25,7 @@ class Words(Section):
 
 
 class Space(Section):
-    """What is tuned for every arm, on logarithmic scales."""
+    """Ranges tuned for every arm, on logarithmic scales."""
 
     learning_rate: Range
     max_norm: Range
@@ -37,42 +37,42 @@ class Tuning(Section):
     """The budget of every arm."""
 
     trials: Count
-    """Runs of one seed: half at random values, the same for all arms, half where Optuna's TPE proposes."""
+    """Runs of one seed: half at random values that all arms share, half proposed by Optuna's TPE."""
     finalists: Count
-    """The best of these run again,"""
+    """How many of the best run again."""
     finalist_seeds: Count
-    """with so many other seeds each; the best by their mean is what the comparison takes."""
+    """Further seeds for each finalist; the comparison takes the best by their mean."""
     patience: Annotated[float, Field(ge=1)]
-    """A run stops at so many times the samples of the arm's best, as if it had missed the target."""
+    """A run stops at this multiple of the samples of the arm's best, and counts as missing the target."""
 
 
 class Stopping(Section):
-    """When the comparison has enough seeds: fixed before the first run."""
+    """When the comparison stops adding seeds: fixed before the first run."""
 
     half_width: Annotated[float, Field(gt=0, lt=1)]
-    """Largest half of a difference's 95 % interval, as a share of the mean that it is taken from."""
+    """Largest half-width of a difference's 95 % interval, as a share of the reference arm's mean."""
     first_look: Annotated[int, Field(ge=2)]
-    """Seeds before the rule is asked for the first time,"""
+    """Seeds before the first look at the intervals."""
     look_every: Count
-    """and between two looks."""
+    """Seeds between two looks."""
     max_seeds: Count
-    """Seeds at which the comparison ends whatever its intervals."""
+    """Seeds at which the comparison ends, however wide its intervals."""
 
 
 class Arm(NamedTuple):
-    """A clip mode on a number of ranks; clipping after the reduction doesn't depend on it."""
+    """A clip mode on a number of ranks; `after` doesn't depend on the number."""
 
     mode: ClipMode
     ranks: int
 
     @property
     def name(self) -> str:
-        """As tables and files call it."""
+        """Return the name used in tables and files."""
         return self.mode if self.mode == "after" else f"{self.mode}_{self.ranks}"
 
 
 class Values(NamedTuple):
-    """What tuning chose for an arm."""
+    """The values that tuning chose for an arm."""
 
     learning_rate: float
     max_norm: float
@@ -87,12 +87,12 @@ class RanksDefinition(Section):
     model: Model
     words: Words
     optimizer: Optimizer
-    """Its rate and betas are what tuning replaces."""
+    """Tuning replaces its rate and betas."""
     schedule: Schedule
     bucket_mb: Annotated[float, Field(gt=0)]
     global_batch_size: Count
     evaluation: Evaluation
-    """`interval_samples` a multiple of the global batch."""
+    """`interval_samples` must be a multiple of the global batch."""
     space: Space
     tuning: Tuning
     stopping: Stopping
@@ -102,13 +102,13 @@ class RanksDefinition(Section):
         interval = self.evaluation.interval_samples
         if interval is None or interval % self.global_batch_size:
             raise ValueError(
-                f"evaluation.interval_samples {interval} is no multiple of global_batch_size {self.global_batch_size}; "
-                "give one, since a run evaluates between steps"
+                f"evaluation.interval_samples {interval} is not a multiple of global_batch_size "
+                f"{self.global_batch_size}; choose one, because a run evaluates between steps"
             )
         if self.model.max_positions % 2 or self.words.masked >= self.model.max_positions:
             raise ValueError("model.max_positions must be even and above words.masked; change one of them")
         if self.optimizer.sharded or self.optimizer.ema_decay:
-            raise ValueError("optimizer.sharded and optimizer.ema_decay are not for virtual ranks; leave them out")
+            raise ValueError("virtual ranks support neither optimizer.sharded nor optimizer.ema_decay; leave them out")
         return self
 
     def language(self) -> Language:
@@ -123,15 +123,15 @@ class RanksDefinition(Section):
         return replace(fixed, adam=replace(fixed.adam, **betas))
 
     def arms(self, ranks: tuple[int, ...]) -> list[Arm]:
-        """Return the arms of these numbers of ranks, those that differ.
+        """Return the distinct arms for these numbers of ranks.
 
         Raises ConfigError if a number of ranks can't share the global batch evenly.
         """
         for number in ranks:
             if number < 2 or self.global_batch_size % number:
                 raise ConfigError(
-                    f"--ranks {number}: expected at least 2, and a divisor of the study's global batch, "
-                    f"{self.global_batch_size}; choose 2, 4, 8 or more up to it"
+                    f"--ranks {number}: expected a divisor of the study's global batch, {self.global_batch_size}, "
+                    "of at least 2; choose such a number"
                 )
         modes: tuple[ClipMode, ...] = ("before", "bucket")
         return [Arm("after", 1), *(Arm(mode, number) for number in ranks for mode in modes)]

@@ -1,4 +1,4 @@
-"""A study of clip modes over numbers of ranks as one page."""
+"""Draw a study of clip modes by number of ranks as one page."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ TABLE_HEAD = ("arm", "against", "difference", "95 % interval", "± of the mean",
 
 
 def table_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return what each comparison found, in shares of the mean that it is taken from; heads are `TABLE_HEAD`."""
+    """Return one row per comparison under `TABLE_HEAD`, differences as shares of the reference arm's mean."""
     return [
         (
             one.difference.arm,
@@ -22,14 +22,14 @@ def table_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
             f"{one.difference.low / one.reference:+.1%} to {one.difference.high / one.reference:+.1%}",
             f"{half_share(one):.1%}",
             str(one.seeds),
-            one.difference.verdict + ("" if one.narrow else ", interval wider than the rule wants"),
+            one.difference.verdict + ("" if one.narrow else ", interval wider than the stopping rule allows"),
         )
         for one in found
     ]
 
 
 def arm_rows(tuned: Sequence[Tuned], rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return each arm's values, its seeds that reached the target, mean samples and share of clipping."""
+    """Return each arm's values, the seeds that reached the target, mean samples and share of clipping."""
     answer: list[tuple[str, ...]] = []
     for one in tuned:
         own, samples = [row for row in rows if row.arm == one.arm.name], samples_of(rows, one.arm.name)
@@ -59,7 +59,7 @@ def page_of(
     found: Sequence[Comparison],
     machine: str,
 ) -> str:
-    """One self-contained HTML file."""
+    """Return one self-contained HTML file."""
     tuning, stopping = definition.tuning, definition.stopping
     return page(
         "Study: clip modes by number of ranks",
@@ -67,7 +67,7 @@ def page_of(
         paragraph(
             f"Samples until masked accuracy {definition.evaluation.target}, global batch "
             f"{definition.global_batch_size}, ranks in one process. Each arm was tuned with {tuning.trials} runs; its "
-            f"{tuning.finalists} best ran {tuning.finalist_seeds} times more. Seeds are added until each half-width "
+            f"{tuning.finalists} best ran {tuning.finalist_seeds} more times. Seeds are added until each half-width "
             f"is at most {stopping.half_width:.0%} of the mean, from {stopping.first_look} to {stopping.max_seeds}; "
             f"{machine}."
         ),
@@ -106,7 +106,7 @@ def _seeds(rows: Sequence[Row]) -> str:
 
 
 def _tuning(study: Study) -> list[str]:
-    """Draw what tuning tried: a panel for each value."""
+    """Draw the tuning trials: a panel for each value."""
     trials = {arm.name: study.tried(arm) for arm in study.arms}
     names = next(iter(trials.values()))[0][0]._fields
     return [

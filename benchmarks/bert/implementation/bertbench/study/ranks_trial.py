@@ -1,4 +1,4 @@
-"""One run of a study of virtual ranks: from random weights to the target, in this process."""
+"""Run one trial of a study of virtual ranks, from random weights to the target, in this process."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from bertbench.optim.schedule import Schedule
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.virtual_ranks import VirtualRanks
 
-_EVALUATION_SEED = 0  # of every run: no difference between runs comes from what they are scored on
+_EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Outcome:
     """How a run ended."""
 
     samples: float | None
-    """Training samples at which accuracy crossed the target, between evaluations by a straight line; None if missed."""
+    """Training samples at which accuracy crossed the target, interpolated between evaluations; None if missed."""
     accuracy: float
-    """At the last evaluation."""
+    """Accuracy at the last evaluation."""
     clipped: float
-    """Share of the clipping decisions that made something smaller, mean over the steps."""
+    """Share of clipping decisions that reduced a gradient, mean over the steps."""
 
 
 def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, most_samples: float) -> Outcome:
     """Train until the target, the schedule's end or `most_samples`.
 
-    The seed fixes initial weights and the order of the data, whatever the arm.
+    The seed fixes initial weights and the order of the data, in every arm.
     """
     language, batch_size = definition.language(), definition.global_batch_size
     model = Bert(definition.model.shape(), attention=plain_attention)

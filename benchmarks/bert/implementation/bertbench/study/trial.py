@@ -1,7 +1,7 @@
-"""One trial: a run of a system, with all its ranks as processes of this machine, watched while it goes.
+"""Run one trial: train a system with all its ranks as processes of this machine, and watch its evaluations.
 
-Ranks are forked from a server that has torch loaded: a trial is a few seconds of work, and importing torch in each of
-its processes would cost as much again. Otherwise a trial is a run like any: it leaves a log, configuration and metrics.
+Ranks are forked from a server that has torch loaded: a trial takes a few seconds, and importing torch in each process
+would double that. Otherwise a trial is an ordinary run: it writes a log, its configuration and metrics.
 """
 
 import json
@@ -34,7 +34,7 @@ _CONTEXT.set_forkserver_preload(["bertbench.study.trial"])
 
 @dataclass(frozen=True)
 class Trial:
-    """What to run, and where its log goes."""
+    """A run to make, and where its log goes."""
 
     name: str
     system: System
@@ -44,37 +44,37 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended; kept in outcome.json beside its metrics, by the study that saw it end."""
+    """How a trial ended; the study writes it to outcome.json beside the metrics."""
 
     samples: int
     """Training samples at the last evaluation."""
     reached: bool
     clipped_steps: float
-    """Share of the steps in which clipping made something smaller."""
+    """Share of the steps in which clipping reduced a gradient."""
     clipped: float
-    """Share of clipping decisions, one a step, or one a step, rank and bucket, that did."""
+    """Share of clipping decisions that did: one a step, or one for each step, rank and bucket."""
 
     @classmethod
     def read(cls, files: ResultFiles) -> "Outcome | None":
-        """The outcome of a trial that has ended before; None if it hasn't."""
+        """Read the outcome of a finished trial; return None if there is none."""
         path = _outcome_file(files)
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 Watch = Callable[[int, float], bool]
-"""Called with samples and accuracy after an evaluation; says whether the trial is to be stopped there."""
+"""Takes samples and accuracy after an evaluation; returns whether to stop the trial."""
 RunTrial = Callable[[Trial, Watch], Outcome]
 
 
 class _Reporter(RunProgress):
-    """Sends evaluations to the study instead of printing them; ends the rank if the study is gone."""
+    """Send evaluations to the study instead of printing them; end the rank if the study is gone."""
 
     def __init__(self, system: System, receiver: Connection | None) -> None:
         super().__init__(system, enabled=False)
         self._receiver = receiver
 
     def evaluated(self, samples: int, accuracy: float) -> None:
-        """After an evaluation."""
+        """Send one evaluation."""
         if self._receiver is None:
             return
         try:
@@ -84,9 +84,9 @@ class _Reporter(RunProgress):
 
 
 def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
-    """Run it until it ends or `watch` stops it; `neighbours` trials, this one included, share the cores.
+    """Run a trial until it ends or `watch` stops it; `neighbours` trials, this one included, share the cores.
 
-    Raises RunError if it fails. A loss that isn't finite is no failure: the rate was too high.
+    Raises RunError if it fails. A loss that isn't finite doesn't count as a failure: the rate was too high.
     """
     trial.files.log.parent.mkdir(parents=True, exist_ok=True)
     trial.files.discard()
@@ -114,7 +114,7 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
     steps = _steps(trial.files.metrics)
     failed = any(process.exitcode for process in ranks) and not stopped
     if not steps or (failed and math.isfinite(steps[-1]["loss"])):
-        raise RunError(f"{trial.name}: the run failed, seed {trial.seed}; its ranks say why above")
+        raise RunError(f"{trial.name}: the run failed, seed {trial.seed}; see its ranks' messages above")
     close_log(trial.files, f"stopped after {samples} samples: others were better" if stopped else None)
     clipped = [step["clipped"] for step in steps]
     outcome = Outcome(
@@ -128,7 +128,7 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
 
 
 def tuned_file(folder: Path, arm: str) -> Path:
-    """The system file that tuning writes for an arm of the study in `folder`."""
+    """Return the path of the system file that tuning writes for an arm of the study in `folder`."""
     return folder / "systems" / f"{arm}.json"
 
 

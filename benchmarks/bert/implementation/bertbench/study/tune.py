@@ -1,4 +1,4 @@
-"""Find the best values for one arm: Optuna's TPE with pruning, kept in a journal so that a killed search goes on."""
+"""Find the best values for one arm by Optuna's TPE with pruning; a journal lets a killed search resume."""
 
 from pathlib import Path
 
@@ -14,15 +14,15 @@ from bertbench.study.definition import Definition
 from bertbench.study.trial import RunTrial, Trial, tuned_file
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-_RUN_SEED = 1000  # of every trial, so that luck is the same for all; the comparison counts from 1
-_PATIENCE = 10  # evaluations before a trial may be stopped: the first say little
+_RUN_SEED = 1000  # the same for every trial, so that they differ in values only; the comparison counts from 1
+_PATIENCE = 10  # evaluations before a trial may be stopped: early accuracy predicts little
 
 
 def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) -> None:
-    """Spend the arm's budget, as far as it isn't spent, and write the best configuration as a system file.
+    """Run the rest of the arm's budget, and write the best configuration as a system file.
 
-    The first half of the trials are random and run to their end. The others are TPE's, and stop where their accuracy
-    is below the median of the trials before. Raises what `run_trial` raises; what had ended stays.
+    The first half of the trials are random and run to their end. TPE proposes the others, which stop where their
+    accuracy is below the median of earlier trials. Raises the errors of `run_trial`; finished trials stay.
     """
     best_file = tuned_file(folder, arm)
     if best_file.exists():
@@ -37,7 +37,7 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
         name: FloatDistribution(bounds.low, bounds.high, log=True) for name, bounds in definition.space.items()
     }
     while (ended := len(_ended(study))) < definition.tuning_trials:
-        # a sampler anew for every trial: a search that goes on samples as one that was never interrupted
+        # a new sampler for every trial: a resumed search then samples like an uninterrupted one
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=at_random, seed=_SAMPLER_SEED + ended)
         trial = study.ask(space)
 
@@ -58,7 +58,7 @@ def tune(definition: Definition, arm: str, folder: Path, run_trial: RunTrial) ->
 
 
 def tried(folder: Path, arm: str) -> list[tuple[dict[str, float], float | None]]:
-    """The values that an arm's trials had, each with its samples to target; None if it was stopped or missed it."""
+    """Return the values of an arm's trials with their samples to target, None if stopped or missed."""
     return [
         (trial.params, trial.value if trial.state == TrialState.COMPLETE else None)
         for trial in _ended(_study(folder, arm))
@@ -76,6 +76,6 @@ def _ended(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _rank(trial: FrozenTrial) -> tuple[bool, float]:
-    """Those that reached the target by samples, then the others by the error that they came down to."""
+    """Order trials that reached the target by samples, then the others by their final error."""
     pruned = trial.state == TrialState.PRUNED
     return pruned, min(trial.intermediate_values.values(), default=1.0) if pruned else trial.value or 0.0

@@ -1,10 +1,10 @@
-"""R data-parallel ranks in one process: their gradients apart, clipped as each rank would clip its own, and summed.
+"""Simulate R data-parallel ranks in one process: compute each rank's gradient, clip it as the rank would, and sum.
 
-Clipping before the reduction acts on the gradients of single ranks, so what it does depends on how many there are. A
-study of 64 ranks needs no 64 processes for that: torch.func computes the gradient of each share of the global batch,
-and what a rank decides from its own gradient is decided here for every share.
+Clipping before the reduction acts on single ranks' gradients, so its effect depends on the number of ranks. A study of
+64 ranks doesn't need 64 processes: torch.func computes the gradient of each share of the global batch, and each share
+is clipped by its own norm.
 
-Shapes: R ranks, G shares that are laid out alike.
+Shapes: R ranks, G shares of equal layout.
 """
 
 from collections.abc import Sequence
@@ -28,25 +28,25 @@ from bertbench.training.trainer import tiny_backward
 
 
 class Reduced(NamedTuple):
-    """What a reduction leaves beside the gradients."""
+    """Results of a reduction, besides the gradients."""
 
     loss: torch.Tensor
-    """Of the global batch."""
+    """Loss of the global batch."""
     clipped: torch.Tensor
-    """Share of the clipping decisions, one a rank, or one a rank and bucket, that made something smaller."""
+    """Share of clipping decisions (one a rank, or one for each rank and bucket) that reduced a gradient."""
     coefficient: torch.Tensor | None
-    """In mode `after`: the factor on the gradient that the optimizer has yet to apply."""
+    """In mode `after`: the factor that the optimizer still has to apply to the gradient."""
 
 
 class VirtualRanks:
-    """The reduction of R ranks' gradients under one clip mode (optim/clip.py), without the ranks.
+    """Reduce R ranks' gradients under one clip mode (optim/clip.py) without real ranks.
 
-    Equal to R real ranks to rounding, which tests hold for 2 and 4. Buckets are those of DDP after its first step.
-    Gradients of all shares of a layout are in memory at once: R times the model's size where all are alike.
+    Equals R real ranks to rounding; tests check 2 and 4. Buckets are DDP's after its first step. Gradients of all
+    shares of a layout are in memory at once: R times the model's size if all layouts are equal.
     """
 
     def __init__(self, model: Bert, mode: ClipMode, max_norm: float, ranks: int, bucket_mb: float | None) -> None:
-        """Give the model torch's plain attention: torch.func can't look into the kernels of our own."""
+        """Give the model torch's plain attention: torch.func can't differentiate our own kernels."""
         for layer in model.modules():
             if isinstance(layer, EncoderLayer):
                 layer.attention = plain_attention
@@ -55,13 +55,13 @@ class VirtualRanks:
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
         self.buckets = [[names[parameter] for parameter in bucket] for bucket in bucket_table(order, bucket_mb)]
-        """Names of the parameters that travel together, in the order in which they travel."""
+        """Names of the parameters of each bucket, in the order of their reduction."""
 
     def _scores(self, batch: Batch) -> Scores:
         return self._model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
-        """Leave in every parameter's `grad` what the all-reduce would; `shares` has each rank's part of the batch."""
+        """Set every parameter's `grad` as the all-reduce would; `shares` has each rank's part of the batch."""
         weights = {name: parameter.detach() for name, parameter in self._parameters.items()}
         total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         loss = torch.zeros(())
@@ -83,7 +83,7 @@ class VirtualRanks:
     def _gradients(
         self, weights: dict[str, torch.Tensor], group: Sequence[LoadedPart]
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Return the gradients of shares that are laid out alike, by parameter [G, ...], and their losses [G]."""
+        """Return the gradients of shares of equal layout, by parameter [G, ...], and their losses [G]."""
         sequences = group[0].batch.sequences
         batches = [batch for _, batch in group]
 
@@ -136,7 +136,7 @@ class VirtualRanks:
 
 
 def _alike(shares: Sequence[LoadedPart]) -> list[list[LoadedPart]]:
-    """Group shares that have sequences of the same lengths and as many masked tokens: torch.func takes them at once."""
+    """Group shares with equal sequence lengths and equal masked counts: torch.func takes a group at once."""
     groups: dict[object, list[LoadedPart]] = {}
     for share in shares:
         groups.setdefault((share.batch.sequences.groups, len(share.batch.masked_at_M)), []).append(share)

@@ -1,1 +1,1 @@
-"""A run as others see it while it goes on: read from its files, never from its ranks' loop."""
+"""Follow a run while it trains, from its files only, never from its ranks' loop."""

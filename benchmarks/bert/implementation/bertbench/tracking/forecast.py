@@ -34,7 +34,7 @@ def forecast(curve: Curve, target: float, earlier: Sequence[float]) -> Forecast 
 
 
 def _by_slope(curve: Curve, target: float) -> Forecast | None:
-    """Go on in a straight line: at the last slope, and at the steepest and the flattest of the recent ones."""
+    """Extrapolate in a straight line: at the last slope, and at the steepest and the flattest of the recent ones."""
     recent = curve[-_RECENT:]
     slopes = [
         (later[1] - earlier[1]) / (later[0] - earlier[0])

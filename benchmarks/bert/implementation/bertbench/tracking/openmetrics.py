@@ -1,4 +1,4 @@
-"""Where a run stands, for Prometheus and whatever else scrapes OpenMetrics; on loopback unless an address is given."""
+"""Serve a run's state as OpenMetrics, for Prometheus and others; on loopback unless an address is given."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def address(text: str) -> Address:
 
 
 def check_free(place: Address) -> None:
-    """Raise ConfigError if nobody could listen there."""
+    """Raise ConfigError if the address can't be listened on."""
     try:
         family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family) as probe:
@@ -65,7 +65,7 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
             now = state()
             labels = {"run": now.name, "system": now.system, "commit": now.commit or "", "seed": str(now.seed)}
             yield InfoMetricFamily("bertbench_run", "the run", labels)
-            yield GaugeMetricFamily("bertbench_running", "1 while the run goes on", float(now.status == "running"))
+            yield GaugeMetricFamily("bertbench_running", "1 while the run is running", float(now.status == "running"))
             for name, text, of in _GAUGES:
                 if (value := of(now)) is not None:
                     yield GaugeMetricFamily(f"bertbench_{name}", text, value)

@@ -1,4 +1,4 @@
-"""What a run is asked to do beside itself, off by default: --track and --metrics-port."""
+"""Options for work beside a run, off by default: --track and --metrics-port."""
 
 from dataclasses import dataclass
 

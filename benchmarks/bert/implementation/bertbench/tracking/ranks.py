@@ -19,7 +19,7 @@ _APART = 1.1
 """A straggler works at least this many times as much as the next rank: less is noise of a scheduler."""
 _FOLDER = "ranks"
 _FRESH_S = 30.0
-_LEAST_BUSY = 0.2  # of a core: below it nobody computes
+_LEAST_BUSY = 0.2  # share of a core below which a rank doesn't compute
 
 
 class Process(NamedTuple):

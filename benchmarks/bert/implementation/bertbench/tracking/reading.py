@@ -1,6 +1,6 @@
 """Follow the files of a run as they grow: the log, whole at each look since it is short, and metrics.jsonl by its end.
 
-A run that goes on from a snapshot cuts both files back: the steps after the snapshot are then forgotten here too.
+A resumed run truncates both files to its snapshot: later steps are then forgotten here too.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""The side process of a node: it follows the run's files beside the ranks, and passes on what they say.
+"""Follow a run's files in a side process of each node, and pass their content on to trackers and scrapers.
 
-It has the lowest priority, reads what the run writes anyway, and its failures are warnings. Where ranks use all
-processors even an idle one's work slows a step, so trackers get a small share of one processor while the run goes on,
-and the steps that they have not yet got when it has ended. It ends after the rank that started it, however that ends:
-its standard input, a pipe from the rank, is then closed.
+It has the lowest priority, reads files that the run writes anyway, and its failures are warnings. If ranks use all
+processors, any other work slows a step, so trackers get a small share of one processor during the run, and the
+remaining steps after it. It ends after the rank that started it, for any reason: its standard input, a pipe from the
+rank, is then closed.
 """
 
 import importlib.util
@@ -77,7 +77,7 @@ def side_process(work: SideWork, log: Path, runs: Path, leads: bool) -> Iterator
     finally:
         process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_LAST_WORK_S if sys.exc_info()[0] is None else 0)  # a rank that fails waits for nobody
+            process.wait(_LAST_WORK_S if sys.exc_info()[0] is None else 0)  # a failing rank doesn't wait
 
 
 def main(words: str) -> int:
@@ -121,7 +121,7 @@ def _services_s() -> float:
 
 
 class Side:
-    """What the process does beside a run: follow its files, serve and track."""
+    """The work of the side process: follow a run's files, serve and track."""
 
     def __init__(self, log: Path, runs: Path, work: SideWork) -> None:
         self._run = FollowedRun(log)
@@ -146,7 +146,7 @@ class Side:
         return os.getppid() == self._rank
 
     def look(self) -> None:
-        """Read what the run has written since, look at this node's ranks, and pass on what trackers have time for."""
+        """Read the run's new output, sample this node's ranks, and pass on what trackers have time for."""
         self._waiting += self._run.read()
         now = ranks_beside(self._rank)
         if now:
@@ -179,7 +179,7 @@ class Side:
 
     @contextmanager
     def _warning(self, name: str) -> Iterator[None]:
-        """Leave a tracker that fails, with a warning: the run goes on."""
+        """Drop a failing tracker with a warning; the run continues."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - each raises errors of its own kind

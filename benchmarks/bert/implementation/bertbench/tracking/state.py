@@ -81,7 +81,7 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     samples = max(last.get("samples", 0.0), facts.samples or 0.0)
     silent = max(0.0, silence_s(run.log))
     ahead = _next_evaluation(facts) if going else None
-    # a GPU's steps are written at evaluations only: until then it goes on at its speed
+    # a GPU's steps are written only at evaluations: until then assume its last speed
     reached = min(ahead, samples + speed * silent) if ahead is not None and speed else samples
     target = run.setting("evaluation.target")
     target = float(target) if isinstance(target, int | float) else None
@@ -170,7 +170,7 @@ def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) ->
 
 
 def _evaluation_s(facts: RunFacts, end_ms: float) -> float:
-    """Seconds in evaluations until `end_ms`, also in one that goes on then."""
+    """Return seconds in evaluations until `end_ms`, including an unfinished one."""
     starts, stops = (
         [event.time_ms for event in facts.all(key) if event.time_ms <= end_ms] for key in ("eval_start", "eval_stop")
     )

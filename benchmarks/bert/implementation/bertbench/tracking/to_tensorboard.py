@@ -38,7 +38,7 @@ class TensorBoard:
         self._writer.flush()
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
-        """Add status and final numbers as a text, and write what is left."""
+        """Add status and final numbers as a text, and close the file."""
         self._text("ended", json.dumps({"status": status, **summary}))
         self._writer.close()
 

@@ -43,7 +43,7 @@ class WandbOffline:
             self._run.log({**values, "time_s": time_s}, step=step)
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
-        """Add the summary, and write what is left."""
+        """Add the summary, and finish the run."""
         self._run.summary.update({"status": status, **summary})
         self._run.finish(exit_code=0 if status == "success" else 1)
         wandb.teardown()  # waits until its service has written the file; finish does not

@@ -1,4 +1,4 @@
-"""The trackers by name; each needs a package that is an extra, and is loaded only where it is asked for."""
+"""List the trackers by name; each needs an optional package, loaded only on request."""
 
 import importlib
 import importlib.util

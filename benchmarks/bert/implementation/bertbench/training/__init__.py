@@ -1,1 +1,1 @@
-"""The timed run: initialise, train and evaluate in turn, stop at the target."""
+"""Run the timed benchmark: initialise, train and evaluate in turn, stop at the target."""

@@ -1,7 +1,7 @@
-"""Choose by measurement how a run's matrix products are made: the number format, and the library of each product.
+"""Choose the number format and library of a run's matrix products by measurement.
 
-MKL or oneDNN, float32 or bfloat16: which is faster is a property of the processor, not of the code. All ranks measure
-at once, as they will compute, add up their seconds and take one choice; it is kept for the next run on such a machine.
+Whether MKL or oneDNN, float32 or bfloat16 is faster depends on the processor. All ranks measure at once, as they will
+compute, add up their seconds and make one choice; a cache keeps it for later runs on the same kind of machine.
 """
 
 import json
@@ -27,9 +27,9 @@ from bertbench.model.products import Agree, Shape, fastest_products, layer_shape
 from bertbench.model.sequences import Sequences
 from bertbench.results.files import ResultFiles
 
-_TOKENS = 1024  # of a measurement: more takes longer and says the same
+_TOKENS = 1024  # per measurement: more take longer and give the same choice
 _ROUNDS = 3
-_CLEARLY = 0.9  # of float32's time, for bfloat16 to be worth its rounding
+_CLEARLY = 0.9  # share of float32's time below which bfloat16 is worth its rounding
 _SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 MEASURED = "measured"
@@ -37,15 +37,15 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What was chosen, and from where: a measurement, an earlier one, or the system file."""
+    """The choice and its source: a measurement, an earlier one, or the system file."""
 
     precision: PrecisionName
     products: tuple[tuple[Shape, Products], ...]
-    """Of each shape [features out, features in]; other layers' are torch's."""
+    """Libraries by layer shape [features out, features in]; other layers use torch's."""
     source: str
 
     def applied(self, system: System) -> System:
-        """Return the system with the number format that was chosen."""
+        """Return the system with the chosen number format."""
         precision = system.precision.model_copy(update={"compute": self.precision})
         return system.model_copy(update={"precision": precision})
 
@@ -58,13 +58,13 @@ class Arithmetic:
         return f"arithmetic: {self.precision}, {libraries} ({self.source})"
 
     def record(self) -> dict[str, Any]:
-        """Return it as arithmetic.json has it."""
+        """Return the content of arithmetic.json."""
         products = [{"outputs": shape[0], "inputs": shape[1], **kinds._asdict()} for shape, kinds in self.products]
         return {"processor": processor(), "torch": torch.__version__, **asdict(self), "products": products}
 
     @classmethod
     def of(cls, record: dict[str, Any], source: str) -> "Arithmetic":
-        """Return what `record` wrote; raises KeyError or TypeError if it's something else."""
+        """Read the output of `record`; raises KeyError or TypeError for other content."""
         products = tuple(
             ((one["outputs"], one["inputs"]), Products(one["forward"], one["to_input"], one["to_weight"]))
             for one in record["products"]
@@ -73,9 +73,9 @@ class Arithmetic:
 
 
 def settle(system: System, world: World, files: ResultFiles | None, resumed: bool = False) -> Arithmetic:
-    """Return one choice on every rank: measured here, or on an earlier run on such a machine.
+    """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
-    A resumed run takes the choice of its beginning, so that it goes on bit for bit. Raises RunError if it can't be
+    A resumed run keeps its first choice, so that it continues bit for bit. Raises RunError if the choice can't be
     written beside the log.
     """
     cache, key, known = _cache_file(), _key(system, world), ""
@@ -94,7 +94,7 @@ def settle(system: System, world: World, files: ResultFiles | None, resumed: boo
 
 
 def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
-    """Measure what the system file leaves open, on every rank at once."""
+    """Measure the choices that the system file leaves open, on every rank at once."""
     precision, library = system.precision.compute, system.compute.products
     if precision == "auto":
         precision = _faster_format(system, device, agree)
@@ -126,7 +126,7 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
             with computing(precision, device):
                 output_TD = layer(hidden_TD, layout)
             output_TD.sum().backward()
-            if number:  # the first makes code for its sizes
+            if number:  # the first run generates code for its sizes
                 seconds[place] = min(float(seconds[place]), time.perf_counter() - began)
     fp32, bf16 = agree(seconds).tolist()
     return "bf16" if bf16 < _CLEARLY * fp32 else "fp32"
@@ -137,7 +137,7 @@ def _samples(system: System) -> int:
 
 
 def _key(system: System, world: World) -> str:
-    """Return everything that a choice depends on."""
+    """Return a key of everything that a choice depends on."""
     switches = [f"{name}={os.environ[name]}" for name in _SWITCHES if name in os.environ]
     return ", ".join(
         [
@@ -155,7 +155,7 @@ def _cache_file() -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the file's object; an empty one where it can't be read: then it is measured again."""
+    """Return the file's object; an unreadable file counts as empty, so a run measures again."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _remember(path: Path, key: str, arithmetic: Arithmetic) -> None:
-    """Keep a choice for later runs; without a word where the folder can't be written."""
+    """Store a choice for later runs; silently skip an unwritable folder."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as unfinished:

@@ -1,4 +1,4 @@
-"""Build what the timed run needs beside its clock: data, sampler, trainer, evaluator, snapshots."""
+"""Build the parts of the timed run: data, sampler, trainer, evaluator, snapshots."""
 
 import sys
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Built(NamedTuple):
     evaluator: Evaluator
     snapshots: Snapshots
     loader: Loader | RebalancingLoader
-    """Touches no sample before its first step: that is on the clock."""
+    """Reads no sample before its first step, because reading belongs on the clock."""
 
 
 def build(
@@ -58,7 +58,7 @@ def build(
     arithmetic: Arithmetic,
     clock: PhaseClock,
 ) -> Built:
-    """Build this rank's parts of a run, whose steps `clock` times; raises what `open_data` and the trainers raise."""
+    """Build this rank's parts of a run; `clock` times its steps. Raises the errors of `open_data` and the trainers."""
     training, evaluation = open_data(system)
     startup.mark("data")
     bins, speeds = make_bins(system, training), make_speeds(system)
@@ -87,7 +87,7 @@ def build(
 
 
 def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
-    """Log the run's description before its clock starts; raises what `check_start` raises."""
+    """Log the run's description before its clock starts; raises the errors of `check_start`."""
     for cleared in caches_cleared(system, world):
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)
@@ -97,16 +97,16 @@ def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
 
 
 def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | None = None) -> Sampler:
-    """What every data-parallel rank trains on in every step, as the system's balance method says."""
+    """Return the sampler that chooses every data-parallel rank's samples, by the system's balance method."""
     planner = make_planner(system, training.entries_N, derive(seed, "data"), speeds)
     kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
     return kind(training, planner, system.parts, system.loss.normalize)
 
 
 def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
-    """Which data-parallel rank gets which samples; those that a system lists are its `speeds` where none are given."""
+    """Return the planner that deals samples to data-parallel ranks; `speeds` defaults to the system's list."""
     speeds = speeds or make_speeds(system)
-    # where ranks share the model, methods that know of nodes are refused
+    # configuration refuses methods that use nodes if ranks share the model
     nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
     return Planner(
         entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes, speeds
@@ -122,7 +122,7 @@ def make_trainer(
     arithmetic: Arithmetic | None = None,
     bins: Bins | None = None,
 ) -> Trainer:
-    """The trainer of this rank's model, or of its part of it; with `bins`, one that replays recorded steps."""
+    """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps."""
     products = dict(arithmetic.products) if arithmetic else {}
     if bins is not None:
         return GraphTrainer(system, world, seed, bins, startup, products)
@@ -135,7 +135,7 @@ def make_trainer(
 
 
 def make_bins(system: System, training: Dataset) -> Bins | None:
-    """Return the few sizes of batches that steps are recorded for, where they are."""
+    """Return the few batch sizes for which steps are recorded; None if they aren't."""
     if system.compute.compile != "graphs":
         return None
     count = system.local_batch // system.data.gradient_accumulation_steps
@@ -143,21 +143,21 @@ def make_bins(system: System, training: Dataset) -> Bins | None:
 
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
-    """The evaluation samples that this rank scores."""
+    """Return the evaluator of this rank's evaluation samples."""
     if isinstance(trainer, LayoutTrainer):
         return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
     return Evaluator(evaluation, system.evaluation.batch_size, world, system.fills_batches)
 
 
 def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:
-    """The exchange of drawn samples, where the balance method has one."""
+    """Return the exchange of drawn samples, if the balance method has one."""
     if system.data.balance not in EXCHANGING:
         return None
     return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
 
 
 def caches_cleared(system: System, world: World) -> list[bool]:
-    """Whether each node's page cache was dropped: by its launcher, or now by its first rank."""
+    """Return whether each node's page cache was dropped, by its launcher or now by its first rank."""
     mine = ""
     if world.ranks.local_rank == 0:
         cleared = cleared_by_launcher() or (system.launch.clear_caches and clear_caches())

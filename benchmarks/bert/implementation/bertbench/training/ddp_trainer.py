@@ -1,4 +1,4 @@
-"""One optimizer step: forward and backward over a rank's parts, gradients reduced behind it, clip, update.
+"""Take one optimizer step: forward and backward over a rank's parts, overlapped reduction, clip, update.
 
 Shapes: as in model/bert.py.
 """
@@ -37,21 +37,21 @@ from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_weights
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
-from bertbench.training.data_parallel import data_parallel, local_updates, move_to_buckets
+from bertbench.training.data_parallel import data_parallel, local_updates, memory_for_sums, move_to_buckets
 from bertbench.training.trainer import initial_model, tiny_backward
 
-if TYPE_CHECKING:  # gpu_check.sh trains where pydantic isn't
+if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
     from bertbench.config import System
 
 # a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
 _BURST_S, _RATE_S = 0.2, 2.0
-_WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; only after it are the real ones built
+_WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; the final ones exist only after it
 
 
 class DDPTrainer:
-    """The whole model on every rank; gradients are summed behind the backward pass.
+    """Train the whole model on every rank; gradients are summed during the backward pass.
 
-    With `optimizer.sharded`, a rank keeps a slice of the optimizer's state only.
+    With `optimizer.sharded`, a rank keeps only a slice of the optimizer's state.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class DDPTrainer:
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each. `products` are the layers', or torch's own."""
+        """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own."""
         startup = startup or Startup()
         self._system = system
         self._world = world
@@ -93,8 +93,8 @@ class DDPTrainer:
             self._average = WeightAverage(held(self._parameters, fused), system.optimizer.ema_decay)
         self._schedule = system.learning_rate
         self.rate = 1.0
-        """Where ranks are dealt to by measured speed: parts of warm-up that this rank alone computed in a second."""
-        if self._scaler is not None:  # the host doesn't know how many steps were taken
+        """Warm-up parts that this rank computes per second, if ranks' shares follow their measured speed."""
+        if self._scaler is not None:  # the host doesn't know how many steps were skipped
             rates = [self._schedule.rate(step) for step in range(max(system.max_steps, _WARMUP_STEPS))]
             self._rates = torch.tensor(rates, dtype=torch.float64, device=world.device)
         startup.mark("model")
@@ -104,7 +104,7 @@ class DDPTrainer:
 
     @property
     def model(self) -> Bert:
-        """The whole model, whose weights are all here: of ranks that train alone their mean, for which all must ask."""
+        """Return the whole model with all weights; with local updates, the ranks' mean. Collective."""
         self._settle()
         if self._local is not None:
             self._local.show_mean()
@@ -112,7 +112,7 @@ class DDPTrainer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
+        """Replace the weights by the average inside the context, if evaluations use one. Collective."""
         averaging = self._average or self.optimizer
         if isinstance(averaging, SlicedOptimizer):
             averaging = averaging.local
@@ -135,7 +135,7 @@ class DDPTrainer:
             self.optimizer.gather()
 
     def communication(self) -> Communication:
-        """Return how gradients travel and are used: what a run prints and keeps."""
+        """Return how gradients are sent and applied, for the run's output and records."""
         options, outer = self._system.communication.options(), self._system.sync.outer
         shapes = [parameter.shape for parameter in self._parameters]
         return Communication(
@@ -146,6 +146,7 @@ class DDPTrainer:
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._arithmetic,
             sync=self._system.sync.method,
+            transport="shared memory" if memory_for_sums(self._system, self._world) else "collectives",
         )
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
@@ -168,16 +169,16 @@ class DDPTrainer:
             report = self._update(number, loss, clipped)
             if self._average is not None:
                 self._average.update(number + 1)
-        # DDP copies a gradient that is new into its bucket; one that is there is zeroed first, then read and added to
+        # DDP copies a new gradient into its bucket; an existing one costs a zeroing, a read and an addition
         self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
         if self._local is None:
             return report
         self._local.took(number + 1)
-        # norms are the ranks' own, and all ranks must learn of one that isn't finite: metrics add up losses
+        # each rank has its own norm, and metrics sum losses over ranks: a non-finite norm reaches all through the loss
         return report._replace(loss=report.loss + 0 * report.norm)
 
     def _update(self, number: int, loss: torch.Tensor, clipped: torch.Tensor | None) -> StepReport:
-        """Update the weights from the reduced gradient; nothing here is read back from the device."""
+        """Update the weights from the reduced gradient, without reading back from the device."""
         clip, scaler = self._system.clip, self._scaler
         norm = self._norm()
         if scaler is not None:
@@ -191,10 +192,10 @@ class DDPTrainer:
             clipped = torch.zeros_like(norm)
         if scaler is None:
             rate = self._schedule.rate(number)
-            if number >= self._system.sync.delay:  # before, there is no gradient old enough
+            if number >= self._system.sync.delay:  # earlier steps have no delayed gradient yet
                 self.optimizer.step(rate, factor)
             return StepReport(loss, norm, rate, clipped, None)
-        taken = norm.isfinite()  # of the reduced gradient: all ranks find the same
+        taken = norm.isfinite()  # of the reduced gradient, so all ranks agree
         device_rate = torch.take(self._rates, scaler.taken)
         unscale = scale.reciprocal() if factor is None else factor / scale
         self.optimizer.step(device_rate, torch.where(taken, unscale, 0), taken.float())
@@ -203,7 +204,7 @@ class DDPTrainer:
 
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
         if self._system.compute.compile == "reduce-overhead":
-            torch.compiler.cudagraph_mark_step_begin()  # what the last part's graphs gave may be written over
+            torch.compiler.cudagraph_mark_step_begin()  # the last part's outputs may be overwritten
         part, batch = loaded
         return self._loss_of(batch, part.masked_lm_weight, part.next_sentence_weight)
 
@@ -212,11 +213,11 @@ class DDPTrainer:
         return weighted_loss(scores, *batch.labels, masked_lm_weight, next_sentence_weight)
 
     def _warm_up(self, seed: int) -> None:
-        """Untimed: run steps on synthetic batches, then put weights and optimizer back as they were."""
+        """Run untimed steps on synthetic batches, then restore weights and optimizer."""
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
         batch = self._take_warm_up_steps(generator)
-        self.model.eval()  # what evaluations call is compiled apart
+        self.model.eval()  # evaluation compiles separately
         with torch.no_grad():
             self._score(self._model, batch)
         self.model.train()
@@ -231,7 +232,7 @@ class DDPTrainer:
             self._scaler.reset()
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> Batch:
-        """Take steps as those to come; returns a batch of theirs."""
+        """Take steps like the run's, and return one of their batches."""
         system = self._system
         size = system.local_batch // system.data.gradient_accumulation_steps
         for _ in range(_WARMUP_STEPS):
@@ -244,7 +245,7 @@ class DDPTrainer:
         return loaded.batch
 
     def _measured_rate(self, loaded: LoadedPart) -> float:
-        """Return the forward and backward passes that this rank does in a second, while all others do theirs."""
+        """Return this rank's forward and backward passes a second, while all ranks run theirs."""
         self._world.barrier()
         self._passes_per_s(loaded, _BURST_S)
         rate = self._passes_per_s(loaded, _RATE_S)
@@ -271,7 +272,7 @@ class DDPTrainer:
             return model(*inputs, labels)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return weights, moments, loss scale and what is under way, as they are in memory."""
+        """Return the tensors in memory: weights, moments, loss scale and sums in progress."""
         if self._local is None:
             return self._own_state(self.model)
         self._local.put_back()
@@ -291,7 +292,7 @@ class DDPTrainer:
         return state | self._reducer.state()
 
     def resume(self, steps: int) -> None:
-        """Go on as after so many steps, whose `state` was put back."""
+        """Continue as after `steps` steps, once their `state` is restored."""
         assert isinstance(self.optimizer, Resumable), "the configuration refuses snapshots with apex"
         taken = max(steps - self._system.sync.delay, 0)
         self.optimizer.resume(taken if self._scaler is None else self._scaler.taken.double())
@@ -304,7 +305,7 @@ class DDPTrainer:
         return model if self._world.leads else None
 
     def close(self) -> None:
-        """Let go of DDP and its hook; before the process group ends."""
+        """Release DDP and its hook; call it before the process group ends."""
         self._settle()
-        self._reducer.reset()  # sums that are under way end before the group does
+        self._reducer.reset()  # wait for sums in progress before the group ends
         del self._parallel

@@ -1,4 +1,4 @@
-"""Masked-LM accuracy over the whole evaluation set: every sample once, whatever the number of ranks."""
+"""Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from bertbench.model.scores import IGNORED
 
 
 class Evaluator:
-    """The evaluation samples of one rank, read when they are first used and kept on the device."""
+    """The evaluation samples of one rank, read at first use and kept on the device."""
 
     def __init__(
         self,
@@ -28,19 +28,19 @@ class Evaluator:
         rank: int | None = None,
         ranks: int | None = None,
     ) -> None:
-        """The share of one of `ranks`: of this one of all, where they aren't given. `fill` rounds batches up."""
+        """Take one rank's share of `ranks`, by default this rank's of all. `fill` rounds batches up."""
         self.dataset = dataset
         self._world = world
         self._fill = fill
         ids = np.arange(world.rank if rank is None else rank, len(dataset), ranks or world.size)
-        # Neighbours in length share a batch: fewer different lengths, less work; the sums don't depend on order.
+        # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._batches: list[Batch] = []
         self._check = SampleCheck.of(dataset)
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
-        """Correct predictions over all masked tokens of the set; the same number on every rank."""
+        """Return correct predictions over all masked tokens of the set, the same number on every rank."""
         correct, masked, samples = self.sums(model, precision, _counts, 3)
         assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
@@ -52,7 +52,7 @@ class Evaluator:
         measure: Callable[[torch.Tensor, Batch], torch.Tensor],
         numbers: int,
     ) -> list[float]:
-        """Sums over the set, on every rank, of so many numbers: `measure` makes them of scores [M, V] and batch."""
+        """Return the sums over the set, on every rank, of `measure`'s `numbers` values for scores [M, V] and batch."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
             self._read()
@@ -68,7 +68,7 @@ class Evaluator:
         return self._world.sum(totals).tolist()
 
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
-        """Masked-LM scores of batch `number`, [M, V]; None where another rank counts it."""
+        """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
         del number
         scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
         masked_lm_MV: torch.Tensor = scores.masked_lm_MV
@@ -83,7 +83,7 @@ class Evaluator:
 
 
 def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Correct predictions, masked tokens and samples."""
+    """Count correct predictions, masked tokens and samples."""
     correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
     wanted = batch.masked_labels_M != IGNORED
     return torch.stack((correct.sum(), wanted.sum(), (batch.next_sentence_S != IGNORED).sum()))

@@ -1,4 +1,4 @@
-"""What a trained model expects in place of each [MASK] of a text.
+"""Predict the tokens at each [MASK] of a text by a trained model.
 
 Shapes: T tokens of the text, M masked ones, V entries of the vocabulary.
 """
@@ -21,22 +21,22 @@ _CPU = torch.device("cpu")
 
 
 class Prediction(NamedTuple):
-    """An entry of the vocabulary and how probable the model finds it."""
+    """An entry of the vocabulary and its probability."""
 
     token: str
     probability: float
 
 
 def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> list[list[Prediction]]:
-    """Return for each [MASK] of the text its `top` most probable tokens, the most probable first; fp32, on the CPU.
+    """Return the `top` most probable tokens for each [MASK] of the text, best first; fp32, on the CPU.
 
-    Raises ConfigError if the text has no [MASK], is longer than the model's positions, or if the vocabulary is not
-    the model's; CheckpointError if the weights can't be read.
+    Raises ConfigError if the text has no [MASK] or more tokens than the model has positions, or if the vocabulary
+    isn't the model's; CheckpointError if the weights can't be read.
     """
     if len(vocabulary) != weights.real_vocab_size:
         raise ConfigError(
-            f"the vocabulary has {len(vocabulary):,} entries, {weights.path} knows {weights.real_vocab_size:,}; name "
-            "the vocab.txt that the model was trained with by --vocab"
+            f"the vocabulary has {len(vocabulary):,} entries, {weights.path} has {weights.real_vocab_size:,}; give "
+            "--vocab the vocab.txt that the model was trained with"
         )
     batch = _batch(text, vocabulary, weights.shape.max_positions)
     model = Bert(weights.shape)
@@ -53,10 +53,10 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
 
 
 def _batch(text: str, vocabulary: Vocabulary, max_positions: int) -> Batch:
-    """Return the text as one sequence, [CLS] text [SEP], whose masked tokens stand where [MASK] does."""
+    """Return the text as one sequence, [CLS] text [SEP], with masked tokens at each [MASK]."""
     between = list(vocabulary.encode(text.split(MASK)))
     if len(between) == 1:
-        raise ConfigError(f"{text!r}: found no {MASK}; put {MASK} where the model is to predict a word")
+        raise ConfigError(f"{text!r}: found no {MASK}; put {MASK} where the model should predict a word")
     mask = vocabulary.id(MASK)
     inner = [token for part in between for token in (mask, *part)][1:]
     ids = np.array([vocabulary.id("[CLS]"), *inner, vocabulary.id("[SEP]")])

@@ -1,4 +1,4 @@
-"""The model that a run leaves: weights.safetensors in its folder, written when the clock has stopped."""
+"""Write the run's final model, weights.safetensors in its folder, after the clock has stopped."""
 
 from bertbench.common.errors import CheckpointError
 from bertbench.common.paths import data_folder, shown_path, weights_file
@@ -14,9 +14,9 @@ from bertbench.weights.file import write_weights
 def write_final_weights(
     system: System, world: World, trainer: Trainer, files: ResultFiles | None, seed: int, samples: int
 ) -> str:
-    """Gather the model on rank 0, after `samples` samples, and write it there; every rank must call this.
+    """Gather the model on rank 0, after `samples` samples, and write it there. Collective.
 
-    Return a line for people on rank 0, "" on the others. Weights that can't be written end no run: its result stands.
+    Returns a line for the user on rank 0, "" on the others. If writing fails, the run's result still stands.
     """
     world.watchdog.at("writing the final weights")
     source, line = f"{system.name}, seed {seed}, after {samples:,} samples", ""
@@ -29,12 +29,12 @@ def write_final_weights(
                 line = f"wrote {shown_path(files.weights)}"
             except CheckpointError as error:
                 line = f"warning: {error}; the run's result stands without its weights"
-    world.barrier()  # a rank that leaves stops its sign of life, which rank 0 would miss
+    world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
     return line
 
 
 def _vocabulary_entries(system: System) -> int:
-    """Return the rows that stand for tokens: the checkpoint's where the model started from one, else the data's."""
+    """Return the number of rows with tokens: the checkpoint's if the model started from one, else the data's."""
     if system.model.checkpoint is not None:
         return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
     return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size

@@ -1,10 +1,10 @@
-"""The whole optimizer step as one CUDA graph for each of a few sizes of batches, all recorded before the clock starts.
+"""Replay the whole optimizer step as one CUDA graph per batch size; record all of them before the clock starts.
 
     init    for every bin: take a step, record it (accumulating parts are recorded apart)
-    step    copy the batch into the memory of its bin -> replay -> copy the report out
+    step    copy the batch into its bin's memory -> replay -> copy the report out
 
-A replay launches forward and backward pass, reduction, clipping and update at once: Python takes no part in it. What
-changes from step to step lies on the device: the batch, its weights in the loss, the count of steps, learning rates.
+A replay launches forward and backward pass, reduction, clipping and update at once, without Python. Values that change
+between steps are on the device: the batch, its weights in the loss, the count of steps, learning rates.
 On a CPU nothing is recorded: the same functions run on the same memory, and tests replay them from a tape. No GPU has
 recorded a step yet; `gpu_check.sh` tries it.
 Shapes: as in model/bert.py.
@@ -41,13 +41,13 @@ if TYPE_CHECKING:  # as in ddp_trainer.py
     from bertbench.config import System
 
 Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
-"""Takes work, returns what does the same work again on the same memory and returns the same tensor."""
+"""Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
 
 _WARMUP_STEPS = 11  # DDP times its first ten with events that a graph can't hold (torch's notes on CUDA semantics)
 
 
 class GraphTrainer(DDPTrainer):
-    """A DDPTrainer whose steps are replayed; see there.
+    """A DDPTrainer that replays recorded steps.
 
     Raises ConfigError on a GPU whose attention is not one kernel of fixed size.
     """
@@ -62,7 +62,7 @@ class GraphTrainer(DDPTrainer):
         products: dict[Shape, Products] | None = None,
         record: Record | None = None,
     ) -> None:
-        """`record` takes the place of CUDA graphs."""
+        """Build, warm up and record; `record` replaces CUDA graphs in tests."""
         self._bins, device = bins, world.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._record: Record = record or (_CudaGraphs(self._stream) if self._stream else lambda work: work)
@@ -73,20 +73,20 @@ class GraphTrainer(DDPTrainer):
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
         self._replays: dict[tuple[Bin, bool], Callable[[], torch.Tensor]] = {}
-        # DDP ties the end of the backward pass to the stream that it is made on, which must be that of the recording
+        # DDP binds the end of the backward pass to the stream of its construction, which must be the recording's
         with torch.cuda.stream(self._stream):
             super().__init__(system, world, seed, startup, products)
         if self._stream is not None:
             torch.cuda.current_stream(device).wait_stream(self._stream)
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
-        """Take step `number`, which the device counts itself."""
+        """Take step `number`; the device keeps its own count."""
         del number
         for place, part in enumerate(parts, start=1):
             size = size_of(part.batch)
             self._slots[size].load(part)
             report_4 = self._replays[size, place == len(parts)]()
-        loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay writes over it
+        loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
         return StepReport(loss, norm, rate, clipped, None)
 
     def resume(self, steps: int) -> None:
@@ -95,10 +95,10 @@ class GraphTrainer(DDPTrainer):
         self._steps.fill_(steps)
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> Batch:
-        """Record a step for every bin, the largest first, so that the others' memory fits into its own."""
+        """Record a step for every bin, the largest first, so that the others fit into its memory."""
         system, device = self._system, self._world.device
         assert isinstance(self.optimizer, Resumable), "the configuration refuses apex"
-        self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # counts on the device from now on
+        self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # count on the device from now on
         parts = system.data.gradient_accumulation_steps
         count = system.local_batch // parts
         for size in reversed(self._bins.all):
@@ -118,7 +118,7 @@ class GraphTrainer(DDPTrainer):
         return slot.batch
 
     def _part(self, slot: _Slot, last: bool) -> torch.Tensor:
-        """Add one part's gradient and, in the last part of a step, update: the report [loss, norm, rate, clipped]."""
+        """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
         with nullcontext() if last else self._parallel.no_sync():
             loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
             loss.backward()
@@ -136,10 +136,10 @@ class GraphTrainer(DDPTrainer):
         self._steps.add_(1)
         self.optimizer.step(rate, factor)
         if isinstance(self.optimizer, SlicedOptimizer):
-            self.optimizer.settle()  # what a graph begins it must end
+            self.optimizer.settle()  # a graph must finish the gathers that it starts
         report_4 = torch.stack((self._loss_sum, norm, rate, clipped))
         self._loss_sum.zero_()
-        # gradients stay where they are: the optimizer's kernels and the next recording know their places
+        # gradients keep their memory: the optimizer's kernels and the next recording hold their addresses
         torch._foreach_zero_([parameter.grad for parameter in self._parameters if parameter.grad is not None])
         return report_4
 
@@ -149,35 +149,35 @@ class _Slot:
 
     def __init__(self, batch: Batch, longest: int) -> None:
         ends_S1 = batch.sequences.cu_seqlens_S1
-        # the flash kernel wants the longest sequence from the host, once: no batch has a longer one
+        # the flash kernel takes the longest sequence from the host: give it the bin's limit once
         bound = (EqualLengths(0, len(ends_S1) - 1, longest),)
         self.batch = replace(batch, sequences=Sequences(ends_S1, bound if ends_S1.is_cuda else batch.sequences.groups))
         self.weights_2 = torch.zeros(2, device=ends_S1.device)
-        """Of both heads' losses."""
+        """Weights of both heads' losses."""
 
     def load(self, loaded: LoadedPart) -> None:
-        """Copy a part into this memory; nothing waits for the device."""
+        """Copy a part into this memory without waiting for the device."""
         part, batch = loaded
         torch._foreach_copy_(_tensors(self.batch), _tensors(batch))
         for place, weight in enumerate((part.masked_lm_weight, part.next_sentence_weight)):
             self.weights_2[place].fill_(weight)
-        if not self.weights_2.is_cuda:  # a CPU's attention is laid out on the host
+        if not self.weights_2.is_cuda:  # CPU attention lays out sequences on the host
             sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
             self.batch = replace(self.batch, sequences=sequences)
 
 
 class _CudaGraphs:
-    """Records CUDA graphs that share one pool of memory: only one of them runs at a time."""
+    """Record CUDA graphs that share one memory pool: only one of them runs at a time."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
         self._pool: Any = None
 
     def __call__(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        """Record what `work` launches, all of it on one stream and those that it forks to."""
+        """Record everything that `work` launches on this stream and the streams that it forks to."""
         graph = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        # NCCL's watchdog asks events from a thread of its own, which other modes forbid while recording
+        # NCCL's watchdog queries events from its own thread, which other modes forbid while recording
         with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
             answer = work()
 

@@ -1,4 +1,4 @@
-"""What a run reads before its clock starts: the dataset's metadata and the header of the weights it starts from."""
+"""Read a run's inputs before its clock starts: the dataset's metadata and the header of its initial weights."""
 
 import shlex
 from pathlib import Path
@@ -15,9 +15,9 @@ from bertbench.weights.file import Weights
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:
-    """The training and the evaluation split: metadata only, so it is not on the clock.
+    """Open the training and the evaluation split: metadata only, off the clock.
 
-    Raises DataError if the data is not there or damaged, ConfigError if it doesn't fit the model.
+    Raises DataError if the data is missing or damaged, ConfigError if it doesn't fit the model.
     """
     training, evaluation = open_split(system, "train"), open_split(system, "eval")
     if Manifest.read(training.folder).tokenizer != Manifest.read(evaluation.folder).tokenizer:
@@ -30,7 +30,7 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
 
 
 def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
-    """Raise ConfigError if the data isn't what the closed division fixes, as far as its manifests say."""
+    """Raise ConfigError if the data's manifests contradict the closed division's rules."""
     remedy = "use MLPerf's data (docs/data.md), or set hardware.division to open"
     if len(evaluation) != EVALUATION_SAMPLES:
         raise ConfigError(
@@ -46,17 +46,17 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
 
 
 def _making(system: System, folder: Path) -> str:
-    """Return how to make a dataset: by the system's recipe, or from MLCommons' files where it has none."""
+    """Return the command that makes a dataset: by the system's recipe, or else from MLCommons' files."""
     if system.data.recipe is not None:
         return f"make it with `bertbench data prepare --system {shlex.quote(system.argument)}`"
     return (
-        "make it of MLCommons' text (docs/data.md) with `bertbench data prepare --recipe mlperf --text FILE "
+        "make it from MLCommons' text (docs/data.md) with `bertbench data prepare --recipe mlperf --text FILE "
         f"--vocab FILE --out {shlex.quote(str(folder))}`"
     )
 
 
 def open_split(system: System, name: SplitName) -> Dataset:
-    """One split of the system's data; raises what `open_data` raises."""
+    """Open one split of the system's data; raises the errors of `open_data`."""
     evaluation = name == "eval" and system.data.eval_path
     folder = data_folder(evaluation or system.data.path)
     if not folder.exists():
@@ -65,21 +65,21 @@ def open_split(system: System, name: SplitName) -> Dataset:
     if entries > system.model.vocab_size:
         raise ConfigError(
             f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
-            "raise model.vocab_size to at least as much"
+            f"raise model.vocab_size to at least {entries:,}"
         )
     split = Dataset.open(folder, name)
     if split.split.longest > system.model.max_positions:
         raise ConfigError(
             f"{folder}: the longest {name} sample has {split.split.longest} tokens, model.max_positions is "
-            f"{system.model.max_positions}; raise it to at least as much"
+            f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
 
 
 def check_start(system: System) -> None:
-    """Check the weights that a run starts from, if it starts from any.
+    """Check a run's initial weights, if its system names any.
 
-    Raises what `check_weights` raises, and ConfigError if a closed run doesn't start from MLPerf's checkpoint.
+    Raises the errors of `check_weights`, and ConfigError if a closed run doesn't start from MLPerf's checkpoint.
     """
     if system.model.checkpoint is None:
         return
@@ -93,7 +93,7 @@ def check_start(system: System) -> None:
 
 
 def check_weights(system: System, path: Path) -> Weights:
-    """The weights that a path names, which must fit the system's model and its dataset; reads no tensor.
+    """Open weights and check that they fit the system's model and its dataset; reads no tensor.
 
     Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
     """
@@ -102,7 +102,7 @@ def check_weights(system: System, path: Path) -> Weights:
     entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
     if entries > weights.real_vocab_size:
         raise ConfigError(
-            f"{path}: knows a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
+            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
             "prepare the data with the vocabulary of the checkpoint"
         )
     return weights

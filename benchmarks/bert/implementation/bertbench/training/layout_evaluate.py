@@ -1,4 +1,4 @@
-"""Masked-LM accuracy of a model that is split over ranks: each sample counted once, where its scores are."""
+"""Compute masked-LM accuracy of a model that is split over ranks: the rank with the scores counts each sample once."""
 
 import math
 
@@ -13,14 +13,14 @@ from bertbench.training.layout_trainer import LayoutTrainer
 
 
 class LayoutEvaluator(Evaluator):
-    """The evaluation samples of one data-parallel rank, which all ranks that share its model read."""
+    """The evaluation samples of one data-parallel rank; all ranks that share its model read them."""
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: LayoutTrainer) -> None:
         place, layout = trainer.groups.place, trainer.groups.layout
         super().__init__(dataset, batch_size, trainer.groups.world, rank=place.data, ranks=layout.data)
         self._layout_scores = trainer.scores
         self._counts = place.tensor == 0
-        # ranks that gather each other's weights must work on as many batches: the last ones count for nothing
+        # ranks that gather each other's weights must run equally many batches: the extra ones don't count
         self._counted = len(self._ids)
         most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
         self._ids += [np.zeros(1, np.int64)] * (most - self._counted)

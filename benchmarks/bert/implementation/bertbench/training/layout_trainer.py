@@ -1,7 +1,7 @@
-"""One optimizer step of a model that is split over ranks; what `DDPTrainer` is to a model that is whole on each.
+"""Take one optimizer step of a model that is split over ranks; `DDPTrainer` serves whole models.
 
-The same step in any layout, but for rounding: losses and gradients are sums over the global batch, norms and trust
-ratios those of whole tensors (docs/parallelism.md).
+All layouts take the same step up to rounding: losses and gradients are sums over the global batch, norms and trust
+ratios use whole tensors (docs/parallelism.md).
 """
 
 import json
@@ -29,19 +29,20 @@ from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights
 from bertbench.optim.traffic import Communication
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gradients import Gradients
+from bertbench.parallel.microbatches import even
 from bertbench.parallel.optimizer import shard_optimizer
 from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
-from bertbench.parallel.tensor_parallel import split_layers
+from bertbench.parallel.tensor_parallel import norm_parameters, split_layers
 from bertbench.results.metrics import StepReport
 from bertbench.training.trainer import initial_model
 
 
 class LayoutTrainer:
-    """This rank's part of the model with its optimizer; `step` is the whole of the timed work.
+    """This rank's part of the model with its optimizer; `step` is all of the timed work.
 
-    `tokens` is the budget of a microbatch, where the layout has a pipeline.
+    `tokens` is the budget of a microbatch, if the layout has a pipeline.
     """
 
     def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
@@ -58,31 +59,33 @@ class LayoutTrainer:
             for number in range(place.pipeline, layout.stages, layout.pipeline)
         ]
         for stage in stages:
-            if not parallel.fully_shard:  # FSDP2 moves a layer at a time, and keeps its part of it
+            if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
                 stage.to(world.device)
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:
-                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor))
+                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
             if parallel.fully_shard:
                 shard(stage, self.groups.mesh("data", self.groups.data))
         self.model = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape())
-        # kept, since FSDP2 puts other tensors in their place while it computes
+        # kept, because FSDP2 replaces the tensors while it computes
         self._named = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
         self.parameters = list(self._named.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
-        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts)
+        shares = layout.token_shares
+        of_shares = [parameter for stage in stages for parameter in norm_parameters(stage)] if shares > 1 else []
+        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts, of_shares)
         self.optimizer = shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards)
         decay = system.optimizer.ema_decay
         self._average = WeightAverage(LogicalTensors(self.parameters, {}), decay) if decay else None
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
-                stages, self.groups, parallel.schedule, parallel.microbatches, tokens, system.model.hidden_size,
-                system.precision.compute,
+                stages, self.groups, parallel.schedule, parallel.microbatches, -(-tokens // shares) * shares,
+                system.model.hidden_size, system.precision.compute,
             )
             if layout.pipeline > 1
             else None
@@ -95,13 +98,13 @@ class LayoutTrainer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put what evaluations read in the place of the weights inside, where that is an average."""
+        """Replace the weights by the average inside the context, if evaluations use one."""
         averaging = self._average or self.optimizer
         with replaced(*averaging.read_out()) if isinstance(averaging, Averaging) else nullcontext():
             yield
 
     def communication(self) -> Communication:
-        """How gradients travel and are used: what a run says of it and keeps."""
+        """Return how gradients are sent and applied, for the run's output and records."""
         sizes = [local(parameter).numel() for parameter in self.parameters]
         whole = [parameter.numel() for parameter in self.parameters]
         buckets = [sum(sizes[place] for place in places) for places in self.gradients.buckets] or [sum(whole)]
@@ -130,11 +133,12 @@ class LayoutTrainer:
                 self._average.update(number + 1)
         for parameter in self.parameters:
             parameter.grad = None
-        # of the ranks that compute the same, one reports
+        # one of the ranks that compute the same reports
         return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
-        self._stage.microbatches = parts
+        shares = self.groups.layout.token_shares
+        self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
         total = torch.zeros((), device=self._world.device)
         for place in torch.arange(len(parts)).split(1):
             with named(FORWARD):
@@ -146,7 +150,8 @@ class LayoutTrainer:
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> torch.Tensor | None:
-        """Masked-LM scores of a batch, [M, V], on the ranks of the last stage; the model is in evaluation mode."""
+        """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
+        batch = even(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
             return self.pipeline.scores(batch)
         self._stage.microbatches = (LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch),)
@@ -155,7 +160,7 @@ class LayoutTrainer:
         return scores
 
     def _warm_up(self, seed: int) -> None:
-        """Untimed: a step on synthetic batches, then weights and optimizer are put back as they were."""
+        """Run an untimed step on synthetic batches, then restore weights and optimizer."""
         system = self._system
         weights = [local(parameter.detach()).clone() for parameter in self.parameters]
         generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
@@ -174,9 +179,9 @@ class LayoutTrainer:
             self._average.reset()
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the steps to come depend on: this rank's part of weights and moments, as it is in memory.
+        """Return the tensors in memory on which later steps depend: this rank's part of weights and moments.
 
-        The names are those of any other layout, and sharded tensors are DTensors, so that a state moves.
+        All layouts use the same names, and sharded tensors are DTensors, so that a state moves between layouts.
         """
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named.items()}
         parts = {
@@ -187,7 +192,7 @@ class LayoutTrainer:
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def resume(self, steps: int) -> None:
-        """Go on as after so many steps, whose `state` was put back."""
+        """Continue as after `steps` steps, once their `state` is restored."""
         self.optimizer.resume(steps)
 
     def whole(self) -> Bert | None:
@@ -199,7 +204,7 @@ class LayoutTrainer:
             model = model.to_empty(device="cpu")
         held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._named)))]
         gathered = logical_weights(model)
-        for name in names:  # the same order on every rank, so that nobody waits for a rank that waits for it
+        for name in names:  # the same order on every rank, or ranks would wait for each other forever
             self._world.watchdog.goes_on()
             whole = whole_tensor(self._named[name].detach()) if name in self._named else None
             holder = next(rank for rank, its in enumerate(held) if name in its)
@@ -213,4 +218,4 @@ class LayoutTrainer:
         return model if self._world.leads else None
 
     def close(self) -> None:
-        """Nothing to let go of: no hook outlives the process group."""
+        """Do nothing: no hook outlives the process group."""

@@ -1,8 +1,8 @@
-"""`train --profile`: torch's profiler over a few steady steps, its trace, and a table of where their time goes.
+"""`train --profile`: profile a few steady steps by torch, write the trace, and tabulate where their time goes.
 
-A trace is Chrome's Trace Event Format, as torch writes it: `ts` and `dur` in microseconds, `cat` cpu_op,
-user_annotation (ours, and torch's ProfilerStep#n) or, on a GPU, kernel and gpu_mem*; what the GPU does carries the
-`External id` of the operator that asked for it. Each moment of a step is counted once.
+A trace is in Chrome's Trace Event Format, as torch writes it: `ts` and `dur` in microseconds, `cat` cpu_op,
+user_annotation (ours, and torch's ProfilerStep#n) or, on a GPU, kernel and gpu_mem*; GPU events carry the `External id`
+of the operator that launched them. Each moment of a step counts once.
 """
 
 import json
@@ -41,11 +41,11 @@ Spent = dict[str, float]
 
 
 class Profiler:
-    """Profiles steps PROFILED_STEPS - 5 to the last, on every rank alike; off, it does nothing."""
+    """Profile steps PROFILED_STEPS - 5 to the last on every rank; if off, do nothing."""
 
     def __init__(self, world: World, on: bool) -> None:
         if on:
-            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's tracer says four lines a rank
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer prints four lines a rank otherwise
         self._cuda = world.device.type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
         phases = schedule(wait=_WAIT, warmup=_WARM_UP, active=_ACTIVE, repeat=1)
@@ -53,16 +53,16 @@ class Profiler:
         self._steps = 0
 
     def step(self) -> None:
-        """A step has ended."""
+        """Mark the end of a step."""
         if self._profile is None:
             return
         self._steps += 1
         if self._cuda and self._steps in (_WAIT + _WARM_UP, PROFILED_STEPS):
-            torch.cuda.synchronize()  # so that the device does no other steps' work in those that count
+            torch.cuda.synchronize()  # keep other steps' device work out of the counted ones
         self._profile.step()
 
     def write(self, folder: Path, steps_between_evaluations: int, evaluation_s: float) -> str:
-        """Write trace.json, profile.json and profile.txt into a folder; returns the table."""
+        """Write trace.json, profile.json and profile.txt into a folder; return the table."""
         assert self._profile is not None
         trace = folder / "trace.json"
         self._profile.export_chrome_trace(str(trace))
@@ -91,9 +91,9 @@ class Profiler:
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
-    """Milliseconds of a step by what they were spent on; they add up to a step.
+    """Return the milliseconds of a step by activity; they add up to a step.
 
-    With a GPU in the trace the table has the GPU's time: what it did, and where it did nothing.
+    With a GPU in the trace the table divides the GPU's time, idle time included.
     """
     spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
     steps = [span for span in spans if span["name"].startswith(_STEP) and span.get("cat") == "user_annotation"]
@@ -104,13 +104,13 @@ def where(events: Iterable[Event]) -> dict[str, float]:
 
 
 class _Placed(NamedTuple):
-    """A span of the host with those around it on its thread, outermost first, and the time that is its own."""
+    """A span of the host, the spans around it on its thread (outermost first), and its time outside inner spans."""
 
     span: Event
     around: tuple[str, ...]
     own: float
     last_inside: float
-    """When the last span inside it ended; its own start if there is none."""
+    """End of the last span inside it; its own start if there is none."""
 
 
 def _placed(spans: Iterable[Event]) -> Iterator[_Placed]:
@@ -124,7 +124,7 @@ def _placed(spans: Iterable[Event]) -> Iterator[_Placed]:
                 yield _closed(open_spans)
             end = span["ts"] + span["dur"]
             if open_spans:
-                end = min(end, open_spans[-1][1])  # clocks are cut to nanoseconds: a child may seem to outlast
+                end = min(end, open_spans[-1][1])  # clocks are cut to nanoseconds: a child may seem to end later
                 open_spans[-1][2].append((span["ts"], end))
             open_spans.append((span, end, []))
         while open_spans:
@@ -139,7 +139,7 @@ def _closed(open_spans: list[tuple[Event, float, list[Interval]]]) -> _Placed:
 
 
 def _host_time(placed: list[_Placed], steps: list[Event]) -> Spent:
-    """On a CPU: the own time of each span in a step, on the thread of the steps."""
+    """Add up the own time of each span in a step on a CPU, on the thread of the steps."""
     spent: Spent = defaultdict(float)
     main = steps[0]["tid"]
     for one in placed:
@@ -147,7 +147,7 @@ def _host_time(placed: list[_Placed], steps: list[Event]) -> Spent:
         if one.span["tid"] != main or not names[0].startswith(_STEP):
             continue
         own = one.own
-        if one.span["name"] == BACKWARD:  # behind its last operator, DDP waits for the sums of the buckets
+        if one.span["name"] == BACKWARD:  # after its last operator, DDP waits for the buckets' sums
             waited = one.span["ts"] + one.span["dur"] - one.last_inside
             spent[ALL_REDUCE] += waited
             own -= waited
@@ -156,7 +156,7 @@ def _host_time(placed: list[_Placed], steps: list[Event]) -> Spent:
 
 
 def _device_time(on_device: list[Event], placed: list[_Placed], steps: list[Event]) -> Spent:
-    """On a GPU: each kernel's time, sums of gradients only where nothing else runs, and the time that is left."""
+    """Add up each kernel's time on a GPU, gradient sums only where nothing else runs, and the idle time."""
     asked_by = {one.span["args"]["External id"]: one for one in placed if "External id" in one.span.get("args", {})}
     at, end = min(step["ts"] for step in steps), max(step["ts"] + step["dur"] for step in steps)
     spent: Spent = defaultdict(float)
@@ -186,7 +186,7 @@ def _device_time(on_device: list[Event], placed: list[_Placed], steps: list[Even
 
 
 def _part(names: tuple[str, ...]) -> str:
-    """Where a span of the host belongs, by its name and those around it."""
+    """Return the part of a step that a host span belongs to, by its name and the spans around it."""
     phase = next((name for name in names if name in _PHASES), _HOST)
     if any(name.startswith(("c10d::", "gloo:")) for name in names) and phase == BACKWARD:
         return ALL_REDUCE
@@ -200,7 +200,7 @@ def _part(names: tuple[str, ...]) -> str:
 def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
     if kernel.startswith("nccl"):
         return ALL_REDUCE
-    part = _part(names) if main_thread else _part((BACKWARD, *names))  # autograd has a thread of its own on a GPU
+    part = _part(names) if main_thread else _part((BACKWARD, *names))  # autograd has its own thread on a GPU
     phase = part.partition(":")[0]
     if phase == FORWARD and any(sign in kernel for sign in _ATTENTION_KERNELS):
         return f"{FORWARD}: {ATTENTION}"

@@ -1,4 +1,4 @@
-"""Ranks of different speeds: measured in warm-up and while a run goes on; `planned` deals each its share by them."""
+"""Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.collectives import all_gather
 
-_HALF = 0.5  # of the way, by ratio: a rank under a quota looks fast until it has used it up, then slow
+_HALF = 0.5  # move halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
 
 
 def make_speeds(system: System) -> Speeds | None:
-    """Return the speeds that a system gives, equal ones until they are measured; None where ranks count as equal."""
+    """Return the speeds in a system file, equal ones until they are measured; None if ranks count as equal."""
     given = system.launch.rank_speeds
     if given is None:
         return None
@@ -32,10 +32,10 @@ def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:
 
 
 class RebalancingLoader:
-    """Measures the ranks' speeds every `every` steps, by `clock`, and changes `speeds` from the first unplanned step.
+    """Measure the ranks' speeds every `every` steps by `clock`, and change `speeds` from the first unplanned step.
 
-    Every rank must take the same steps. All of a rank's own time counts, also what doesn't depend on its share, such as
-    the update: so ranks come to need equally long for a step, not for a sample.
+    Every rank must take the same steps. All of a rank's own time counts, including work that doesn't depend on its
+    share, such as the update: so ranks converge to equal time per step, not per sample.
     """
 
     def __init__(self, loader: Loader, every: int, speeds: Speeds, world: World, clock: PhaseClock) -> None:
@@ -49,7 +49,7 @@ class RebalancingLoader:
         self._begin()
         for taken, loaded in enumerate(self._loader.steps(steps), start=steps.start + 1):
             yield loaded
-            self._load += loaded.load  # the step was taken: the next one is asked for
+            self._load += loaded.load  # the caller has taken this step: it asks for the next
             if taken % self._every == 0:
                 self._measure(taken)
 

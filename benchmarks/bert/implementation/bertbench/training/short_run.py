@@ -1,4 +1,4 @@
-"""Runs that are no results: `--smoke` and `--profile` take a few steps, and say in the log what they are.
+"""Shorten runs that aren't results: `--smoke` and `--profile` take a few steps, and the log marks them.
 
 The log has the event `not_a_result`, never ends with success, and is never named result_<n>.txt.
 """
@@ -15,15 +15,15 @@ _SMOKE_SNAPSHOT_STEP = 3
 
 
 def shortened(system: System, short: Short) -> System:
-    """The system with few steps and one evaluation at their end; its schedules stay.
+    """Return the system with few steps and one evaluation at their end; its schedules stay.
 
-    A smoke run takes one snapshot where the system takes any, a profiled run none: its steps are to be steady.
+    A smoke run takes one snapshot if the system takes any; a profiled run takes none, to keep its steps steady.
     Raises ConfigError if the system has too few steps to be profiled.
     """
     if short == "profile" and system.max_steps < PROFILED_STEPS:
         raise ConfigError(
-            f"--profile takes {PROFILED_STEPS} steps, the system gives up after {system.max_steps}; raise "
-            "schedule.max_steps and evaluation.max_samples to at least as much"
+            f"--profile takes {PROFILED_STEPS} steps, the system stops after {system.max_steps}; raise "
+            "schedule.max_steps and evaluation.max_samples to allow them"
         )
     steps, snapshot_step = (_SMOKE_STEPS, _SMOKE_SNAPSHOT_STEP) if short == "smoke" else (PROFILED_STEPS, None)
     every = snapshot_step if system.checkpoint.every_steps else None

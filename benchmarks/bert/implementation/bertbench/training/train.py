@@ -20,16 +20,16 @@ from bertbench.training.profiling import Profiler
 
 
 class Options(NamedTuple):
-    """How a run differs from a new one that ends at its target."""
+    """Options that make a run differ from a new one that ends at its target."""
 
     resumption: Resumption | None = None
-    """The snapshot that it goes on from; `files` are then those of the run that left it."""
+    """The snapshot to resume from; `files` then belong to the run that wrote it."""
     on_bad_sample: OnBadSample = "fail"
     startup: Startup | None = None
-    """Its marks so far."""
+    """Start-up marks so far."""
     profiler: Profiler | None = None
     not_a_result: str | None = None
-    """Why it can't be a result, such as smoke: what its log calls it; it never succeeds."""
+    """The log's word for a run that can't be a result, such as smoke; such a run never succeeds."""
 
 
 def train(
@@ -42,7 +42,7 @@ def train(
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
-    `files` is where rank 0 writes, None elsewhere. Raises RunError, ConfigError, DataError or CheckpointError; the log
+    Rank 0 writes `files`, other ranks have None. Raises RunError, ConfigError, DataError or CheckpointError; the log
     ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
     """
     stop_at_once()

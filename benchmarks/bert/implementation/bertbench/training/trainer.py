@@ -1,6 +1,7 @@
-"""What the timed run asks of a trainer: a step, and a state that a snapshot keeps. Two stand beside this file.
+"""Define the trainer interface of the timed run: a step, and the state that a snapshot saves.
 
-`ddp_trainer.py` holds the whole model on every rank, `layout_trainer.py` a part of it. `step` is all of the timed work.
+`ddp_trainer.py` and `graph_trainer.py` hold the whole model on every rank, `layout_trainer.py` a part of it. `step` is
+all of the timed work.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ class Trainer(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """The module whose parameters this rank updates."""
+        """Return the module whose parameters this rank updates."""
 
     def communication(self) -> Communication:
-        """Return how gradients travel and are used: what a run prints and keeps."""
+        """Return how gradients are sent and applied, for the run's output and records."""
 
     def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0, with this rank's samples."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Put what evaluations read in the place of the weights inside, where that is an average; every rank must."""
+        """Replace the weights by the average inside the context, if evaluations use one. Collective."""
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return what the steps to come depend on, as it is in memory: weights, moments, the loss scale."""
+        """Return the tensors in memory on which later steps depend: weights, moments, the loss scale."""
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once their `state` was put back."""
+        """Continue as after `steps` steps, once their `state` is restored."""
 
     def whole(self) -> Bert | None:
-        """Return the model with all its weights on rank 0, None on the others; every rank must call it."""
+        """Return the model with all its weights on rank 0, None on the others. Collective."""
 
     def close(self) -> None:
-        """Release what must not outlive the process group."""
+        """Release hooks and sums before the process group ends."""
 
 
 def tiny_backward(score: Callable[[Batch], Scores], shape: BertShape) -> None:
-    """Run a backward pass on a few tokens, for the order of its gradients."""
+    """Run a backward pass on a few tokens, to find the order of its gradients."""
     scores = score(synthetic(1, min(8, shape.max_positions), shape.vocab_size, torch.Generator().manual_seed(1)))
     (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 

@@ -1,1 +1,1 @@
-"""The parts of `gpu_check.sh`: what only a machine with a GPU shows, each in a process of its own."""
+"""The parts of `gpu_check.sh`, each in its own process: checks that need a GPU."""

@@ -1,4 +1,4 @@
-"""Whole steps as CUDA graphs: whether they may be recorded at all, and what every size of batch takes at BERT-Large."""
+"""Record whole steps as CUDA graphs: check that recording works, and time every batch size of BERT-Large."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ from bertbench.loading.bins import fill_to
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.optim.options import Implementation
 
-_TOLERANCE = 0.02  # of a loss of 10, in bf16, over a few steps
+_TOLERANCE = 0.02  # on a loss of 10, in bf16, over a few steps
 _LARGE_BATCH = 48
 _REPEATS = 5
 
@@ -35,7 +35,7 @@ def capture(stand: Stand) -> Answer:
     wanted += [plain._replace(compile="graphs", sharded=True)]
     rows: list[dict[str, Any]] = []
     for ranks in stand.ranks:
-        for choice in wanted:  # a process each: what breaks one recording may break all later ones
+        for choice in wanted:  # a process each: one failed recording may break all later ones
             beside = plain._replace(clip=choice.clip)
             expected, took = on_ranks(ranks, _take_both, stand, beside, choice, device=stand.device)
             apart = max(abs(a - b) for a, b in zip(expected.losses, took.losses, strict=True))
@@ -55,7 +55,7 @@ def bins(stand: Stand) -> Answer:
 
 
 def time_bins(world: World, stand: Stand) -> dict[str, Any]:
-    """Take steps of every size with both ways to run them."""
+    """Run steps of every size, replayed and plain."""
     impl: Implementation = "triton" if stand.device == "cuda" and find_spec("triton") else "torch"
     sizes, rows, trainers = bins_for(stand), list[dict[str, Any]](), list[dict[str, Any]]()
     precision: PrecisionName = "bf16" if stand.device == "cuda" else "fp32"

@@ -1,4 +1,4 @@
-"""The page of `gpu_check.sh`: how each part ended, and what it found, as tables and one chart."""
+"""Draw the page of `gpu_check.sh`: each part's status and results, as tables and one chart."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def _plain(text: str) -> str:
 
 
 def _found(name: str, found: Any) -> list[str]:
-    """Return what a part found as HTML: a table for each list of rows, text for the rest."""
+    """Return a part's results as HTML: a table for each list of rows, text for the rest."""
     if not isinstance(found, _LISTS):
         return [paragraph(str(found), "soft")]
     if isinstance(found, list):

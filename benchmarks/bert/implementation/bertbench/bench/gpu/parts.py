@@ -1,6 +1,6 @@
-"""The list of what `gpu_check.sh` does, in the order in which it does it, with the time that each part may take.
+"""List the parts of `gpu_check.sh` in running order, with their time limits.
 
-`python -m bertbench.bench.gpu.parts NAME` runs one part of ours and prints its answer.
+`python -m bertbench.bench.gpu.parts NAME` runs one of our own parts and prints its answer.
 """
 
 import json
@@ -19,11 +19,11 @@ class Part(NamedTuple):
     shows: str
     limit_s: int
     function: str = ""
-    """Module and function of ours that does it; empty for a command."""
+    """Module and function that runs it; empty for a command."""
     command: tuple[str, ...] = ()
     """Words after `python -m`; its standard output is the answer."""
     gpus: int = 0
-    """That it needs; parts that need none run in small on a CPU."""
+    """GPUs that it needs; parts that need none run in small on a CPU."""
 
 
 PARTS = (
@@ -50,7 +50,7 @@ PARTS = (
 
 
 def main(name: str) -> int:
-    """Run one part of ours in this process and print what it found as JSON."""
+    """Run one of our parts in this process and print its results as JSON."""
     part = next(part for part in PARTS if part.name == name)
     module, _, function = part.function.partition(".")
     run: Callable[[Stand], Answer] = getattr(import_module(f"bertbench.bench.gpu.{module}"), function)

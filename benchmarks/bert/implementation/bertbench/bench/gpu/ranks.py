@@ -1,4 +1,4 @@
-"""Collectives and device memory: NCCL on one rank and on all GPUs, and one context a process and GPU."""
+"""Check collectives and device memory: NCCL on one rank and on all GPUs, and one context a process and GPU."""
 
 import subprocess
 import time
@@ -22,14 +22,14 @@ _REPEATS = 5
 
 
 class Collective(NamedTuple):
-    """One collective on so many ranks."""
+    """One collective on `ranks` ranks."""
 
     name: str
     ranks: int
     right: bool
-    """Whether every rank got the numbers that it must get."""
+    """Whether every rank got the right numbers."""
     milliseconds: float
-    """Of one, the fastest of five."""
+    """Time of one, the fastest of five."""
     megabytes: int
 
 
@@ -42,7 +42,7 @@ def collectives(stand: Stand) -> Answer:
 
 
 def on_rank(world: World, megabytes: int) -> list[Collective]:
-    """Run every collective on buffers of so many megabytes, and check the numbers on every rank."""
+    """Run every collective on buffers of `megabytes` MB, and check the numbers on every rank."""
     exchange, rows = FlatExchange(), []
     whole = world.size * (world.size + 1) / 2  # 1 + 2 + ... + ranks: small integers, exact in bf16
 
@@ -85,7 +85,7 @@ def _milliseconds(world: World, run: Callable[[torch.Tensor], Any], buffer: torc
 
 
 def contexts(stand: Stand) -> Answer:
-    """Count the processes on each GPU while ranks compute and their loaders' threads copy: one of ours each."""
+    """Count the processes on each GPU while ranks compute and loader threads copy: exactly one must be ours."""
     if stand.device != "cuda":
         raise Unfit("needs a GPU")
     counts: dict[str, int] | str = on_ranks(stand.gpus, _count_contexts, device="cuda")
@@ -105,7 +105,7 @@ def _count_contexts(world: World) -> dict[str, int] | str:
 
 
 def processes_by_gpu() -> dict[str, int] | str:
-    """Return how many processes hold a context on each GPU that has one, by nvidia-smi; or why it can't be known."""
+    """Return the number of processes with a context on each GPU, by nvidia-smi; or why nvidia-smi can't say."""
     command = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -1,6 +1,6 @@
-"""What the parts of the check run on: every GPU of the machine at sizes that keep it busy, or in small on a CPU.
+"""Choose what the check's parts run on: every GPU of the machine at sizes that keep it busy, or a CPU in small.
 
-On a CPU a part shows that its own code works: what runs on a GPU for the first time should not fail for a typing error.
+On a CPU a part shows that its own code works, so that its first run on a GPU doesn't fail for a typing error.
 """
 
 from dataclasses import replace
@@ -14,8 +14,8 @@ from bertbench.model.shape import BertShape
 _TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
 
 
-class Unfit(Exception):  # noqa: N818 - it is no error
-    """Why a part does not run on this machine, in words."""
+class Unfit(Exception):  # noqa: N818 - not an error
+    """The reason, in words, why a part doesn't run on this machine."""
 
 
 class Stand(NamedTuple):
@@ -26,13 +26,13 @@ class Stand(NamedTuple):
     shape: BertShape
     """Without dropout, so that losses can be compared."""
     batch: int
-    """Samples of a rank and step."""
+    """Samples of one rank in one step."""
     steps: int
-    """Of a comparison."""
+    """Steps of a comparison."""
     learning_steps: int
-    """Of the convergence check."""
+    """Steps of the convergence check."""
     megabytes: int
-    """Of a collective."""
+    """Buffer size of a collective."""
 
     @property
     def ranks(self) -> list[int]:
@@ -42,7 +42,7 @@ class Stand(NamedTuple):
 
 
 def stand() -> Stand:
-    """Return what this machine allows."""
+    """Return the largest stand that this machine allows."""
     if not torch.cuda.is_available():
         return Stand("cpu", 0, _TINY, 6, 3, 100, 1)
     dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
@@ -50,8 +50,8 @@ def stand() -> Stand:
 
 
 class Answer(NamedTuple):
-    """What a part found."""
+    """A part's verdict and results."""
 
     passed: bool
     found: Any
-    """Plain values, for JSON."""
+    """The results: plain values, for JSON."""

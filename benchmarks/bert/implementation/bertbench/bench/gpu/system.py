@@ -1,7 +1,7 @@
-"""What a trainer reads of a system, as plain values: a machine lent for an hour has torch, and no pydantic.
+"""Build the settings that a trainer reads as plain values: a rented GPU may come with torch, but no pydantic.
 
-`config/` validates files of users; nothing here comes from one. A field that a trainer begins to read and that is
-missing here fails in `gpu_check.sh` on a CPU too (tests/bench/test_gpu_check.py).
+`config/` validates users' files; these settings don't come from one. If a trainer reads a field that is missing here,
+`gpu_check.sh` fails on a CPU too (tests/bench/test_gpu_check.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.model.shape import BertShape
 
-_RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, so that 300 of them show what is learnt
+_RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn in 300 steps
 _WARMUP_STEPS = 10
 
 
 class Choice(NamedTuple):
-    """What trainers of the check differ in."""
+    """The settings in which the check's trainers differ."""
 
     optimizer: OptimizerName = "lamb"
     impl: Implementation = "torch"
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def plain_system(shape: BertShape, local_batch: int, steps: int, device: str, choice: Choice) -> System:
-    """Return the settings of a short run, with the names that they have in a system file."""
+    """Return the settings of a short run, named as in a system file."""
     mode = choice.compile or default_mode(device)
     schedule = Schedule(_RATE, 0.0, min(_WARMUP_STEPS, steps), 0, 2 * steps)
     settings = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Text that a model learns within 300 steps: each token follows from its neighbour."""
+"""Make text that a model learns within 300 steps: each token follows from its neighbour."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from bertbench.loading.sampler import Part
 from bertbench.model.shape import BertShape
 
 _MASK, _FIRST = 3, 5
-_WORDS = 61  # prime, so that multiplying by 2 goes round all of them but one
+_WORDS = 61  # prime, with 2 as a generator: doubling visits every word but 0
 _SHORTEST = 5
 
 
@@ -44,7 +44,7 @@ def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
 def part_of(
     content: Columns, ranks: int, parts: int, fill: Callable[[Batch], Batch], device: torch.device
 ) -> LoadedPart:
-    """Return samples as one of `parts` parts of a step of `ranks` ranks, filled up, on the device."""
+    """Return samples as one of `parts` parts of a step of `ranks` ranks, with filler, on the device."""
     batch, count = batch_of(content), len(content.lengths)
     part = Part(np.arange(count), 1 / (ranks * parts * int(content.masked.sum())), 1 / (ranks * parts * count))
     return LoadedPart(part, fill(batch).to(device))

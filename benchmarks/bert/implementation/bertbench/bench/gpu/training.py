@@ -1,4 +1,4 @@
-"""Whole trainers on made-up text: every optimizer against the plain one, and 300 steps against fp32."""
+"""Train whole trainers on made-up text: every optimizer against the plain one, and 300 steps against fp32."""
 
 import statistics
 import time
@@ -23,26 +23,26 @@ from bertbench.training.graph_trainer import GraphTrainer
 _SEED = 7
 # fp32 sums in another order, over a few steps of a model whose loss is 10
 _TOLERANCE = 1e-3
-_HALF_TOLERANCE = 0.05  # of a loss, in bf16
-_LAST = 20  # steps whose mean is compared at the end of the convergence check
-_FALLS = 0.8  # share of its first loss that a run must fall below
+_HALF_TOLERANCE = 0.05  # share of a loss, in bf16
+_LAST = 20  # last steps of the convergence check, compared by their mean loss
+_FALLS = 0.8  # a run must end below this share of its first loss
 
 
 class Took(NamedTuple):
-    """A trainer's steps."""
+    """The steps that a trainer took."""
 
     choice: str
     ranks: int
     losses: list[float]
-    """Of the global batch."""
+    """Loss of the global batch, by step."""
     step_ms: float
-    """Median, the first two steps left out; each step waited for."""
+    """Median without the first two steps; every step is synchronized."""
     peak_megabytes: float
-    """The process's, of the device's memory."""
+    """The process's peak of device memory."""
 
 
 def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
-    """Return the trainers to compare, those to be compared with first, and the names of those that can't run here."""
+    """Return the trainers to compare, references first, and the names of those that can't run here."""
     on_gpu = stand.device == "cuda"
     here = {"torch": True, "triton": on_gpu and find_spec("triton") is not None, "apex": find_spec("apex") is not None}
     wanted = [
@@ -54,7 +54,7 @@ def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
         Choice("lamb", accumulation=2),
         *(Choice(name) for name in ("muon", "soap", "nadamw", "schedule_free")),
     ]
-    if on_gpu:  # a CPU would compile for minutes, and has no loss to scale
+    if on_gpu:  # a CPU would compile for minutes, and doesn't scale losses
         wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
     return [one for one in wanted if here[one.impl]], [one.name for one in wanted if not here[one.impl]]
 
@@ -84,7 +84,7 @@ def convergence(stand: Stand) -> Answer:
 
 
 def compared(plain: Took, fast: Took) -> Answer:
-    """Hold the ends of two runs against their beginnings and each other."""
+    """Compare the ends of two runs with their beginnings and with each other."""
     took = (plain, fast)
     ends = [statistics.fmean(one.losses[-_LAST:]) for one in took]
     learned = all(end < _FALLS * one.losses[0] for one, end in zip(took, ends, strict=True))
@@ -101,7 +101,7 @@ def compared(plain: Took, fast: Took) -> Answer:
 def build(
     world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
 ) -> tuple[DDPTrainer, Callable[[Batch], Batch]]:
-    """Return a trainer, warmed up, and what fills its batches up; one that replays steps gets `bins`, or its own."""
+    """Return a warmed-up trainer and its batch filler; a trainer that replays steps uses `bins`, or its own."""
     system = plain_system(stand.shape, stand.batch, steps, stand.device, choice)
     if choice.compile != "graphs":
         return DDPTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
@@ -120,7 +120,7 @@ def _take_all(world: World, stand: Stand, wanted: Sequence[Choice], steps: int) 
 
 
 def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
-    """Train a new model for so many steps, every rank on samples of its own."""
+    """Train a new model for `steps` steps, every rank on its own samples."""
     reset_peak(world.device)
     trainer, fill = build(world, stand, choice, steps)
     losses, times, parts = [], [], choice.accumulation

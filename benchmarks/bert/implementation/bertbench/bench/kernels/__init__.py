@@ -1,1 +1,1 @@
-"""The GPU step's kernels on a machine without a GPU: generated, counted, compiled to machine code, budgeted."""
+"""Generate, count, compile and budget the GPU step's kernels on a machine without a GPU."""

@@ -1,6 +1,6 @@
-"""A GPU that isn't there, for torch's compiler: code generation asks a device for its properties and no more.
+"""Present an absent GPU to torch's compiler: code generation reads only a device's properties.
 
-Nothing runs on it. What is generated and compiled under it is what the same torch and Triton would make on the GPU.
+Nothing runs on it. The generated and compiled code is what the same torch and Triton would make on the GPU.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ class Gpu(NamedTuple):
     capability: tuple[int, int]
     multiprocessors: int
     threads: int
-    """Resident on one multiprocessor at most."""
+    """Most threads resident on one multiprocessor."""
     shared_kib: int
-    """Of shared memory that one block may use."""
+    """Shared memory that one block may use."""
     l2_mib: int
     memory_gib: int
 
@@ -44,7 +44,7 @@ GPUS = {
 
 
 def check_triton() -> None:
-    """Raise ConfigError if Triton, which the compiler writes its kernels in, is not installed."""
+    """Raise ConfigError if Triton, the language of the compiler's kernels, is not installed."""
     if find_spec("triton") is None:
         raise ConfigError(
             "bench kernels needs Triton, which is not installed; install bertbench[kernels] (a 200 MB download; Linux)"
@@ -53,7 +53,7 @@ def check_triton() -> None:
 
 @contextmanager
 def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
-    """Let torch's compiler find `gpu` as device 0, while the body lasts; tensors on it can only be fake ones."""
+    """Let torch's compiler find `gpu` as device 0 inside the context; only fake tensors can live on it."""
     from torch._dynamo.device_interface import CudaInterface  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor import inductor_prims, scheduler  # noqa: PLC0415
     from torch.utils import _triton  # noqa: PLC0415
@@ -85,14 +85,14 @@ def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
         }),
         (_triton, {"has_triton": lambda: True}),
         (scheduler, {"has_triton": lambda: True}),
-        # both set the device in C++ first, which a build without CUDA can't
+        # both set the device in C++ first, which a build without CUDA can't do
         (inductor_prims.lookup_seed, {"prim_meta_impl": _seed_description}),
         (torch.Tensor, {"__invert__": _inverted}),
     ]  # fmt: skip
     with ExitStack() as stack:
         for holder, values in replaced:
             stack.enter_context(mock.patch.multiple(holder, **values))
-        # resetting it would look for the GPU that isn't there
+        # resetting it would look for the absent GPU
         stack.enter_context(mock.patch.object(driver, "_active", _Driver(gpu)))
         yield
 
@@ -126,7 +126,7 @@ def _inverted(mask: torch.Tensor) -> torch.Tensor:
 
 
 class _Driver:
-    """What Triton asks a driver for when it compiles."""
+    """The driver functions that Triton calls when it compiles."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

@@ -1,6 +1,6 @@
-"""The limits of bench/kernels/budgets.yaml, and which of them a piece breaks.
+"""Read the limits of bench/kernels/budgets.yaml, and list those that a piece breaks.
 
-The file's words are explained in the file.
+The file explains its own fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ class Budgets(_Section):
 
 
 class Found(_Section):
-    """What a piece takes."""
+    """Resources that a piece takes."""
 
     arch: str
     piece: str

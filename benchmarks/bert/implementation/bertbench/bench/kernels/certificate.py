@@ -1,6 +1,6 @@
-"""All pieces of the step on all architectures, counted and compiled: one process an architecture.
+"""Count and compile all pieces of the step on all architectures, one process each.
 
-torch's compiler keeps what it learns of a device for as long as its process lives, so each has its own.
+torch's compiler caches device properties for the life of its process, so each architecture needs its own.
 """
 
 import json
@@ -26,7 +26,7 @@ def certificate(
     wanted: Sequence[str] = PIECES,
     optimizer: Implementation = "torch",
 ) -> list[Found]:
-    """Count and compile pieces of BERT-Large's step of so many tokens, by architecture and piece.
+    """Count and compile pieces of BERT-Large's step of `tokens` tokens, by architecture and piece.
 
     Raises RunError if one can't be compiled.
     """
@@ -38,7 +38,7 @@ def certificate(
 def count_and_compile(
     arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
 ) -> list[Found]:
-    """Do so in this process, which must not have compiled for another architecture."""
+    """Count and compile in this process, which must not have compiled for another architecture."""
     from bertbench.bench.kernels.machine_code import compiled  # noqa: PLC0415 - Triton, which is optional
     from bertbench.bench.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
@@ -74,7 +74,7 @@ def _in_a_process(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise RunError(f"{arch}: the kernels can't be made here ({last[0]}); `{' '.join(command[1:])}` shows the rest")
+        raise RunError(f"{arch}: compiling the kernels failed ({last[0]}); `{' '.join(command[1:])}` shows the rest")
     return [Found.model_validate(one) for one in json.loads(done.stdout)]
 
 

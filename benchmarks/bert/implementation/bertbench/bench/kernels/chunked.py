@@ -1,6 +1,6 @@
-"""Launches and bytes of our own Triton kernels of the optimizer, which take addresses: fake tensors have none.
+"""Count launches and bytes of our own Triton optimizer kernels, which take addresses that fake tensors lack.
 
-Their machine code is held to its limits by tests/optim/test_triton.py.
+tests/optim/test_triton.py holds their machine code to its limits.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ from unittest import mock
 import torch
 
 _BYTES_AN_ELEMENT = {"update_chunks": 28, "apply_chunks": 12, "square_chunks": 4, "norm_tensors": 0}
-"""Read and written: gradient, weight and moments read, three of them written; weight and update read, one written; one
-read; what is left of a chunk, a thousandth."""
+"""Reads and writes per element: 4 reads and 3 writes (gradient, weight, moments); 2 reads and 1 write (weight, update);
+1 read; one number a chunk, counted as 0."""
 _ALIGNED = 16
 
 
@@ -27,8 +27,8 @@ class ChunkedKernels:
         self.bytes = 0.0
         self._addresses: dict[int, int] = {}
         self._places = count(_ALIGNED, _ALIGNED)
-        self._elements: dict[int, float] = {}  # of a chunk, by the number of its table
-        self._kept: list[object] = []  # what is known by its number must live as long
+        self._elements: dict[int, float] = {}  # elements of a chunk, by the id of its table
+        self._kept: list[object] = []  # keeps objects alive, so that no id is reused
 
     def clear(self) -> None:
         """Count from 0."""
@@ -37,7 +37,7 @@ class ChunkedKernels:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Let the kernels count in place of running, and plans be made of fake tensors."""
+        """Let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
         plan_chunks = chunks.Chunks
@@ -76,7 +76,7 @@ class ChunkedKernels:
 
 
 class _Kernel:
-    """Stands where a Triton kernel does."""
+    """Replace a Triton kernel."""
 
     def __init__(self, name: str, launched: Callable[[str, int, object], None]) -> None:
         self._name, self._launched = name, launched

@@ -1,8 +1,8 @@
-"""What torch.compile makes of a function for a GPU that isn't there: its kernels' sources, launches and bytes.
+"""Generate torch.compile's code for an absent GPU: kernel sources, launches and bytes.
 
-The functions are traced with fake CPU tensors: a build of torch without CUDA can't differentiate even fake CUDA
-tensors. Dynamo and AOTAutograd work as they do in training; each graph that they hand to Inductor is moved to the GPU,
-and Inductor writes its code. In place of the code, the graph itself runs, on the fake tensors.
+Functions are traced with fake CPU tensors, because a build of torch without CUDA can't differentiate even fake CUDA
+tensors. Dynamo and AOTAutograd work as in training; each graph that reaches Inductor moves to the GPU, and Inductor
+writes its code. The graph itself then runs on the fake tensors in place of that code.
 """
 
 import ast
@@ -48,19 +48,19 @@ class Graph(NamedTuple):
     kernels: tuple[Kernel, ...]
     triton_launches: int
     launches: int
-    """Of Triton's kernels and of libraries', each time that the graph runs."""
+    """Launches of Triton's and of libraries' kernels, for one run of the graph."""
     kernel_bytes: int
-    """Read and written by Triton's kernels, each buffer once a kernel, as Inductor counts them."""
+    """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them."""
     product_bytes: int
-    """By libraries' kernels: matrix products, and draws of seeds."""
+    """Bytes of libraries' kernels: matrix products, and draws of seeds."""
 
 
 @contextmanager
 def generated(gpu: Gpu, ran: Callable[[Graph, float], None], untouched: Callable[[], Any]) -> Iterator[list[Graph]]:
-    """Make torch.compile generate code for `gpu` while the body lasts; yields the graphs, as they are compiled.
+    """Make torch.compile generate code for `gpu` inside the context; yield the list that collects compiled graphs.
 
-    `ran` hears of each run of a graph, and how many times the memory its arguments take of what they took when it was
-    compiled; `untouched` is a context in which the graph computes in its code's place.
+    `ran` receives each run of a graph, and the memory of its arguments relative to that at compilation; `untouched` is
+    a context in which the graph runs in place of its code.
     """
     from torch._inductor import compile_fx  # noqa: PLC0415 - torch's compiler takes seconds
 
@@ -75,15 +75,15 @@ def generated(gpu: Gpu, ran: Callable[[Graph, float], None], untouched: Callable
         def run(arguments: list[Any]) -> Any:
             ran(graph, _bytes(arguments) / compiled_for)
             values = list(arguments)
-            arguments.clear()  # as AOTAutograd's boxed functions do
+            arguments.clear()  # AOTAutograd's boxed functions do the same
             with untouched():
                 return module.forward(*values)
 
-        run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's sign
+        run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's marker
         return run
 
     def compile_here(*arguments: Any, **options: Any) -> Any:
-        # called again by itself, with this function or its wrapper, where there are options
+        # with options, it calls itself again with this function or its wrapper
         return original(*arguments, **{"inner_compile": compile_inner, **options})
 
     with mock.patch.object(compile_fx, "compile_fx", compile_here):

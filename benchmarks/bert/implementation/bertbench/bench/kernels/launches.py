@@ -1,4 +1,4 @@
-"""Count what runs outside compiled code: each operation of torch that would start kernels on a GPU."""
+"""Count kernels outside compiled code: each torch operation that would launch kernels on a GPU."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,26 +11,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "detach"}
 _READS_NOTHING = {"zero_", "fill_", "new_zeros", "zeros_like", "ones_like"}
-_SEVERAL = {"_flash_attention_backward": 3}  # dO times O, the gradients, and dQ's conversion: as FlashAttention-2 does
+_SEVERAL = {"_flash_attention_backward": 3}  # FlashAttention-2: dO times O, the gradients, and dQ's conversion
 # ATen/native/cuda/MultiTensorApply.cuh, built for CUDA 13: how many tensors of each list and blocks one launch takes
 _TENSORS = {1: 770, 2: 448, 3: 336, 4: 252, 5: 210}
 _BLOCKS, _CHUNK = 2240, 65_536
 
 
 class EagerOperations(TorchDispatchMode):
-    """Counts launches and bytes of operations on fake tensors."""
+    """Count launches and bytes of operations on fake tensors."""
 
     def __init__(self) -> None:
         super().__init__()
         self.launches: Counter[str] = Counter()
         """By the operation's name."""
         self.bytes = 0
-        """Of each operation's inputs and outputs."""
+        """Bytes of each operation's inputs and outputs."""
         self._counts = True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return that torch.compile works under this mode as if it weren't there."""
+        """Return True, so that torch.compile ignores this mode."""
         return True
 
     def clear(self) -> None:
@@ -50,13 +50,13 @@ class EagerOperations(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        """Do it, and count it."""
+        """Run the operation and count it."""
         result = function(*arguments, **(options or {}))
         name = function.overloadpacket.__name__
         if self._counts and function.namespace == "aten" and name not in _NO_KERNEL and not function.is_view:
             self.launches[name] += _launches(name, arguments)
             read = () if name in _READS_NOTHING else (arguments, options)
-            # multi-tensor operations in place return nothing: what they write are their first tensors
+            # in-place multi-tensor operations return nothing: they write their first tensors
             written = arguments[0] if result is None else result
             self.bytes += _bytes((read, written))
         return result
@@ -75,7 +75,7 @@ def _launches(name: str, arguments: Sequence[Any]) -> int:
 
 
 def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
-    """Return how many launches torch's multi-tensor operations take for tensors of these sizes in each of `lists`."""
+    """Return the launches of a torch multi-tensor operation on `lists` lists of tensors of these sizes."""
     most, launches, tensors, blocks = _TENSORS[min(lists, 5)], 0, 0, 0
     for place, size in enumerate(sizes):
         tensors += 1
@@ -87,5 +87,5 @@ def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
             if full or (last and place == len(sizes) - 1):
                 launches += 1
                 blocks = 0
-                tensors = 0 if last else 1  # a tensor that isn't done goes on in the next launch
+                tensors = 0 if last else 1  # an unfinished tensor continues in the next launch
     return launches

@@ -1,7 +1,7 @@
-"""Compile Triton kernels to machine code for a GPU that isn't there, and read what they take of it.
+"""Compile Triton kernels to machine code for an absent GPU, and read their resource usage.
 
-Triton brings ptxas and cuobjdump. Of Inductor's several launch configurations of a kernel, between which a GPU would
-choose by time, the one that spills least is read, then the one with the fewest registers: no timing exists here.
+Triton ships ptxas and cuobjdump. On a GPU, Inductor times a kernel's launch configurations and takes the fastest. Here
+the one that spills least is read, then the one with the fewest registers.
 """
 
 import importlib.util
@@ -20,18 +20,18 @@ _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 
 class Resources(NamedTuple):
-    """What a thread or a block of a kernel takes."""
+    """Resources of a kernel's thread or block."""
 
     spill_bytes: int
-    """Of a thread's stack: Triton's kernels keep there what registers can't hold, and nothing else."""
+    """Stack bytes of a thread: Triton's kernels use the stack for spilled registers only."""
     registers: int
-    """Of a thread; a multiprocessor has 65,536."""
+    """Registers of a thread; a multiprocessor has 65,536."""
     shared_bytes: int
-    """Of a block."""
+    """Shared memory of a block."""
 
 
 def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
-    """Compile kernels that Inductor wrote for `gpu`; returns what each takes, by its source."""
+    """Compile kernels that Inductor wrote for `gpu`; return their resources by source."""
     from torch._inductor import config  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ def _loaded(path: Path, kernel: Kernel) -> Any:
 
 
 def usage(cubin: bytes, folder: Path) -> Resources:
-    """Read what a compiled kernel takes."""
+    """Read the resources of a compiled kernel."""
     from triton import knobs  # noqa: PLC0415 - optional
 
     path = folder / "kernel.cubin"

@@ -1,7 +1,7 @@
-"""The timed step of BERT in pieces, on fake tensors: which compiled graphs run, and what runs between them.
+"""Run BERT's timed step in pieces on fake tensors: count compiled graphs, and the kernels between them.
 
-The modules, the compiled pieces, the loss and the optimizer are those that train. Each piece runs twice: the first run
-compiles, the second is counted, as a step in the middle of training is.
+The modules, the compiled pieces, the loss and the optimizer are training's own. Each piece runs twice: the first run
+compiles, the second is counted, like a step in mid-training.
 Shapes: as in model/bert.py.
 """
 
@@ -42,13 +42,13 @@ from bertbench.optim.fused import FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
-"""`layer` is all between two attentions, whose kernel no compiler generates; `step` has all layers."""
+"""`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""
 TOKENS = 24_576
-"""Of a step on one GPU: 96 samples of Wikipedia's mean length."""
+"""Tokens of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
 _SEED = 1
 _PRODUCTS = torch.bfloat16
-_WEIGHTS = 1 / 3_000  # of both losses; any number does
+_WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
 
 
 class Run(NamedTuple):
@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
     graph: Graph
     scale: float
-    """Memory of its arguments over what they took when it was compiled: its bytes are those times this."""
+    """Memory of its arguments relative to compilation; scales the graph's bytes."""
 
 
 class Counted(NamedTuple):
@@ -64,10 +64,10 @@ class Counted(NamedTuple):
 
     runs: tuple[Run, ...]
     eager: Counter[str]
-    """Launches of operations outside compiled graphs, by their name."""
+    """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
-    chunked: Counter[str] = Counter()  # noqa: RUF012 - a tuple's field: nobody counts on in it
-    """Launches of the optimizer's own Triton kernels; their bytes are among `eager_bytes`."""
+    chunked: Counter[str] = Counter()  # noqa: RUF012 - a tuple's field, never changed in place
+    """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
 
     def without(self, part: "Counted") -> "Counted":
         """Return this piece without a part of it that runs outside compiled graphs."""
@@ -80,22 +80,22 @@ class Counted(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """Return how many kernels ran, those of libraries included."""
+        """Return how many kernels ran, libraries' included."""
         return sum(run.graph.launches for run in self.runs) + self.eager.total() + self.chunked.total()
 
     @property
     def bytes(self) -> float:
-        """Return what all of them read and wrote."""
+        """Return the bytes that all kernels read and wrote."""
         return self.bytes_beside_products + sum(run.graph.product_bytes * run.scale for run in self.runs)
 
     @property
     def bytes_beside_products(self) -> float:
-        """Return what is not read or written by matrix products of compiled graphs."""
+        """Return the bytes of all kernels except compiled graphs' matrix products."""
         return sum(run.graph.kernel_bytes * run.scale for run in self.runs) + self.eager_bytes
 
 
 def batch_of_tokens(tokens: int) -> Batch:
-    """Return a batch of so many tokens in samples of Wikipedia's lengths, as a GPU gets it."""
+    """Return a batch of `tokens` tokens in samples of Wikipedia's lengths, as a GPU gets it."""
     lengths = draw_lengths(2 * tokens // _MEAN_LENGTH + 8, _SEED)
     count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     lengths = lengths[:count]
@@ -111,7 +111,7 @@ def count_pieces(
     wanted: Sequence[str] = PIECES,
     optimizer: Implementation = "torch",
 ) -> dict[str, Counted]:
-    """Run each piece on fake tensors, with code generated for `gpu`, and count; `layer` needs `attention` too."""
+    """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
     eager, ran, chunked = EagerOperations(), list[Run](), ChunkedKernels()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     batch = _fake(mode, batch_of_tokens(tokens))
@@ -137,7 +137,7 @@ def count_pieces(
 
 
 class _Step:
-    """A model with its optimizer, and what one step does with them."""
+    """A model, its optimizer and the pieces of one step."""
 
     def __init__(
         self, shape: BertShape, batch: Batch, residual: ResidualName, impl: Implementation, chunked: ChunkedKernels
@@ -154,7 +154,7 @@ class _Step:
         self._impl, self._chunked = impl, chunked
 
     def pieces(self) -> dict[str, Callable[[], None]]:
-        """Return what runs each piece once."""
+        """Return, by name, a function that runs each piece once."""
         model, batch = self._model, self._batch
         width, count = model.shape.hidden_size, len(batch.tokens_T)
         read = len(batch.masked_at_M)
@@ -184,7 +184,7 @@ class _Step:
         }
 
     def _both_ways(self, forward: Callable[[], Any], *inputs: torch.Tensor) -> None:
-        """Run a piece forward and backward; no gradient is there to be added to."""
+        """Run a piece forward and backward, starting without gradients."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
@@ -230,7 +230,7 @@ class _Step:
 
 
 class _AsCuda(TorchFunctionMode):
-    """What autocast computes in fp32 on CUDA and not on a CPU (torch.amp's op reference)."""
+    """Compute in fp32 the operations that autocast keeps in fp32 on CUDA only (torch.amp's op reference)."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None

@@ -1,1 +1,1 @@
-"""The arguments of commands whose own code imports torch: a mistake in them costs no second of loading it."""
+"""Define arguments of commands whose code imports torch, so that a mistyped option fails before torch loads."""

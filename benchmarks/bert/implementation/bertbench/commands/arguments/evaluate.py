@@ -1,4 +1,4 @@
-"""What `bertbench evaluate` takes."""
+"""Define the arguments of `bertbench evaluate`."""
 
 import argparse
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from bertbench.commands import WEIGHTS_HELP, add_system_arguments
 
 EXPECTATION = (
-    "MLPerf's phase-1 checkpoint, untouched, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
-    "another number there means that weights, data or model differ from MLPerf's"
+    "MLPerf's phase-1 checkpoint, unchanged, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
+    "another number means that weights, data or model differ from MLPerf's"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, which has the data and the model's sizes, and the weights."""
+    """Add the system, which has the data and the model's sizes, and the weights."""
     parser.epilog = EXPECTATION
     parser.add_argument(
         "--checkpoint", type=Path, metavar="PATH", help=f"{WEIGHTS_HELP} (default: the system's model.checkpoint)"

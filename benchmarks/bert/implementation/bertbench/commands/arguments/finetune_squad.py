@@ -1,4 +1,4 @@
-"""What `bertbench finetune squad` takes."""
+"""Define the arguments of `bertbench finetune squad`."""
 
 import argparse
 from pathlib import Path
@@ -7,17 +7,17 @@ from bertbench.commands import SYSTEM_HELP, WEIGHTS_HELP, add_system_arguments, 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, the questions, what to start from, and where to write."""
+    """Add the system, the questions, the weights and the folder to write."""
     parser.epilog = (
         "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
-        "--set finetune.epochs=3. docs/finetuning.md lists what is written."
+        "--set finetune.epochs=3. docs/finetuning.md lists the output files."
     )
     parser.add_argument("--system", required=True, help=SYSTEM_HELP)
     parser.add_argument(
         "--train", type=Path, required=True, metavar="FILE", help="questions to train on, SQuAD 1.1 or 2.0"
     )
     parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions to answer after every epoch")
-    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="vocab.txt that belongs to the model")
+    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="the model's vocab.txt")
     parser.add_argument(
         "--init", type=Path, metavar="PATH",
         help=f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",

@@ -1,4 +1,4 @@
-"""What `bertbench fit` takes."""
+"""Define the arguments of `bertbench fit`."""
 
 import argparse
 from pathlib import Path
@@ -7,13 +7,11 @@ from bertbench.commands import add_system
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system and the devices that it should run on."""
+    """Add the system and the devices."""
     add_system(parser)
     parser.add_argument(
-        "--gpus", type=int, required=True, metavar="N", help="devices, or ranks of a CPU system, in all"
+        "--gpus", type=int, required=True, metavar="N", help="total number of devices, or of ranks of a CPU system"
     )
-    parser.add_argument(
-        "--memory", type=float, metavar="GB", help="memory of each device (default: what the system file says)"
-    )
+    parser.add_argument("--memory", type=float, metavar="GB", help="memory of each device (default: the system file's)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE, which ends in .json (default: print it)")
-    parser.set_defaults(overrides=[])  # what a file extends has none
+    parser.set_defaults(overrides=[])  # the new file extends a system, without overrides

@@ -1,4 +1,4 @@
-"""What `bertbench launch` takes."""
+"""Define the arguments of `bertbench launch`."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,7 @@ from bertbench.commands.arguments import train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything that `train` takes, and how often and where."""
+    """Add the arguments of `train`, the number of runs and the place."""
     train.add_arguments(parser)
     parser.add_argument(
         "--runs", type=int, default=1, metavar="N", help="number of runs (default 1; a result needs 10)"
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print the exact commands instead of running them")
     parser.add_argument(
-        "--kind", choices=["trainjob", "jobset"], default="trainjob", help="what to make on kubernetes (Kubeflow's)"
+        "--kind", choices=["trainjob", "jobset"], default="trainjob", help="Kubeflow object to create on kubernetes"
     )
     parser.add_argument("--close", type=Path, metavar="LOG", help="end the log of a run whose ranks are gone (run.sub)")
-    parser.add_argument("--reason", default="the ranks are gone", help="what --close writes as the cause")
+    parser.add_argument("--reason", default="the ranks are gone", help="cause that --close writes")

@@ -1,4 +1,4 @@
-"""What `bertbench plan` takes."""
+"""Define the arguments of `bertbench plan`."""
 
 import argparse
 
@@ -6,10 +6,10 @@ from bertbench.commands import add_system_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system and one of its ranks."""
-    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the rank to run dry (default 0)")
+    """Add the system and one of its ranks."""
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank to dry-run (default 0)")
     parser.add_argument(
         "--layouts", action="store_true", help="list every layout of the system's GPUs with memory and step time"
     )
-    parser.add_argument("--strict", action="store_true", help="exit with 1 if something would stop the run")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a problem would stop the run")
     add_system_arguments(parser, positional=True)

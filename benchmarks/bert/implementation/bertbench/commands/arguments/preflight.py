@@ -1,4 +1,4 @@
-"""What `bertbench preflight` takes."""
+"""Define the arguments of `bertbench preflight`."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from bertbench.preflight.verdict import LEAST_GBIT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, and what its network must reach."""
+    """Add the system and its least bandwidth."""
     parser.add_argument(
         "--min-gbit", type=float, metavar="G",
         help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "

@@ -1,4 +1,4 @@
-"""What `bertbench train` takes; `launch` takes it too."""
+"""Define the arguments of `bertbench train`, which `launch` takes too."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from bertbench.tracking.options import TRACKERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A system, a seed, and where to write."""
+    """Add the system, the seed and the output."""
     parser.add_argument(
         "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
     )
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume",
         default="never",
         metavar="auto|never|PATH",
-        help="go on with an interrupted run from its last snapshot, or else from step 0: auto means the run of "
-        "--result, or else the latest of the system, and a new one if that was not interrupted; PATH is a log, its "
+        help="resume an interrupted run from its last snapshot, or else from step 0: auto means the run of "
+        "--result, or else the system's latest, and a new run if that one was not interrupted; PATH is a log, its "
         "folder or a snapshot (default: never)",
     )
     parser.add_argument(
@@ -35,31 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-bad-sample",
         choices=get_args(OnBadSample),
         default="fail",
-        help="what to do with a training sample that is found damaged: end the run, or leave the sample out and count "
-        "it (default: fail)",
+        help="action on a damaged training sample: end the run (fail), or leave the sample out and count it "
+        "(default: fail)",
     )
     parser.add_argument(
         "--track",
         action="append",
         default=[],
         choices=TRACKERS,
-        help="record the run in a tracker, from a process beside it, in runs/tensorboard, runs/mlflow or runs/wandb; "
+        help="record the run in a tracker from a separate process, in runs/tensorboard, runs/mlflow or runs/wandb; "
         "may be repeated",
     )
     parser.add_argument(
         "--metrics-port",
         metavar="[HOST:]PORT",
-        help="serve where the run stands as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
+        help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
     )
     short = parser.add_mutually_exclusive_group()
     short.add_argument(
         "--smoke",
         action="store_true",
-        help="a few steps of everything, to see that machine and file work; no result (runs/SYSTEM/smoke/)",
+        help="run a few steps of everything to check machine and file; not a result (runs/SYSTEM/smoke/)",
     )
     short.add_argument(
         "--profile",
         action="store_true",
-        help="profile a few steady steps: a trace, and a table of where time goes; no result (runs/SYSTEM/profile/)",
+        help="profile a few steady steps: a trace and a table of times; not a result (runs/SYSTEM/profile/)",
     )
     add_system_arguments(parser, positional=True)

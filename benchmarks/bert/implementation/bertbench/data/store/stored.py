@@ -41,7 +41,7 @@ class StoredSoFar:
 
     @classmethod
     def resume(cls, work: Path, split: SplitName, recipe: object, files: list[list[str]]) -> Self:
-        """Resume from an earlier run's shards in `work`, if recipe and files so far are the same, or begin anew.
+        """Resume from an earlier run's shards in `work`, if recipe and files so far are the same, or start over.
 
         `files` are names and checksums; files after the last finished shard may have changed since.
         """

@@ -100,7 +100,7 @@ class _Text:
 
 
 def _resume_or_start(work: Path, recipe: MlperfRecipe, vocabulary: Vocabulary) -> None:
-    """Keep the work folder if its recipe is the same, else begin anew."""
+    """Keep the work folder if its recipe is the same, else start over."""
     asked = json.dumps([asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION])
     kept = work / "request.json"
     if not kept.exists() or kept.read_text() != asked:

@@ -1,0 +1,105 @@
+import os
+import time
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import distributed
+
+from bertbench.distributed import shared_memory
+from bertbench.distributed.shared_memory import PIECE_BYTES, SharedMemory
+from bertbench.distributed.spawn import environments_of
+from bertbench.distributed.world import World, join, lost_contact
+from tests.ranks import answers_of, run_ranks
+
+
+def sums(world: World) -> list[list[float]]:
+    assert world.shared is not None
+    answers = []
+    for turn in range(5):  # more than there are sets of slots
+        part = torch.tensor([1.0, 10.0, 100.0]) * (world.rank + 1) + turn
+        world.shared.sum(part)
+        answers.append(part.tolist())
+    return answers
+
+
+@pytest.mark.parametrize(("ranks", "weight"), [(2, 3), (3, 6), (4, 10)])
+def test_every_rank_gets_the_sum_of_all(ranks: int, weight: int) -> None:
+    expected = [[weight * one + turn * ranks for one in (1, 10, 100)] for turn in range(5)]
+    assert run_ranks(ranks, sums) == [expected] * ranks
+
+
+def sum_of(world: World, dtype: torch.dtype, elements: int) -> bool:
+    assert world.shared is not None
+    generator = torch.Generator().manual_seed(world.rank)
+    part = torch.randint(-9, 9, (elements,), generator=generator).to(dtype)
+    by_gloo = part.float()
+    world.shared.sum(part)
+    distributed.all_reduce(by_gloo)
+    return torch.equal(part.float(), by_gloo)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements"),
+    [(torch.float32, 2 * PIECE_BYTES // 4 + 7), (torch.bfloat16, 11), (torch.float64, 13), (torch.int64, 1)],
+)
+def test_pieces_and_formats_sum_as_by_gloo(dtype: torch.dtype, elements: int) -> None:
+    assert run_ranks(2, sum_of, dtype, elements) == [True, True]
+
+
+def scalar(world: World) -> float:
+    return world.sum(torch.tensor(world.rank + 1.5)).item()
+
+
+def test_the_world_sums_by_it() -> None:
+    assert run_ranks(2, scalar) == [4.0, 4.0]
+
+
+def has_it(changes: dict[str, str], forbidden_on: int | None) -> tuple[bool, float]:
+    os.environ.update(changes)
+    forbidden = mock.patch.object(shared_memory.mmap, "mmap", mock.Mock(side_effect=PermissionError("sandbox")))
+    if os.environ["RANK"] == str(forbidden_on):
+        forbidden.start()
+    with join("cpu", timeout_s=20) as world:
+        return world.shared is not None, scalar(world)
+
+
+def answers(changes: dict[str, str], forbidden_on: int | None = None) -> list[Any]:
+    return answers_of(environments_of(2), has_it, changes, forbidden_on)
+
+
+def test_ranks_on_two_machines_use_torch_s_collectives() -> None:
+    elsewhere = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    assert answers({}) == [(False, (True, 4.0))] * 2
+    assert answers(elsewhere) == [(False, (False, 4.0))] * 2
+
+
+def test_where_one_rank_may_not_share_memory_none_does() -> None:
+    assert answers({}, forbidden_on=1) == [(False, (False, 4.0))] * 2
+
+
+def leave_or_wait(world: World) -> tuple[str, float, bool]:
+    assert world.shared is not None
+    if world.rank == 1:
+        time.sleep(0.3)
+        world.shared.close()
+        return "", 0.0, False
+    began = time.monotonic()
+    try:
+        world.shared.sum(torch.ones(3))
+    except RuntimeError as error:
+        return str(error), time.monotonic() - began, lost_contact(error) and bool(shared_memory.waiting())
+    return "no error", 0.0, False
+
+
+def test_a_rank_that_leaves_ends_the_wait_at_once() -> None:
+    said, seconds, known = run_ranks(2, leave_or_wait)[0]
+    assert "rank 1 has gone" in said
+    assert known
+    assert seconds < 5
+
+
+def test_a_single_rank_shares_with_none(tmp_path: Any) -> None:
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    assert SharedMemory.join(store, 0, 1, shared_memory._MEET) is None

@@ -1,0 +1,37 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.training.ddp_trainer import DDPTrainer
+from tests.ranks import run_ranks
+from tests.training.test_sharded import SEVERAL_BUCKETS, Trained, trained
+
+
+def both_ways(world: World, system: System) -> tuple[Trained, Trained]:
+    (by_memory,), (by_gloo,) = trained(world, system), trained(replace(world, shared=None), system)
+    return by_memory, by_gloo
+
+
+@pytest.mark.parametrize("mode", ["after", "before", "bucket"])
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Callable[..., System], mode: str, compression: str) -> None:
+    settings = ("clip.max_norm=0.3", f"clip.mode={mode}", f"communication.compression={compression}")
+    for by_memory, by_gloo in run_ranks(2, both_ways, tiny(SEVERAL_BUCKETS, *settings)):
+        assert by_memory == by_gloo
+
+
+def transports(world: World, *systems: System) -> list[str]:
+    trainers = [DDPTrainer(system, world, 11) for system in systems]
+    said = [trainer.communication().transport for trainer in trainers]
+    for trainer in trainers:
+        trainer.close()
+    return said
+
+
+def test_a_run_says_by_what_its_gradients_are_summed(tiny: Callable[..., System]) -> None:
+    sharded = tiny("optimizer.sharded=true", "optimizer.name=lamb")
+    systems = [tiny(), tiny("communication.compression=int8", "hardware.division=open"), sharded]
+    assert run_ranks(2, transports, *systems)[0] == ["shared memory", "collectives", "collectives"]
