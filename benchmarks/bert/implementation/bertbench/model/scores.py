@@ -26,7 +26,7 @@ class Labels(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Sums of both heads' cross-entropies, by a model that adds them up itself: scores that nobody else reads."""
+    """Sums of both heads' cross-entropies, from a model that doesn't return the scores."""
 
     masked_lm: torch.Tensor
     next_sentence: torch.Tensor
