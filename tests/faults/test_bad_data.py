@@ -18,7 +18,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
 from bertbench.loading.sample_check import SampleCheck
-from bertbench.model.loss import IGNORED
+from bertbench.model.scores import IGNORED
 from bertbench.training.build import make_sampler
 from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data

@@ -13,9 +13,10 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.loss import IGNORED, weighted_loss
+from bertbench.model.loss import weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.precision import computing
+from bertbench.model.scores import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm
@@ -105,11 +106,11 @@ class Training:
         if self.mode == "reduce-overhead":
             torch.compiler.cudagraph_mark_step_begin()
         with computing(self.precision, CUDA):
-            scores = self.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+            scores = self.model(
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M, batch.labels
+            )
         shares = [1 / (labels != IGNORED).sum() for labels in (batch.masked_labels_M, batch.next_sentence_S)]
-        loss = weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, *shares, self.model.cross_entropy_sum
-        )
+        loss = weighted_loss(scores, *batch.labels, *shares)
         loss.backward()
         self.optimizer.step(1e-3, after_coefficient(gradient_norm(self.parameters), 1.0))
         for parameter in self.parameters:

@@ -9,7 +9,7 @@ from bertbench.bench.samples import samples_of
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins, fill_to, size_of
-from bertbench.model.loss import IGNORED
+from bertbench.model.scores import IGNORED
 
 LENGTHS = np.maximum(draw_lengths(4_000, seed=1), 5)
 COUNT = 16

@@ -1,7 +1,8 @@
 import numpy as np
 import torch
 
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
+from bertbench.model.scores import Scores
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.model.shape import BertShape
 

@@ -1,16 +1,19 @@
 """Compiled pieces, on a CPU and without Inductor: what is compiled, how often, and that it computes the same."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
+from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.compiled import compile_pieces, obstacle
 from bertbench.model.dropout import plain_dropout
-from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum, weighted_loss
+from bertbench.model.loss import weighted_loss
+from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.shape import BertShape
 
 SHAPE = BertShape(
@@ -47,33 +50,60 @@ def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itsel
     assert counter.frame_count == 2
 
 
-def test_the_loss_is_one_of_the_pieces_and_stays_the_same(counter: CompileCounter) -> None:
+def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCounter) -> None:
     torch.manual_seed(1)
+    model = Bert(SHAPE).double()
+    masked_MD, first_SD = torch.randn(5, 24, dtype=torch.float64), torch.randn(2, 24, dtype=torch.float64)
+    labels = Labels(torch.tensor([3, -100, 28, 0, 5]), torch.tensor([1, -100]))
+    answers = []
+    for compiled in (False, True):
+        model.zero_grad()
+        inputs = masked_MD.clone().requires_grad_(), first_SD.clone().requires_grad_()
+        if compiled:
+            compile_pieces(model, "default")
+        scores = model.heads(*inputs, labels if model.sums_losses else None)
+        assert isinstance(scores, LossSums if compiled else Scores)
+        loss = weighted_loss(scores, *labels, 0.5, 0.25)
+        loss.backward()
+        heads = [model.embeddings.word, model.masked_lm, model.pooler, model.next_sentence]
+        gradients = [parameter.grad for head in heads for parameter in head.parameters()]
+        assert len(gradients) == 10
+        answers.append((loss.detach(), inputs[0].grad, inputs[1].grad, *gradients))
+    torch.testing.assert_close(*answers, rtol=2e-7, atol=1e-7)  # the plain loss is float32's
+    assert counter.frame_count == 4, "masked-LM head with its loss, pooler, sentence pairs, their loss"
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_joined_layers_train_as_single_ones_and_compile_once_for_all_layers(
+    autocast: bool, counter: CompileCounter
+) -> None:
+    torch.manual_seed(1)
+    model = Bert(replace(SHAPE, layers=4, hidden_dropout=0.0, attention_dropout=0.0))
+    answers = []
+    for compiled in (False, True):
+        if compiled:
+            compile_pieces(model, "default")
+        for samples, length in ((2, 9), (3, 12)):
+            model.zero_grad()
+            batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+            inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                scores = model(*inputs, batch.labels)
+            weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
+        answers.append(torch.cat([one.grad.view(-1) for one in model.parameters() if one.grad is not None]))
+    plain, joined = answers
+    assert (joined - plain).norm() < (2e-2 if autocast else 1e-6) * plain.norm()
+    assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
+
+
+def test_a_model_gives_losses_only_for_labels_and_where_pieces_are_compiled(counter: CompileCounter) -> None:
     model = Bert(SHAPE)
-    assert model.cross_entropy_sum is None
+    batch = synthetic(2, 8, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+    inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+    assert isinstance(model(*inputs, batch.labels), Scores)
     compile_pieces(model, "default")
-    labels_M = torch.tensor([3, -100, 28, 0, 5])
-    gradients = []
-    for loss in (plain_cross_entropy_sum, model.cross_entropy_sum):
-        scores_MV = torch.randn(5, 29, generator=torch.Generator().manual_seed(2)).requires_grad_()
-        assert loss is not None
-        loss(scores_MV, labels_M).backward()
-        assert scores_MV.grad is not None
-        gradients.append(scores_MV.grad)
-    torch.testing.assert_close(*gradients)
-    assert counter.frame_count == 1
-
-
-def test_the_trainer_s_loss_takes_the_compiled_sum() -> None:
-    seen: list[int] = []
-
-    def summed(scores_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
-        seen.append(len(labels_M))
-        return cross_entropy_sum(scores_MV, labels_M)
-
-    scores = Bert(SHAPE).heads(torch.randn(3, 24), torch.randn(2, 24))
-    weighted_loss(scores, torch.tensor([1, 2, 3]), torch.tensor([0, 1]), 0.5, 0.5, summed)
-    assert seen == [3]
+    assert isinstance(model(*inputs), Scores)
+    assert isinstance(model(*inputs, batch.labels), LossSums)
 
 
 def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from torch.nn import functional
 from bertbench.model import cpu_attention as in_place
 from bertbench.model.attention import plain_attention
 from bertbench.model.dropout import apply_dropout, keep_mask, keep_share, random_bits
-from bertbench.model.loss import IGNORED, cross_entropy_sum
+from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 
 # 131 and 97 are products of their own, the three of 31 share one in squares of 32.

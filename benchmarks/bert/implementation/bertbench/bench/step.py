@@ -200,10 +200,12 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         batch = batch_of(content)
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
-            scores = model(loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M)
+            scores = model(
+                loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M,
+                loaded.labels,
+            )  # fmt: skip
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
-        labels = loaded.masked_labels_M, loaded.next_sentence_S
-        weighted_loss(scores, *labels, *weights, model.cross_entropy_sum).backward()
+        weighted_loss(scores, *loaded.labels, *weights).backward()
         optimizer.step(LEARNING_RATE)
         clear_gradients(model)
 

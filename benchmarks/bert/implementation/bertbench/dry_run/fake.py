@@ -26,10 +26,11 @@ from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of, synthetic
 from bertbench.model.attention import Attention, attention, flash_attention, flash_takes, plain_attention
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
+from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.bucket_sum import BucketSum, TensorFuture
 from bertbench.optim.buckets import owned

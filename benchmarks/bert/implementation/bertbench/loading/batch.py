@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertbench.data.store.columns import Columns
+from bertbench.model.scores import Labels
 from bertbench.model.sequences import EqualLengths, Sequences
 
 if TYPE_CHECKING:  # benches make batches without h5py
@@ -33,6 +34,11 @@ class Batch:
     """Places of the masked tokens in the flat batch."""
     masked_labels_M: torch.Tensor
     next_sentence_S: torch.Tensor
+
+    @property
+    def labels(self) -> Labels:
+        """Right answers of both heads."""
+        return Labels(self.masked_labels_M, self.next_sentence_S)
 
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to a device without waiting for it."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch
 from bertbench.loading.filler import longer
-from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
+from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 
 # Standard deviations from the mean number of tokens: a random draw leaves the last with a chance of 1 in 700. Balanced

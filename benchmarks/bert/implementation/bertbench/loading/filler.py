@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from bertbench.loading.batch import Batch
-from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
+from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on

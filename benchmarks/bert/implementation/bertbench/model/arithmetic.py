@@ -31,6 +31,7 @@ def set_arithmetic(
         pieces = f"not compiled, therefore slower ({reason})"
     else:
         compile_pieces(model, mode)
+        model.hand_to_heads(autocast_type(precision))
         replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
         pieces = "operations between fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
     return describe_compute(device, precision, model.shape, pieces)

@@ -3,8 +3,7 @@
 Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import overload
 
 import torch
 from torch import nn
@@ -12,19 +11,15 @@ from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
-from bertbench.model.encoder import EncoderLayer
+from bertbench.model.encoder import Between, EncoderLayer
+from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
+from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import ResidualName
 from bertbench.model.precision import in_format
+from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
-
-
-class Scores(NamedTuple):
-    """Logits of both heads."""
-
-    masked_lm_MV: torch.Tensor
-    next_sentence_S2: torch.Tensor
 
 
 class Embeddings(nn.Module):
@@ -66,17 +61,25 @@ class MaskedLmHead(nn.Module):
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
 
-    def forward(self, hidden_MD: torch.Tensor, word_VD: torch.Tensor) -> torch.Tensor:
-        """Return scores over the vocabulary: [M, D] in, [M, V] out."""
+    def forward(
+        self, hidden_MD: torch.Tensor, word_VD: torch.Tensor, labels_M: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return scores over the vocabulary, [M, D] in, [M, V] out; with labels, the sum of their cross-entropies."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
+        if labels_M is not None:
+            return head_loss(hidden_MD, word_VD, self.bias, labels_M)
         return linear(hidden_MD, word_VD, self.bias, self.products)
 
 
 class Bert(nn.Module):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    cross_entropy_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-    """The compiled loss of the masked tokens (model/compiled.py), if pieces are compiled."""
+    joins_layers = False
+    """Whether each layer begins with the end of the one before: with compiled pieces."""
+    sums_losses = False
+    """Whether the heads add up their losses where they get labels: with compiled pieces (model/compiled.py)."""
+    cross_entropy_sum = staticmethod(plain_cross_entropy_sum)
+    """Of the sentence pairs, if so."""
 
     def __init__(
         self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
@@ -109,8 +112,27 @@ class Bert(nn.Module):
 
     def keep_residual(self, residual: ResidualName) -> None:
         """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
-        for module in (self.embeddings, *self.layers):
-            module.residual_type = torch.bfloat16 if residual == "bf16" else None
+        dtype = torch.bfloat16 if residual == "bf16" else None
+        *layers, last = self.encoder_layers()
+        self.embeddings.residual_type = dtype
+        for layer in (*layers, last):
+            layer.residual_type = dtype
+        for layer in layers:
+            layer.output_type = dtype
+
+    def hand_to_heads(self, dtype: torch.dtype | None) -> None:
+        """Return the last layer's output in the format of the heads' products: the cast is part of a compiled piece."""
+        self.encoder_layers()[-1].output_type = dtype
+
+    def join_layers(self, between: Between) -> None:
+        """Let each layer begin with the end of the previous one, by this function."""
+        self.joins_layers = True
+        for layer in self.encoder_layers():
+            layer.between_attentions = between
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """Return the layers, first to last."""
+        return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
     def hidden(
         self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
@@ -128,22 +150,37 @@ class Bert(nn.Module):
         positions_T: torch.Tensor,
         sequences: Sequences,
         masked_at_M: torch.Tensor,
-    ) -> Scores:
+        labels: Labels | None = None,
+    ) -> Scores | LossSums:
         """Return scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
+
+        With labels, a model that `sums_losses` returns their losses instead.
 
         The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
         for layer in self.layers[:-1]:
-            hidden_TD = layer(hidden_TD, sequences)
+            hidden_TD = layer(hidden_TD, sequences, finish=not self.joins_layers)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
-        masked_MD, first_SD = self.layers[-1](hidden_TD, sequences, read_MS).tensor_split((len(masked_at_M),))
-        return self.heads(masked_MD, first_SD)
+        read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
+        # its gradient is one concatenation; of slices, whole tensors of zeros would be filled and added up
+        masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
+        return self.heads(masked_MD, first_SD, labels if self.sums_losses else None)
 
-    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores:
-        """Return both heads' scores, from the hidden states of masked tokens and of each sequence's first token."""
-        return Scores(
-            self.masked_lm(masked_MD, self.embeddings.word.weight),
-            self.next_sentence(torch.tanh(self.pooler(first_SD))),
+    @overload
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores: ...
+
+    @overload
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None) -> Scores | LossSums: ...
+
+    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None = None) -> Scores | LossSums:
+        """Return scores, or losses of labels, from hidden states of masked tokens and of each sequence's first."""
+        word_VD = self.embeddings.word.weight
+        next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
+        if labels is None:
+            return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)
+        return LossSums(
+            self.masked_lm(masked_MD, word_VD, labels.masked_M),
+            self.cross_entropy_sum(next_sentence_S2, labels.next_sentence_S),
         )

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from bertbench.model.bert import Bert
-from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.encoder import between_attentions
+from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import CompileMode
 
 
@@ -17,12 +18,14 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
     configure_compiler()
     if mode == "graphs":  # recorded from outside, whole iterations at once
         mode = "default"
-    pieces: list[tuple[nn.Module, str]] = [(model.embeddings, "forward"), (model.masked_lm, "forward")]
+    whole = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
+    pieces: list[tuple[nn.Module, str]] = [(module, "forward") for module in whole]
     pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
     for module, name in pieces:
         setattr(module, name, torch.compile(getattr(module, name), dynamic=True, fullgraph=True, mode=mode))
-    # reads and writes the scores once; torch's own operations move six times as much
-    model.cross_entropy_sum = torch.compile(cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
+    model.join_layers(torch.compile(between_attentions, dynamic=True, fullgraph=True, mode=mode))
+    compiled = torch.compile(plain_cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
+    model.sums_losses, model.cross_entropy_sum = True, compiled
 
 
 def configure_compiler() -> None:
@@ -39,6 +42,9 @@ def configure_compiler() -> None:
         # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
         torch._inductor.config.combo_kernels = True
         torch._inductor.config.combo_kernels_pointwise_only = True
+        torch._inductor.config.combo_kernel_max_num_nodes = 32  # 8 would leave one cast of a layer alone
+        # Without it, the size of a batch decides whether sums over rows and columns share a kernel: others recompile
+        torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
 

@@ -3,23 +3,17 @@
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bertbench.model.bert import Scores
+from bertbench.model.scores import IGNORED, LossSums, Scores
 
 _ROWS = 32  # rows of float32 scores over BERT's vocabulary, 4 MB: they stay in cache between passes
 
 Weight = float | torch.Tensor
-
-CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-IGNORED = -100
-"""The label of rows that don't count."""
 
 
 def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
@@ -41,21 +35,16 @@ def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, wei
 
 
 def weighted_loss(
-    scores: Scores,
+    scores: Scores | LossSums,
     masked_labels_M: torch.Tensor,
     next_sentence_S: torch.Tensor,
     masked_lm_weight: Weight,
     next_sentence_weight: Weight,
-    masked_lm_sum: CrossEntropySum | None = None,
 ) -> torch.Tensor:
-    """Return the weighted sum of both heads' cross-entropies; over all parts and ranks, it adds up to the batch's loss.
-
-    `masked_lm_sum` computes the masked tokens' sum in place of `cross_entropy_sum`.
-    """
-    if masked_lm_sum is None:
-        masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
-    else:  # compiled: each new weight would compile again
-        masked_lm = masked_lm_sum(scores.masked_lm_MV, masked_labels_M) * masked_lm_weight
+    """Return the weighted sum of both heads' cross-entropies; parts of all ranks add up to the batch's loss."""
+    if isinstance(scores, LossSums):
+        return scores.masked_lm * masked_lm_weight + scores.next_sentence * next_sentence_weight
+    masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
     return masked_lm + cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
 
 

@@ -53,7 +53,8 @@ class FusedStep:
     def __init__(self, device: torch.device) -> None:
         self._first_pass = _fuse(_lamb_first)
         # torch's own call on a CPU: 31 ms for 107 million parameters, where a compiled one takes 41 ms
-        self._second_pass = subtract_scaled if device.type == "cpu" else _fuse(subtract_scaled)
+        in_one_call = device.type == "cpu" and not torch.compiler.is_compiling()
+        self._second_pass = subtract_scaled if in_one_call else _fuse(subtract_scaled)
         try:  # a small function: trying the passes would fix their sizes, or compile them twice
             _fuse(_tried)(torch.zeros(97, device=device))
         except torch._dynamo.exc.TorchDynamoException as error:

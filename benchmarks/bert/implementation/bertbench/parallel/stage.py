@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
+from bertbench.model.scores import Scores
 
 
 class Projection(nn.ModuleList):

@@ -31,7 +31,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.model.flops import training_flops
-from bertbench.model.loss import IGNORED, cross_entropy_sum
+from bertbench.model.loss import cross_entropy_sum
+from bertbench.model.scores import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.study.noise import PartGradients, noise_scale, statistical_efficiency
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer

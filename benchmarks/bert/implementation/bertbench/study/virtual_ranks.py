@@ -16,9 +16,10 @@ from torch.func import functional_call, grad_and_value, vmap
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import after_coefficient, contribution_limit, gradient_norm

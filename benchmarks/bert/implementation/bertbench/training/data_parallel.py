@@ -13,6 +13,7 @@ from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
+from bertbench.optim.bucket_parallel import BucketParallel
 from bertbench.optim.bucket_sum import BucketSum, TensorFuture, done
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer, build_sliced_optimizer
@@ -56,7 +57,7 @@ class Reduction(Protocol):
 class DataParallel(NamedTuple):
     """The parts with which a trainer computes."""
 
-    module: nn.parallel.DistributedDataParallel | SlicedDataParallel
+    module: nn.parallel.DistributedDataParallel | SlicedDataParallel | BucketParallel
     """The model to call; its gradients are summed over the ranks."""
     reduction: Reduction
     norm: Callable[[], torch.Tensor]
@@ -100,7 +101,9 @@ def data_parallel(
         _bucket_sum(system, world),
         scale,
     )
-    parallel = reducer.attach(model, communication.bucket_mb)
+    launches_cost = world.device.type == "cuda" and communication.compression != "powersgd"
+    attach = reducer.attach_buckets if launches_cost else reducer.attach
+    parallel = attach(model, communication.bucket_mb)
     whole, text = build_optimizer(model, options, system.optimizer.impl)
     return DataParallel(parallel, reducer, build_norm(model, system.optimizer.impl), whole, text)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,11 +23,12 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import set_arithmetic
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
 from bertbench.model.linear import Products
 from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
+from bertbench.model.scores import Labels
 from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import after_coefficient
 from bertbench.optim.distributed import SlicedOptimizer
@@ -76,6 +77,7 @@ class DDPTrainer:
         self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self._model.layers)
+            self._model.joins_layers = False  # a layer would keep two inputs
         self._parameters = list(self._model.parameters())
         self._scaler = (
             LossScaler(system.precision.initial_loss_scale, world.size, world.device) if system.scales_loss else None
@@ -207,11 +209,8 @@ class DDPTrainer:
         return self._loss_of(batch, part.masked_lm_weight, part.next_sentence_weight)
 
     def _loss_of(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> torch.Tensor:
-        scores = self._score(self._parallel, batch)
-        return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, masked_lm_weight, next_sentence_weight,
-            self._model.cross_entropy_sum,
-        )  # fmt: skip
+        scores = self._score(self._parallel, batch, batch.labels)
+        return weighted_loss(scores, *batch.labels, masked_lm_weight, next_sentence_weight)
 
     def _warm_up(self, seed: int) -> None:
         """Run untimed steps on synthetic batches, then restore weights and optimizer."""
@@ -267,9 +266,10 @@ class DDPTrainer:
         device = self._world.device
         tiny_backward(lambda batch: self._score(self._model, batch.to(device)), self._model.shape)
 
-    def _score(self, model: Callable[..., Scores], batch: Batch) -> Scores:
+    def _score(self, model: Callable[..., Any], batch: Batch, labels: Labels | None = None) -> Any:
+        inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
         with computing(self._system.precision.compute, self._world.device):
-            return model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+            return model(*inputs, labels)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the tensors in memory: weights, moments, loss scale and sums in progress."""

@@ -17,7 +17,8 @@ from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.bert import Bert, Scores
+from bertbench.model.bert import Bert
+from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.traffic import Communication
 from bertbench.results.metrics import StepReport

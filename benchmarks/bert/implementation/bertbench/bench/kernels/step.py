@@ -31,20 +31,23 @@ from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.dropout import plain_dropout
+from bertbench.model.encoder import Attended
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.bucket_parallel import flat_buckets
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
-"""`layer` is a layer without attention, because no compiler generates that kernel; `step` has all layers."""
+"""`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""
 TOKENS = 24_576
 """Tokens of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
 _SEED = 1
+_PRODUCTS = torch.bfloat16
 _WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
 
 
@@ -142,6 +145,8 @@ class _Step:
         self._model = Bert(shape, flash_attention, plain_dropout)
         self._model.keep_residual(residual)
         compile_pieces(self._model, "default")
+        self._model.hand_to_heads(_PRODUCTS)
+        self._buckets = flat_buckets(self._model, None)
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._optimizer: MultiTensorAdam | None = None
@@ -154,37 +159,41 @@ class _Step:
         width, count = model.shape.hidden_size, len(batch.tokens_T)
         read = len(batch.masked_at_M)
         stream = model.embeddings.residual_type
+        first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
-        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=torch.bfloat16, requires_grad=True)
-        masked_MD = torch.empty(read, width, dtype=stream, requires_grad=True)
-        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=stream, requires_grad=True)
+        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
+        context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
+        masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
+        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
         return {
             "embeddings": lambda: self._both_ways(
                 lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
             ),
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
-            "layer": lambda: self._both_ways(lambda: model.layers[0](hidden_TD, batch.sequences), hidden_TD),
+            "layer": lambda: self._both_ways(
+                lambda: second(Attended(first, context_TD, hidden_TD), batch.sequences, None, False),
+                context_TD,
+                hidden_TD,
+            ),
             "head_and_loss": lambda: self._both_ways(
-                lambda: self._loss(model.heads(masked_MD, first_SD)), masked_MD, first_SD
+                lambda: self._loss(model.heads(masked_MD, first_SD, batch.labels)), masked_MD, first_SD
             ),
             "optimizer": self._update,
             "step": self._step,
         }
 
-    def _both_ways(self, forward: Callable[[], torch.Tensor], *inputs: torch.Tensor) -> None:
+    def _both_ways(self, forward: Callable[[], Any], *inputs: torch.Tensor) -> None:
         """Run a piece forward and backward, starting without gradients."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
-        with torch.autocast("cpu", torch.bfloat16):
-            output = forward()
-        output.backward(torch.empty_like(output))
+        with torch.autocast("cpu", _PRODUCTS):
+            found = forward()
+        outputs = [found] if isinstance(found, torch.Tensor) else [found.context_TD, found.hidden_TD]
+        torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
     def _loss(self, scores: Any) -> torch.Tensor:
-        batch = self._batch
-        return weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, _WEIGHTS, _WEIGHTS, self._model.cross_entropy_sum
-        )
+        return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
 
     def _update(self) -> None:
         """Clip and update, as the trainer does."""
@@ -209,14 +218,13 @@ class _Step:
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""
         batch = self._batch
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", _PRODUCTS):
             scores = self._model(
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M, batch.labels
             )
         self._loss(scores).backward()
-        for parameter in self._parameters:  # as DDP does, one by one, for its buckets
-            assert parameter.grad is not None, "every parameter takes part in every step"
-            parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        for bucket in self._buckets:
+            bucket.take_in()
         self._update()
         self._model.zero_grad(set_to_none=True)
 

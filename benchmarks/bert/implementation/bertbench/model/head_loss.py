@@ -1,0 +1,71 @@
+"""The masked-LM head's product and its loss as one function for torch's compiler: scores are read and written once.
+
+The forward pass turns each row of scores into its gradient while it is in cache; the backward pass is two products. The
+bias is a column of the output matrix, so that its gradient comes out of the weights' product and no kernel reads the
+scores' gradient for it.
+Shapes: M masked tokens, V vocabulary rows, D hidden size, E = D + 8: a GPU's 16-bit products want multiples of 8.
+"""
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from bertbench.model.scores import IGNORED
+
+_EXTRA = 8
+
+
+def head_loss(
+    hidden_MD: torch.Tensor, word_VD: torch.Tensor, bias_V: torch.Tensor, labels_M: torch.Tensor
+) -> torch.Tensor:
+    """Return the sum over rows of -log softmax(hidden @ word.T + bias)[label] without rows whose label is IGNORED.
+
+    Products are made in autocast's format, everything else in float32 at least.
+    """
+    device = hidden_MD.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
+    total: torch.Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, dtype)
+    return total
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_MD: torch.Tensor,
+        word_VD: torch.Tensor,
+        bias_V: torch.Tensor,
+        labels_M: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        hidden_ME = functional.pad(hidden_MD.to(dtype), (0, _EXTRA), value=1.0)
+        matrix_VE = torch.cat((word_VD.to(dtype), functional.pad(bias_V.to(dtype)[:, None], (0, _EXTRA - 1))), 1)
+        scores_MV = hidden_ME @ matrix_VE.T
+        wide_MV = scores_MV.to(torch.promote_types(dtype, torch.float32))
+        highest_M1 = wide_MV.amax(-1, keepdim=True)
+        sums_M1 = (wide_MV - highest_M1).exp().sum(-1, keepdim=True)
+        counts_M1 = (labels_M != IGNORED)[:, None]
+        # a comparison in the pass over the row: a look-up would be another kernel, which reads scattered memory
+        is_label_MV = torch.arange(wide_MV.shape[1], device=labels_M.device) == labels_M[:, None]
+        label_M1 = torch.where(is_label_MV, wide_MV, 0.0).sum(-1, keepdim=True)
+        loss_M1 = torch.where(counts_M1, highest_M1 + sums_M1.log() - label_M1, 0.0)
+        gradient_MV = (wide_MV - highest_M1).exp() / sums_M1 - is_label_MV.to(wide_MV.dtype)
+        gradient_MV = torch.where(counts_M1, gradient_MV, 0.0).to(dtype)
+        ctx.save_for_backward(gradient_MV, hidden_ME, matrix_VE)
+        ctx.formats = hidden_MD.dtype, word_VD.dtype
+        return loss_M1.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+        gradient_MV, hidden_ME, matrix_VE = ctx.saved_tensors
+        hidden_type, weight_type = ctx.formats
+        width = hidden_ME.shape[1] - _EXTRA
+        # the loss's own gradient, its weight and loss scale, is multiplied in where the products are cast anyway
+        to_hidden_MD = (gradient_MV @ matrix_VE[:, :width]).to(hidden_type) * gradient
+        to_matrix_VE = gradient_MV.T @ hidden_ME
+        to_word_VD = to_matrix_VE[:, :width].to(weight_type) * gradient
+        to_bias_V = to_matrix_VE[:, width].to(weight_type) * gradient
+        return to_hidden_MD, to_word_VD, to_bias_V, None, None

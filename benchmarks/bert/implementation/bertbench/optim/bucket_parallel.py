@@ -1,0 +1,115 @@
+"""A model whose gradients move into flat buckets, each in one launch as soon as a backward pass has filled it.
+
+What DDP does with a launch a parameter: 302 for BERT-Large, which has 38 buckets. They are in the reverse order of
+the model's parameters from the first step on; DDP guesses so too, and takes another order from its second step on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from bertbench.optim.buckets import bucket_table, starts_of
+
+
+class FlatBucket:
+    """Gradients of some parameters in one piece of memory; see `bucket_sum.Travelling`."""
+
+    def __init__(self, number: int, parameters: Sequence[nn.Parameter]) -> None:
+        self.parameters = tuple(parameters)
+        *starts, end = starts_of([parameter.numel() for parameter in parameters])
+        self._number, self._buffer = number, torch.zeros(end, device=parameters[0].device)
+        self.views = [
+            self._buffer.narrow(0, start, parameter.numel()).view(parameter.shape)
+            for start, parameter in zip(starts, parameters, strict=True)
+        ]
+
+    def index(self) -> int:
+        """Return its number."""
+        return self._number
+
+    def buffer(self) -> torch.Tensor:
+        """Return its content, flat."""
+        return self._buffer
+
+    @torch.no_grad()
+    def take_in(self) -> None:
+        """Move the parameters' gradients here in one launch, where they aren't here already; all of them must exist."""
+        places, gradients = [], []
+        for view, parameter in zip(self.views, self.parameters, strict=True):
+            assert parameter.grad is not None, "every trained parameter takes part in every step"
+            if parameter.grad is not view:
+                places.append(view)
+                gradients.append(parameter.grad)
+                parameter.grad = view
+        if places:
+            torch._foreach_copy_(places, gradients)
+
+    @torch.no_grad()
+    def take_weights(self) -> None:
+        """Overwrite the parameters by rank 0's; every rank must."""
+        torch._foreach_copy_(self.views, self.parameters)
+        distributed.broadcast(self._buffer, 0)
+        torch._foreach_copy_(self.parameters, self.views)
+        self._buffer.zero_()
+
+
+def flat_buckets(model: nn.Module, bucket_mb: float | None) -> list[FlatBucket]:
+    """Return buckets of about `bucket_mb` MiB, DDP's own 25 if None, for a model's trained parameters."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    table = bucket_table(parameters[::-1], bucket_mb)
+    return [FlatBucket(number, together) for number, together in enumerate(table)]
+
+
+class BucketParallel:
+    """Calls the model, and hands each bucket on as soon as a backward pass has filled it, in the order of the buckets.
+
+    What DDP is to `comm_hook.Reducer`.
+    """
+
+    def __init__(self, model: nn.Module, buckets: Sequence[FlatBucket], hand_on: Callable[[FlatBucket], None]) -> None:
+        """All ranks' weights become rank 0's: every rank must call this."""
+        self._model, self._buckets, self._hand_on = model, buckets, hand_on
+        self._travels = True
+        self._missing: list[int] = []
+        self._next = 0
+        self._begin_step()
+        for number, bucket in enumerate(buckets):
+            bucket.take_weights()
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+
+    def __call__(self, *inputs: object) -> Any:
+        """Return what the model gives."""
+        return self._model(*inputs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let backward passes inside only add to the gradients."""
+        self._travels = False
+        try:
+            yield
+        finally:
+            self._travels = True
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Make every gradient zero or None."""
+        self._model.zero_grad(set_to_none)
+
+    def _begin_step(self) -> None:
+        self._missing, self._next = [len(bucket.parameters) for bucket in self._buckets], 0
+
+    def _arrived(self, number: int, _: torch.Tensor) -> None:
+        if not self._travels:
+            return
+        self._missing[number] -= 1
+        while self._next < len(self._buckets) and not self._missing[self._next]:
+            bucket = self._buckets[self._next]
+            self._next += 1
+            bucket.take_in()
+            self._hand_on(bucket)
+        if self._next == len(self._buckets):
+            self._begin_step()
