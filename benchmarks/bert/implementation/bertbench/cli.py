@@ -73,6 +73,7 @@ COMMANDS = (
     Command("bench links", "compare methods of training over slow links", "bench_links"),
     Command("bench layout", "measure pipeline bubbles and bytes sent", "bench_layout"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
+    Command("study compression", "compare compressed gradients by samples to target", "study_compression"),
     Command("study optimizer", "compare optimizers by samples and seconds to target", "study_optimizer"),
     Command("study paper", "check the paper's claims one by one", "study_paper"),
     Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),

@@ -1,6 +1,5 @@
 """Define the model, search space and stopping rule of `study clip --ranks`: a file in benchmarks/bert/studies."""
 
-from dataclasses import replace
 from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -8,7 +7,7 @@ from pydantic import Field, model_validator
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Optimizer
 from bertbench.config.sections import Count, Evaluation, Model, Schedule, Section
-from bertbench.optim.options import ClipMode, OptimizerOptions
+from bertbench.optim.options import ClipMode
 from bertbench.study.definition import Range
 from bertbench.study.language import Language
 
@@ -80,22 +79,18 @@ class Values(NamedTuple):
     one_minus_beta2: float
 
 
-class RanksDefinition(Section):
-    """The study."""
+class LanguageStudy(Section):
+    """What every study of the language trains."""
 
     question: str
     model: Model
     words: Words
     optimizer: Optimizer
-    """Tuning replaces its rate and betas."""
     schedule: Schedule
     bucket_mb: Annotated[float, Field(gt=0)]
     global_batch_size: Count
     evaluation: Evaluation
     """`interval_samples` must be a multiple of the global batch."""
-    space: Space
-    tuning: Tuning
-    stopping: Stopping
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -116,11 +111,18 @@ class RanksDefinition(Section):
         model = self.model
         return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
 
-    def options(self, values: Values) -> OptimizerOptions:
-        """Return the optimizer's options with an arm's betas."""
-        fixed = self.optimizer.options()
+
+class RanksDefinition(LanguageStudy):
+    """The study of clip modes; the optimizer's rate and betas are what tuning replaces."""
+
+    space: Space
+    tuning: Tuning
+    stopping: Stopping
+
+    def tuned(self, values: Values) -> Optimizer:
+        """Return the optimizer with an arm's rate and betas."""
         betas = {"beta1": 1 - values.one_minus_beta1, "beta2": 1 - values.one_minus_beta2}
-        return replace(fixed, adam=replace(fixed.adam, **betas))
+        return self.optimizer.model_copy(update={"learning_rate": values.learning_rate, **betas})
 
     def arms(self, ranks: tuple[int, ...]) -> list[Arm]:
         """Return the distinct arms for these numbers of ranks.

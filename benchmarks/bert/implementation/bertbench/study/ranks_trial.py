@@ -1,22 +1,27 @@
 """Run one trial of a study of virtual ranks, from random weights to the target, in this process."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from bertbench.common.seeding import derive
+from bertbench.config.optimizer import Optimizer
 from bertbench.loading.batch import Batch
+from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.schedule import Schedule
-from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
-from bertbench.study.virtual_ranks import VirtualRanks
+from bertbench.study.ranks_definition import Arm, LanguageStudy, RanksDefinition, Values
+from bertbench.study.virtual_ranks import Reduced, VirtualRanks
 
 _EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
+
+Reduce = Callable[[Sequence[LoadedPart]], Reduced]
+"""Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,33 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
 
     The seed fixes initial weights and the order of the data, in every arm.
     """
-    language, batch_size = definition.language(), definition.global_batch_size
+    model = initial_model(definition, seed)
+    ranks = VirtualRanks(model, arm.mode, values.max_norm, arm.ranks, definition.bucket_mb)
+    return to_target(definition, definition.tuned(values), model, ranks.reduce, arm.ranks, seed, most_samples)
+
+
+def initial_model(definition: LanguageStudy, seed: int) -> Bert:
+    """Return the model that a run begins with."""
     model = Bert(definition.model.shape(), attention=plain_attention)
     model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    ranks = VirtualRanks(model, arm.mode, values.max_norm, arm.ranks, definition.bucket_mb)
-    optimizer, _ = build_optimizer(model, definition.options(values), definition.optimizer.impl)
+    return model
+
+
+def to_target(
+    definition: LanguageStudy,
+    chosen: Optimizer,
+    model: Bert,
+    reduce: Reduce,
+    ranks: int,
+    seed: int,
+    most_samples: float = math.inf,
+) -> Outcome:
+    """Train on batches that are dealt to `ranks`, until the target, the schedule's end or `most_samples`."""
+    language, batch_size = definition.language(), definition.global_batch_size
+    optimizer, _ = build_optimizer(model, chosen.options(), chosen.impl)
     schedule = definition.schedule
     rates = Schedule(
-        values.learning_rate, schedule.end_learning_rate, schedule.warmup_steps, schedule.start_warmup_step,
+        chosen.learning_rate, schedule.end_learning_rate, schedule.warmup_steps, schedule.start_warmup_step,
         schedule.decay_steps or schedule.max_steps,
     )  # fmt: skip
     draws = np.random.default_rng(derive(seed, "data"))
@@ -52,7 +76,7 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
     target, before, accuracy = definition.evaluation.target, 0.0, 0.0
     clipped: list[torch.Tensor] = []
     for step in range(math.ceil(min(schedule.max_steps, most_samples / batch_size))):
-        reduced = ranks.reduce(language.shares(draws, batch_size, arm.ranks))
+        reduced = reduce(language.shares(draws, batch_size, ranks))
         clipped.append(reduced.clipped)
         optimizer.step(rates.rate(step), reduced.coefficient)
         if (step + 1) % interval == 0:

@@ -42,7 +42,7 @@ from bertbench.training.trainer import initial_model, tiny_backward
 if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
     from bertbench.config import System
 
-# a processor quota lets a rank run at full speed for the first part of each period, by default 0.1 s
+# a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; the final ones exist only after it
 

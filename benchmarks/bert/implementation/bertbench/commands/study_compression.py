@@ -1,0 +1,51 @@
+"""`bertbench study compression`: int8 and top-k gradients beside gradients in full, by samples to target."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.commands import aligned, check_at_least_one, emit
+from bertbench.common.paths import STUDIES, runs_folder
+from bertbench.machine.provenance import provenance
+from bertbench.study.compression import ARMS, Comparison, CompressionDefinition, Row, compare
+from bertbench.study.definition import read_study
+
+_HEAD = ("arm", "reached", "samples", "beside none", "95 % interval")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many seeds, and where the runs are kept."""
+    parser.add_argument("--seeds", type=int, default=16, metavar="N", help="runs of every arm (default 16)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR",
+        help="folder of its runs; a study that was stopped continues there (default: runs/study_compression)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what isn't there yet, print a table."""
+    check_at_least_one(arguments, "seeds")
+    definition = read_study(STUDIES / "compression.json", CompressionDefinition)
+    rows, found = compare(definition, arguments.seeds, arguments.out or runs_folder() / "study_compression")
+    content = {
+        "definition": definition.model_dump(mode="json"),
+        "origin": provenance(),
+        "comparisons": found,
+        "rows": rows,
+    }
+    emit(arguments.json, content, aligned(_HEAD, [_cells(arm, rows, found) for arm in ARMS]))
+    return 0
+
+
+def _cells(arm: str, rows: list[Row], found: list[Comparison]) -> tuple[str, ...]:
+    own = [row for row in rows if row.arm == arm]
+    samples = [row.samples_to_target for row in own if row.samples_to_target is not None]
+    mean = f"{sum(samples) / len(samples):,.0f}" if samples else "-"
+    beside = next((one for one in found if one.difference.arm == arm), None)
+    shares = ("", "")
+    if beside is not None:
+        mean_share, low, high = (
+            value / beside.reference
+            for value in (beside.difference.mean, beside.difference.low, beside.difference.high)
+        )
+        shares = (f"{mean_share:+.1%}", f"{low:+.1%} to {high:+.1%}")
+    return (arm, f"{len(samples)}/{len(own)}", mean, *shares)
