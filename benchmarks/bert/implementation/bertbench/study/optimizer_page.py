@@ -27,7 +27,7 @@ LIMITS = (
     "The models are tiny and the language is made up: what holds at 336 million parameters is not decided here.",
     "The target is crossed while the rate still decays: at higher targets the order may be another.",
     "Seconds are those of tiny matrices on one thread, beside other work. There, calls cost more than arithmetic; "
-    "`bertbench bench optim` has the steps of BERT-Large. Evaluations are not counted.",
+    "bertbench bench optim has the steps of BERT-Large. Evaluations are not counted.",
     "Gradients are not clipped, and nothing is drawn twice: no arm can overfit, so weight decay matters little.",
 )
 
