@@ -90,7 +90,7 @@ def fit(
 def _step_ms(model: Bert, batch: Batch, device: torch.device) -> float:
     wait(device)
     began = time.perf_counter()
-    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    scores = model(*batch.inputs)
     loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
     (loss + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).backward()
     wait(device)

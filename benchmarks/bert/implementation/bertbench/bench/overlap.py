@@ -121,9 +121,7 @@ class Arm:
         """
         began = time.perf_counter()
         with self._computing():
-            scores = self._parallel(
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
-            )
+            scores = self._parallel(*batch.inputs)
         loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
         loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
         forward = time.perf_counter()

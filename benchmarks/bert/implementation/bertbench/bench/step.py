@@ -200,10 +200,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         batch = batch_of(content)
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
-            scores = model(
-                loaded.tokens_T, loaded.segments_T, loaded.positions_T, loaded.sequences, loaded.masked_at_M,
-                loaded.labels,
-            )  # fmt: skip
+            scores = model(*loaded.inputs, loaded.labels)
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
         weighted_loss(scores, *loaded.labels, *weights).backward()
         optimizer.step(LEARNING_RATE)

@@ -204,7 +204,7 @@ def _flashes(system: System) -> bool:
 def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """The trainer's loss, but for its weights."""
     with computing(system.precision.compute, torch.device("cpu")):
-        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        scores = model(*batch.inputs)
     add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum
     return add_up(scores.masked_lm_MV, batch.masked_labels_M) + add_up(scores.next_sentence_S2, batch.next_sentence_S)
 

@@ -36,6 +36,11 @@ class Batch:
     next_sentence_S: torch.Tensor
 
     @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Sequences, torch.Tensor]:
+        """Arguments of `Bert.forward`."""
+        return self.tokens_T, self.segments_T, self.positions_T, self.sequences, self.masked_at_M
+
+    @property
     def labels(self) -> Labels:
         """Right answers of both heads."""
         return Labels(self.masked_labels_M, self.next_sentence_S)

@@ -87,12 +87,8 @@ class RealRanks:
         """Leave the sum of all ranks' gradients in every parameter's `grad`; `shares` has each rank's part."""
         self._parallel.zero_grad()
         part, batch = shares[self._world.rank]
-        scores = self._parallel(
-            batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
-        )  # fmt: skip
-        loss = weighted_loss(
-            scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight
-        )
+        scores = self._parallel(*batch.inputs)
+        loss = weighted_loss(scores, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
         loss.backward()
         self._reducer.finish()
         norm = gradient_norm(self._parameters)

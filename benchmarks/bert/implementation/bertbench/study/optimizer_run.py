@@ -153,7 +153,7 @@ def loss_backward(model: Bert, loaded: LoadedPart) -> None:
     part, batch = loaded
     for parameter in model.parameters():
         parameter.grad = None
-    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    scores = model(*batch.inputs)
     masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
     pairs = plain_cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
     (masked_lm * part.masked_lm_weight + pairs * part.next_sentence_weight).backward()

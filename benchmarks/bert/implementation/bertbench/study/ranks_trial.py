@@ -95,7 +95,7 @@ RunTrial = Callable[[RanksDefinition, Arm, Values, int, float], Outcome]
 @torch.no_grad()
 def masked_accuracy(model: Bert, batch: Batch) -> float:
     """Return the share of a batch's masked words that the model ranks first."""
-    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+    scores = model(*batch.inputs)
     return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()
 
 

@@ -58,7 +58,7 @@ class VirtualRanks:
         """Names of the parameters of each bucket, in the order of their reduction."""
 
     def _scores(self, batch: Batch) -> Scores:
-        return self._model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        return self._model(*batch.inputs)
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
         """Set every parameter's `grad` as the all-reduce would; `shares` has each rank's part of the batch."""

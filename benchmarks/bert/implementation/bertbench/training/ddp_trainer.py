@@ -267,9 +267,8 @@ class DDPTrainer:
         tiny_backward(lambda batch: self._score(self._model, batch.to(device)), self._model.shape)
 
     def _score(self, model: Callable[..., Any], batch: Batch, labels: Labels | None = None) -> Any:
-        inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
         with computing(self._system.precision.compute, self._world.device):
-            return model(*inputs, labels)
+            return model(*batch.inputs, labels)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the tensors in memory: weights, moments, loss scale and sums in progress."""

@@ -70,7 +70,7 @@ class Evaluator:
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
         """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
         del number
-        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        scores = model(*batch.inputs)
         masked_lm_MV: torch.Tensor = scores.masked_lm_MV
         return masked_lm_MV
 

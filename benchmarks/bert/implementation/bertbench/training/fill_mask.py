@@ -44,7 +44,7 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
     set_arithmetic(model, _CPU, "fp32", "none")
     model.eval()
     with torch.no_grad():
-        scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        scores = model(*batch.inputs)
     best = scores.masked_lm_MV[:, : len(vocabulary)].softmax(dim=-1).topk(min(top, len(vocabulary)))
     return [
         [Prediction(vocabulary.tokens[token], probability) for token, probability in zip(*row, strict=True)]

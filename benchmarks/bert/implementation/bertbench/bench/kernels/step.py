@@ -219,9 +219,7 @@ class _Step:
         """Run the model forward and backward, update, and zero the gradients."""
         batch = self._batch
         with torch.autocast("cpu", _PRODUCTS):
-            scores = self._model(
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M, batch.labels
-            )
+            scores = self._model(*batch.inputs, batch.labels)
         self._loss(scores).backward()
         for bucket in self._buckets:
             bucket.take_in()
