@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from bertbench.optim.options import ClipMode
 from bertbench.optim.state import Scalar
 
 
@@ -51,6 +52,23 @@ def clipping(tensors: list[torch.Tensor], limit: Scalar) -> Clipping:
 def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
     """Return the factor that clips a gradient of this norm, as torch's clip_grad_norm_ computes it."""
     return (max_norm / (norm + 1e-6)).clamp(max=1)
+
+
+def after_clipping(norm: torch.Tensor, max_norm: float) -> Clipping:
+    """Return the decision of mode `after` on a reduced gradient of this norm."""
+    return Clipping(after_coefficient(norm, max_norm), (norm > max_norm).float())
+
+
+def remaining_clipping(
+    mode: ClipMode, norm: torch.Tensor, max_norm: float, clipped: torch.Tensor | None
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Return the factor that the optimizer must still apply, None for none, and the share of decisions that clipped.
+
+    `clipped` is that share before the reduction, None if nothing was decided there; `norm` is the reduced gradient's.
+    """
+    if mode == "after":
+        return after_clipping(norm, max_norm)
+    return None, torch.zeros_like(norm) if clipped is None else clipped
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
-from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.clip import after_clipping, gradient_norm
 from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.options import Compression, ReduceOptions
@@ -93,7 +93,8 @@ class RealRanks:
         self._reducer.finish()
         norm = gradient_norm(self._parameters)
         total = self._world.sum(loss.detach())
-        return Reduced(total, (norm > self._max_norm).float(), after_coefficient(norm, self._max_norm))
+        factor, active = after_clipping(norm, self._max_norm)
+        return Reduced(total, active, factor)
 
 
 def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Comparison]]:

@@ -22,7 +22,7 @@ from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
-from bertbench.optim.clip import after_coefficient, contribution_limit, gradient_norm
+from bertbench.optim.clip import after_clipping, contribution_limit, gradient_norm
 from bertbench.optim.options import ClipMode
 from bertbench.training.trainer import tiny_backward
 
@@ -78,7 +78,8 @@ class VirtualRanks:
         if self._mode != "after":
             return Reduced(loss, torch.cat(decisions).mean(), None)
         norm = gradient_norm(list(self._parameters.values()))
-        return Reduced(loss, (norm > self._max_norm).float(), after_coefficient(norm, self._max_norm))
+        factor, active = after_clipping(norm, self._max_norm)
+        return Reduced(loss, active, factor)
 
     def _gradients(
         self, weights: dict[str, torch.Tensor], group: Sequence[LoadedPart]

@@ -30,7 +30,7 @@ from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.model.scores import Labels
 from bertbench.optim.average import Averaging, WeightAverage, replaced
-from bertbench.optim.clip import after_coefficient
+from bertbench.optim.clip import remaining_clipping
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
 from bertbench.optim.slices import LogicalSlices
@@ -184,12 +184,7 @@ class DDPTrainer:
         if scaler is not None:
             scale = scaler.scale.clone()
             norm /= scale
-        factor = None
-        if clip.mode == "after":
-            factor = after_coefficient(norm, clip.max_norm)
-            clipped = (norm > clip.max_norm).float()
-        elif clipped is None:
-            clipped = torch.zeros_like(norm)
+        factor, clipped = remaining_clipping(clip.mode, norm, clip.max_norm, clipped)
         if scaler is None:
             rate = self._schedule.rate(number)
             if number >= self._system.sync.delay:  # earlier steps have no delayed gradient yet

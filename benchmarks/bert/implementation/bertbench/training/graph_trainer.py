@@ -31,7 +31,7 @@ from bertbench.model.linear import Products
 from bertbench.model.precision import autocast_type
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
-from bertbench.optim.clip import after_coefficient
+from bertbench.optim.clip import remaining_clipping
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.state import Resumable
 from bertbench.results.metrics import StepReport
@@ -126,12 +126,7 @@ class GraphTrainer(DDPTrainer):
         if not last:
             return self._loss_sum
         clipped, norm, clip = self._reducer.finish(), self._norm(), self._system.clip
-        factor = None
-        if clip.mode == "after":
-            factor = after_coefficient(norm, clip.max_norm)
-            clipped = (norm > clip.max_norm).float()
-        elif clipped is None:
-            clipped = torch.zeros_like(norm)
+        factor, clipped = remaining_clipping(clip.mode, norm, clip.max_norm, clipped)
         rate = torch.take(self._rate_table, self._steps.clamp(max=len(self._rate_table) - 1))
         self._steps.add_(1)
         self.optimizer.step(rate, factor)

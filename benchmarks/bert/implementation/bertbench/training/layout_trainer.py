@@ -24,7 +24,7 @@ from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import describe_compute
 from bertbench.model.bert import Bert
 from bertbench.optim.average import Averaging, WeightAverage, replaced
-from bertbench.optim.clip import after_coefficient
+from bertbench.optim.clip import remaining_clipping
 from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
 from bertbench.parallel.fsdp import shard
@@ -123,9 +123,7 @@ class LayoutTrainer:
         with named(ALL_REDUCE):
             self.gradients.reduce()
             norm, clip = self.gradients.norm(), self._system.clip
-        factor, clipped = None, torch.zeros_like(norm)
-        if clip.mode == "after":
-            factor, clipped = after_coefficient(norm, clip.max_norm), (norm > clip.max_norm).float()
+        factor, clipped = remaining_clipping(clip.mode, norm, clip.max_norm, None)
         rate: Scalar = self._schedule.rate(number)
         with named(OPTIMIZER):
             self.optimizer.step(rate, factor)
