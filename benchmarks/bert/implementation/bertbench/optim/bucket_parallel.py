@@ -4,14 +4,14 @@ What DDP does with a launch a parameter: 302 for BERT-Large, which has 38 bucket
 the model's parameters from the first step on; DDP guesses so too, and takes another order from its second step on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import distributed, nn
 
+from bertbench.optim.arrivals import Arrivals
 from bertbench.optim.buckets import bucket_table, starts_of
 
 
@@ -73,43 +73,26 @@ class BucketParallel:
     def __init__(self, model: nn.Module, buckets: Sequence[FlatBucket], hand_on: Callable[[FlatBucket], None]) -> None:
         """All ranks' weights become rank 0's: every rank must call this."""
         self._model, self._buckets, self._hand_on = model, buckets, hand_on
-        self._travels = True
-        self._missing: list[int] = []
-        self._next = 0
-        self._begin_step()
+        self._arrivals = Arrivals([len(bucket.parameters) for bucket in buckets], self._full)
         for number, bucket in enumerate(buckets):
             bucket.take_weights()
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+            self._arrivals.watch(number, bucket.parameters)
 
     def __call__(self, *inputs: object) -> Any:
         """Return what the model gives."""
         return self._model(*inputs)
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """Let backward passes inside only add to the gradients."""
-        self._travels = False
-        try:
-            yield
-        finally:
-            self._travels = True
+        return self._arrivals.paused()
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Make every gradient zero or None."""
         self._model.zero_grad(set_to_none)
 
-    def _begin_step(self) -> None:
-        self._missing, self._next = [len(bucket.parameters) for bucket in self._buckets], 0
-
-    def _arrived(self, number: int, _: torch.Tensor) -> None:
-        if not self._travels:
-            return
-        self._missing[number] -= 1
-        while self._next < len(self._buckets) and not self._missing[self._next]:
-            bucket = self._buckets[self._next]
-            self._next += 1
-            bucket.take_in()
-            self._hand_on(bucket)
-        if self._next == len(self._buckets):
-            self._begin_step()
+    def _full(self, number: int) -> None:
+        bucket = self._buckets[number]
+        bucket.take_in()
+        self._hand_on(bucket)
+        if bucket is self._buckets[-1]:
+            self._arrivals.begin_step()

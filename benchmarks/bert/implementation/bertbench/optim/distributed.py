@@ -8,8 +8,8 @@ Each link carries (R - 1) / R of the gradients and of the weights, together as m
 Trust ratios use the norms of whole logical tensors.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.arrivals import Arrivals
 from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.clip import clipping, contribution_limit
 from bertbench.optim.collectives import Exchange, Wait
@@ -53,31 +54,23 @@ class SlicedDataParallel:
         self._divisor = buckets.ranks if compression == "fp16" else 1
         self.buckets = tuple(bucket.elements for bucket in buckets.buckets)
         """Elements of each bucket, in the order of reduction."""
-        self._missing: list[int] = []
         self._waits: list[Wait] = []
         self._active: list[torch.Tensor] = []
-        self._travels = True
-        self._begin_step()
+        self._arrivals = Arrivals([len(bucket.parameters) for bucket in buckets.buckets], self._full)
         for number, bucket in enumerate(buckets.buckets):
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
+            self._arrivals.watch(number, bucket.parameters)
 
     def __call__(self, *inputs: object) -> Any:
         """Run the model."""
         return self._model(*inputs)
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """Accumulate gradients without reduction inside the context."""
-        self._travels = False
-        try:
-            yield
-        finally:
-            self._travels = True
+        return self._arrivals.paused()
 
     def finish(self) -> torch.Tensor | None:
         """End a step's reduction, after its last backward pass; see `comm_hook.Reducer.finish`."""
-        assert not any(self._missing), "every trained parameter takes part in every step"
+        assert self._arrivals.complete, "every trained parameter takes part in every step"
         if self._mode == "before":
             buffers = [bucket.gradients for bucket in self._buckets.buckets]
             factor, active = clipping(buffers, self._limit(buckets=1))
@@ -89,7 +82,8 @@ class SlicedDataParallel:
                 wait()
                 self._restore(number)
         decisions = self._active
-        self._begin_step()
+        self._waits, self._active = [], []
+        self._arrivals.begin_step()
         return torch.stack(decisions).mean() if decisions else None
 
     def norm(self) -> torch.Tensor:
@@ -113,22 +107,14 @@ class SlicedDataParallel:
         """Nothing."""
         return {}
 
-    def _begin_step(self) -> None:
-        self._missing = [len(bucket.parameters) for bucket in self._buckets.buckets]
-        self._waits, self._active = [], []
-
-    def _arrived(self, number: int, _: torch.Tensor) -> None:
-        if not self._travels:
+    def _full(self, number: int) -> None:
+        if self._mode == "before":  # which needs the whole gradient first
             return
-        self._missing[number] -= 1
-        # in the buckets' order, the same on every rank, even if gradients arrive in another
-        while self._mode != "before" and len(self._waits) < len(self._missing) and not self._missing[len(self._waits)]:
-            factor = None
-            if self._mode == "bucket":
-                bucket = self._buckets.buckets[len(self._waits)]
-                factor, active = clipping([bucket.gradients], self._limit(len(self.buckets)))
-                self._active.append(active)
-            self._send(len(self._waits), factor)
+        factor = None
+        if self._mode == "bucket":
+            factor, active = clipping([self._buckets.buckets[number].gradients], self._limit(len(self.buckets)))
+            self._active.append(active)
+        self._send(number, factor)
 
     def _send(self, number: int, factor: torch.Tensor | None) -> None:
         buffer = self._buckets.buckets[number].gradients

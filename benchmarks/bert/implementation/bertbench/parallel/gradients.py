@@ -4,7 +4,6 @@ A bucket of gradients is sent as soon as the last backward pass of a step has fi
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
+from bertbench.optim.arrivals import Arrivals
 from bertbench.optim.state import local
 from bertbench.parallel.process_groups import ProcessGroups
 
@@ -62,14 +62,13 @@ class Gradients:
             None,
         )
         """The word embeddings' bucket, which waits for the end because another stage holds a part of them."""
-        self._parts = parts
-        self._missing: list[int] = []
-        self._travelling: list[_Travelling] = []
-        self._begin_step()
+        self._sums: list[_Sum] = []
+        counts = [1 if number == self._held else parts * len(places) for number, places in enumerate(self.buckets)]
+        self._arrivals = Arrivals(counts, self._send)
         if groups.layout.data > 1:
             for number, places in enumerate(self.buckets):
-                for place in places if number != self._held else ():
-                    parameters[place].register_post_accumulate_grad_hook(partial(self._arrived, number))
+                if number != self._held:
+                    self._arrivals.watch(number, [parameters[place] for place in places])
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -86,13 +85,14 @@ class Gradients:
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
 
     def _end_reductions(self) -> None:
-        assert not any(self._missing), "every trained parameter takes part in every backward pass"
-        for number in range(len(self._travelling), len(self.buckets)):  # those that wait for the word embeddings
-            self._send(number)
-        for gradients, flat, work in self._travelling:
+        if self._held is not None:  # its word embeddings are whole now
+            self._arrivals.arrive(self._held)
+        assert self._arrivals.complete, "every trained parameter takes part in every backward pass"
+        for gradients, flat, work in self._sums:
             work.wait()
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
-        self._begin_step()
+        self._sums = []
+        self._arrivals.begin_step()
 
     @torch.no_grad()
     def norm(self) -> torch.Tensor:
@@ -102,32 +102,18 @@ class Gradients:
         distributed.all_reduce(total, group=self._groups.model)
         return total.sqrt()
 
-    def _begin_step(self) -> None:
-        counts = [self._parts * len(places) for places in self.buckets]
-        self._missing = [0 if number == self._held else count for number, count in enumerate(counts)]
-        self._travelling = []
-
     @torch.no_grad()
-    def _arrived(self, number: int, _: torch.Tensor) -> None:
-        self._missing[number] -= 1
-        # in the buckets' order, the same on every rank
-        while (following := len(self._travelling)) < len(self.buckets) and not self._missing[following]:
-            if following == self._held:
-                return
-            self._send(following)
-
     def _send(self, number: int) -> None:
         gradients = self._local(self.buckets[number])
         flat = _flatten_dense_tensors(gradients)
-        self._travelling.append(
-            _Travelling(gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True))
-        )
+        work = distributed.all_reduce(flat, group=self._groups.data, async_op=True)
+        self._sums.append(_Sum(gradients, flat, work))
 
     def _local(self, places: Sequence[int] | None = None) -> list[torch.Tensor]:
         return _gradients(self._parameters if places is None else [self._parameters[place] for place in places])
 
 
-class _Travelling(NamedTuple):
+class _Sum(NamedTuple):
     """A bucket whose sum has begun."""
 
     gradients: list[torch.Tensor]
