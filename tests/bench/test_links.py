@@ -40,9 +40,13 @@ def test_every_way_trains_over_the_link_and_leaves_a_page(
     tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--system", tiny_file, "--mbit", "80", "--steps", "3", "--set", "sync.every_steps=2"]
-    assert main(["bench", "links", *words, "--out", str(tmp_path / "out"), "--json"]) == 0
+    words += ["--out", str(tmp_path / "out"), "--record", str(tmp_path / "links.json")]
+    assert main(["bench", "links", *words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [one["way"] for one in rows] == ["every_step", "int8", "delayed", "local_sgd", "diloco"]
+    assert [one["way"] for one in rows] == ["every_step", "int8", "topk", "delayed", "local_sgd", "diloco"]
+    record = json.loads((tmp_path / "links.json").read_text())
+    assert record["results"] == rows
+    assert len(record["printed"]) == 1 + len(rows) + 5  # header, rows, and what the five others say of every_step
     assert all((one["samples"], one["mbit"], one["reached"]) == (36, 80, False) for one in rows)
     assert all(one["samples_per_s"] > 1 for one in rows)
     assert "Samples a second, latency 0 ms" in (tmp_path / "out" / "links.html").read_text()

@@ -26,6 +26,7 @@ EVERY_STEP = "every_step"
 WAYS: dict[str, tuple[str, ...]] = {
     EVERY_STEP: (),
     "int8": ("communication.compression=int8",),
+    "topk": ("communication.compression=topk",),
     "delayed": ("sync.method=delayed",),
     "local_sgd": ("sync.method=local_sgd",),
     # with the 0.7 and 0.9 of long runs it misses the study's target, which is about ten outer steps away

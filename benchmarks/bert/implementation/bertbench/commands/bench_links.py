@@ -10,6 +10,7 @@ from bertbench.bench.links import WAYS, Contest, measure
 from bertbench.bench.links_page import page_of, table_rows, verdicts
 from bertbench.bench.network import obstacle
 from bertbench.commands import SYSTEM_HELP, add_system_arguments, aligned, check_at_least_one, emit, seed, write_file
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.paths import runs_folder
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of its page, links.html (default: runs/bench_links)"
     )
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     machine = f"{available_cores()} cores of {processor()}"
     write_file(folder / "links.html", page_of(rows, arguments.system, machine), "--out")
     head, *table = table_rows(rows)
-    emit(arguments.json, rows, "\n".join([aligned(head, table, right=True), "", *verdicts(rows)]))
+    emit_measured(arguments, rows, "\n".join([aligned(head, table, right=True), *verdicts(rows)]))
     return 0
 
 
