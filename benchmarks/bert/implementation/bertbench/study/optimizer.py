@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
-from bertbench.study.compare import claim
-from bertbench.study.definition import read_study
+from bertbench.study.compare import claim_study
 from bertbench.study.journal import Journal
 from bertbench.study.optimizer_definition import Arm, OptimizerDefinition, Values
 from bertbench.study.optimizer_run import WEIGHTS, Group, Until, run_group, train_checkpoint
-from bertbench.study.search import score_of, search
+from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
-_TUNING_SEED = 1000  # and what follows it: none of these is compared, which counts from 1
-_SPARE = 1.05  # finalists may take so much longer than tuning's patience: luck must not drop them
 _SETTLE = 1.25  # of the mean's samples, for the seeds that are slower than the mean
 
 
@@ -43,7 +40,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """As tables and files call it."""
+        """Return the name used in tables and files."""
         return f"{self.arm.optimizer}{'_ema' if self.ema else ''}_{self.arm.cell.name}"
 
 
@@ -61,7 +58,7 @@ class OptimizerStudy:
     def __init__(self, definition: OptimizerDefinition, folder: Path, progress: Progress) -> None:
         """Raises ConfigError if the folder holds another study."""
         self._definition, self._progress = definition, progress
-        claim(folder, definition.model_dump(mode="json"), _read_note)
+        claim_study(folder, definition)
         self._journal = Journal(folder / "trials.jsonl")
         self._known = dict(map(_known, self._journal.records))
         self._start = cache(self._trained)
@@ -116,7 +113,7 @@ class OptimizerStudy:
         search(ranges, tuning.trials, definition.sampler_seed(arm), score)
         kinds = (read_outs[:1], read_outs[1:])
         finalists = dict.fromkeys(values for kind in kinds for values in self._best(scores, kind))
-        limits = {one: tuning.patience * _SPARE * best[one] for one in read_outs}
+        limits = {one: tuning.patience * SPARE * best[one] for one in read_outs}
         for values in finalists:
             group = self._group("final", arm, values, Until(limits))
             finals.update({Choice(values, one): self._score(arm, group, one) for one in read_outs})
@@ -137,8 +134,8 @@ class OptimizerStudy:
         key = _Key(kind, arm.name, values, tuple(until.samples))
         if key not in self._known:
             first, count = {
-                "tuning": (_TUNING_SEED, 1),
-                "final": (_TUNING_SEED + 1, self._definition.tuning.finalist_seeds),
+                "tuning": (TUNING_SEED, 1),
+                "final": (TUNING_SEED + 1, self._definition.tuning.finalist_seeds),
                 "comparison": (1, self._definition.seeds),
             }[kind]
             start = self._start(arm.cell.hidden) if arm.cell.start == "checkpoint" else None
@@ -159,7 +156,3 @@ def _known(record: dict[str, Any]) -> tuple[_Key, Group]:
     values = Values(*(record[name] for name in Values._fields))
     curves = {int(read_out): own for read_out, own in record["curves"].items()}
     return _Key(record["kind"], record["arm"], values, tuple(curves)), Group(record["interval"], curves)
-
-
-def _read_note(note: Path) -> dict[str, Any]:
-    return read_study(note, OptimizerDefinition).model_dump(mode="json")
