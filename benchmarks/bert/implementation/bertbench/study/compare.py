@@ -83,9 +83,14 @@ class Difference:
     @property
     def verdict(self) -> str:
         """Return the verdict in words: only an interval without 0 shows a difference."""
-        if self.low > 0:
-            return "more samples"
-        return "fewer samples" if self.high < 0 else "no difference shown"
+        return in_words(self.low, self.high, 0)
+
+
+def in_words(low: float | None, high: float | None, equal: float) -> str:
+    """Return what an interval of samples shows: a difference only if it excludes `equal`; None is an open end."""
+    if low is not None and low > equal:
+        return "more samples"
+    return "fewer samples" if high is not None and high < equal else "no difference shown"
 
 
 class _Stopped(Exception):  # noqa: N818 - a circumstance, not an error

@@ -14,7 +14,7 @@ from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
 from bertbench.study.compare import claim_study
 from bertbench.study.journal import Journal
-from bertbench.study.optimizer_definition import Arm, OptimizerDefinition, Values
+from bertbench.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
 from bertbench.study.optimizer_run import WEIGHTS, Group, Until, run_group, train_checkpoint
 from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
@@ -22,7 +22,7 @@ _SETTLE = 1.25  # of the mean's samples, for the seeds that are slower than the 
 
 
 class Choice(NamedTuple):
-    """What tuning chose for one read-out of an arm."""
+    """The tuned values of one read-out of an arm."""
 
     values: Values
     read_out: int
@@ -41,7 +41,12 @@ class Result:
     @property
     def name(self) -> str:
         """Return the name used in tables and files."""
-        return f"{self.arm.optimizer}{'_ema' if self.ema else ''}_{self.arm.cell.name}"
+        return name_of(self.arm.optimizer, self.ema, self.arm.cell)
+
+
+def name_of(optimizer: str, ema: bool, cell: Cell) -> str:
+    """Return the name of an arm's read-out in tables and files."""
+    return f"{optimizer}{'_ema' if ema else ''}_{cell.name}"
 
 
 class _Key(NamedTuple):
@@ -107,7 +112,7 @@ class OptimizerStudy:
             for one in read_outs:
                 best[one] = min(best[one], group.samples(one, definition.target) or math.inf)
                 scores[Choice(values, one)] = self._score(arm, group, one)
-            # the search looks for what is good for both: neither read-out gets more of the budget
+            # the sum serves both read-outs: neither gets more of the budget
             return scores[Choice(values, WEIGHTS)] + min(scores[Choice(values, one)] for one in read_outs[1:])
 
         search(ranges, tuning.trials, definition.sampler_seed(arm), score)
@@ -120,7 +125,7 @@ class OptimizerStudy:
         return [min((one for one in finals if one.read_out in kind), key=finals.__getitem__) for kind in kinds]
 
     def _best(self, scores: dict[Choice, float], read_outs: Sequence[int]) -> list[Values]:
-        """Return the values that go on to the final for the sake of some read-outs, the best first."""
+        """Return the finalists of some read-outs, the best first."""
         ranked = sorted((one for one in scores if one.read_out in read_outs), key=scores.__getitem__)
         return list(dict.fromkeys(one.values for one in ranked))[: self._definition.tuning.finalists]
 

@@ -1,4 +1,4 @@
-"""What `study optimizer` trains, searches and promises: a file in benchmarks/bert/studies."""
+"""Define what `study optimizer` trains and searches: a file in benchmarks/bert/studies."""
 
 from dataclasses import replace
 from typing import Annotated, NamedTuple, Self
@@ -20,7 +20,7 @@ _WARMUP = 0.05  # share of the decay
 
 
 class Cell(NamedTuple):
-    """What every optimizer is tried on."""
+    """A start, a width and a batch, on which every optimizer is tuned."""
 
     start: str
     """`random` weights, or the common `checkpoint`."""
@@ -46,7 +46,7 @@ class Arm(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What tuning chooses for an arm."""
+    """The values that tuning chooses for an arm."""
 
     learning_rate: float
     weight_decay: float
@@ -58,7 +58,7 @@ class Values(NamedTuple):
 
 
 class Space(Section):
-    """What is tuned on the same scale for every optimizer."""
+    """Ranges that every optimizer shares."""
 
     weight_decay: Range
     one_minus_beta1: Range
@@ -76,9 +76,9 @@ class Batch(Section):
 
 
 class Checkpoint(Section):
-    """The common start: Adam on the same language and batches of `batch`, stopped on its way.
+    """The common start: Adam on the same language, in batches of `batch`.
 
-    MLPerf's own checkpoint was trained on the corpus of the run, too, and has its plateau behind it.
+    MLPerf's own checkpoint, too, was trained on the run's corpus beyond the plateau.
     """
 
     learning_rate: Annotated[float, Field(gt=0)]
