@@ -58,6 +58,11 @@ class Arm(NamedTuple):
         """Return the name used in tables and files."""
         return self.mode if self.mode == "after" else f"{self.mode}_{self.ranks}"
 
+    @property
+    def reference(self) -> str | None:
+        """Return the name of the arm that this one is compared with; None for `after`."""
+        return {"before": "after", "bucket": f"before_{self.ranks}"}.get(self.mode)
+
 
 class Values(NamedTuple):
     """The values that tuning chose for an arm."""
