@@ -161,7 +161,7 @@ def test_a_command_of_a_minute_works(command: Command, printed: Callable[[str], 
 
 @pytest.mark.slow
 def test_commands_that_train_work_one_after_the_other(place: Path) -> None:
-    environment = {**os.environ, "DATADIR": str(place), "LOGDIR": str(place / "runs")}
+    environment = {**os.environ, "DATADIR": str(place / "data"), "LOGDIR": str(place / "runs")}
     order = sorted(TRAINING, key=lambda command: "prepare" not in command.words)
     assert {"finetune squad", "finetune score", "train cpu_demo"} <= {" ".join(c.words[1:3]) for c in order}
     for command in order:

@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
-from bertbench.study.compare import Difference, claim, paired_difference, samples_of
-from bertbench.study.definition import read_study
+from bertbench.study.compare import Difference, claim_study, paired_difference, samples_of
 from bertbench.study.journal import Journal
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
-from bertbench.study.search import score_of, search
+from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-_TUNING_SEED = 1000  # and up; the comparison's seeds count from 1
-_SPARE = 1.05  # finalists' limit over tuning's patience, so that noise drops none of them
 
 
 class Run(NamedTuple):
@@ -77,8 +74,7 @@ class Study:
         """Raise ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
         self._definition, self._run_trial, self._progress = definition, run_trial, progress
         self.arms = definition.arms(ranks)
-        # an older version's note lacks newer settings: reading it fills in their defaults
-        claim(folder, definition.model_dump(mode="json"), _read_note)
+        claim_study(folder, definition)
         self._journal = Journal(folder / "trials.jsonl")
         self._known = dict(map(_known, self._journal.records))
 
@@ -121,16 +117,16 @@ class Study:
 
         def score(params: dict[str, float]) -> float:
             nonlocal best
-            outcome = self._outcome("tuning", arm, Values(**params), _TUNING_SEED, tuning.patience * best)
+            outcome = self._outcome("tuning", arm, Values(**params), TUNING_SEED, tuning.patience * best)
             best = min(best, outcome.samples or math.inf)
             return score_of(outcome.samples, outcome.accuracy, self._limit)
 
         tried = search(dict(self._definition.space), tuning.trials, _SAMPLER_SEED, score)
         finalists = [Values(**params) for _, params in tried[: tuning.finalists]]
-        limit = tuning.patience * _SPARE * best
+        limit = tuning.patience * SPARE * best
 
         def final_score(values: Values) -> float:
-            seeds = range(_TUNING_SEED + 1, _TUNING_SEED + 1 + tuning.finalist_seeds)
+            seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + tuning.finalist_seeds)
             outcomes = [self._outcome("final", arm, values, seed, limit) for seed in seeds]
             return statistics.mean(score_of(one.samples, one.accuracy, self._limit) for one in outcomes)
 
@@ -182,7 +178,3 @@ def _known(record: dict[str, Any]) -> tuple[Run, Outcome]:
     values = Values(*(record[name] for name in Values._fields))
     run = Run(record["kind"], record["arm"], values, record["seed"])
     return run, Outcome(record["samples"], record["accuracy"], record["clipped"])
-
-
-def _read_note(note: Path) -> dict[str, Any]:
-    return read_study(note, RanksDefinition).model_dump(mode="json")
