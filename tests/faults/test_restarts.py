@@ -30,6 +30,7 @@ START_S = 180  # of ranks, on a machine that others use
 
 
 _APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't measure its start
+_TIMES = ("step_ms", "load_wait_ms", "ranks_ms")
 
 
 def lasting(steps: int, *more: str) -> list[str]:
@@ -64,9 +65,7 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
 
 
 def without_times(log: Path) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in row.items() if key not in ("step_ms", "load_wait_ms")} for row in metrics(log)
-    ]
+    return [{key: value for key, value in row.items() if key not in _TIMES} for row in metrics(log)]
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
