@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
+from tests.checkpoint.test_interrupted import without_times
 from tests.faults.kill import run_and_kill, started
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
@@ -30,7 +30,6 @@ START_S = 180  # of ranks, on a machine that others use
 
 
 _APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't measure its start
-_TIMES = ("step_ms", "load_wait_ms", "ranks_ms")
 
 
 def lasting(steps: int, *more: str) -> list[str]:
@@ -62,10 +61,6 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
         [(event.key, event.value) for event in read_events(path) if event.key not in _APART] for path in (log, straight)
     )
     assert told == expected
-
-
-def without_times(log: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in _TIMES} for row in metrics(log)]
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
