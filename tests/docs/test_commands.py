@@ -25,7 +25,7 @@ NOT_RUN = (
     (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
-    (r"^bertbench (study|bench (optim|kernels|links|train|step|data))|--from-kernels", "takes minutes"),
+    (r"^bertbench (study|bench (optim|kernels|links|train|step|data|ideas))|--from-kernels", "takes minutes"),
     (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (
