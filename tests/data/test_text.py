@@ -2,6 +2,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
 from bertbench.common.errors import DataError
 from bertbench.data.text.corpus import python_documentation, split_sentences, text_articles, wiki_articles
@@ -65,6 +66,13 @@ def test_the_documentation_of_python_is_prose() -> None:
     words = [word for article in articles for sentence in article for word in sentence.split()]
     assert len(words) > 10_000
     assert ">>>" not in words
+
+
+def test_the_documentation_of_python_passes_over_a_dangling_link(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    (tmp_path / "a.py").symlink_to(tmp_path / "none")
+    (tmp_path / "b.py").write_text('"""The files of a library may be links to others which nobody installed."""\n')
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    assert next(python_documentation()) == ["The files of a library may be links to others which nobody installed."]
 
 
 def test_a_trained_vocabulary_has_its_size_and_encodes_what_it_saw() -> None:

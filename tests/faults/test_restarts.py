@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
+from tests.checkpoint.test_interrupted import without_times
 from tests.faults.kill import run_and_kill, started
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
@@ -63,18 +63,23 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
     assert told == expected
 
 
-def without_times(log: Path) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in row.items() if key not in ("step_ms", "load_wait_ms")} for row in metrics(log)
-    ]
-
-
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
     """Its step, and the checksums of its tensors; .metadata has an identifier of the save."""
     found = newest(ResultFiles(log).snapshots)
     assert found is not None
     meta = found[1]
     return meta.step, {name: sha256 for name, sha256 in meta.sha256.items() if name.endswith(".distcp")}
+
+
+def _training_over_steps(log: Path) -> float:
+    """Return the ledger's time of training as a multiple of the steps' own.
+
+    The rest of it, two all-reduces between steps, takes a quarter of a tiny model's time where other work holds the
+    processor: 1.30 times at load 15.
+    """
+    spent = ledger(log)
+    assert spent is not None
+    return 1e3 * (spent["training"] + spent["waiting"]) / sum(row["step_ms"] for row in metrics(log))
 
 
 def resumptions(log: Path) -> list[tuple[int, str]]:
@@ -92,11 +97,12 @@ def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(t
     assert spent is not None
     assert sum(spent.values()) == pytest.approx(stop.time_ms / 1e3 - began, abs=0.1)
     assert {bucket for bucket, seconds in spent.items() if seconds} == {*BUCKETS} - {"queued"}
-    steps_s = sum(row["step_ms"] + row["load_wait_ms"] for row in metrics(log)) / 1e3
-    assert spent["training"] + spent["waiting"] == pytest.approx(steps_s, rel=0.3)  # and what is done between steps
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))
     assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
     assert_as_if_undisturbed(log, *run)
+    over_steps = _training_over_steps(log)
+    assert over_steps >= 1
+    assert over_steps == pytest.approx(_training_over_steps(log.parent / "straight" / log.name), rel=0.2)
     verdict = judge(log, "5.0.0")
     (found,) = [finding.found for finding in verdict.findings if finding.rule == "resumed"]
     assert found.startswith("resumed 20 times, the last from a snapshot after")

@@ -6,22 +6,19 @@ these tests, all of it is done by the ordinary user IMAGE_USER.
 """
 
 import os
-import pwd
 import shlex
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bertbench.common.paths import REPOSITORY
 from compliance.judge import judge
+from tests.image.ordinary import USER, as_user, copy_source, remove
 from tests.slurm import cluster as slurm
 
 HOW = os.environ.get("BERTBENCH_IMAGE")
-USER = os.environ.get("IMAGE_USER", "bertbench-image") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
 ABSENT = [
     name for name in ("buildah", "podman", "runc", "newuidmap", "ch-run", "mmdebstrap") if shutil.which(name) is None
 ]
@@ -35,36 +32,17 @@ pytestmark = [
 ]
 
 
-def as_user(*command: str | Path, limit_s: float, variables: Mapping[str, str] | None = None) -> str:
-    """Return what a command of the ordinary user's prints."""
-    known = {name: os.environ[name] for name in ("PATH", "PIP_FIND_LINKS", "BASE", "MIRROR") if name in os.environ}
-    mine = {"HOME": pwd.getpwnam(USER).pw_dir, "USER": USER, "LOGNAME": USER}
-    env = [f"{name}={value}" for name, value in {**known, **mine, **(variables or {})}.items()]
-    switch = ["runuser", "--user", USER, "--"] if os.geteuid() == 0 else []
-    words = [*switch, "env", "--ignore-environment", *env, *command]
-    done = subprocess.run(words, cwd="/", stdout=subprocess.PIPE, text=True, timeout=limit_s, check=False)
-    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def work() -> Iterator[Path]:
     """The ordinary user's folder: the image in `storage`, unpacked in `bertbench`, made of `source`."""
     work = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="bertbench-image-"))
-    files = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True).stdout
-    for name in files.splitlines():
-        if (REPOSITORY / name).is_file():
-            (work / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, work / "source" / name)
-    if os.geteuid() == 0:
-        subprocess.run(["chown", "--recursive", f"{USER}:", work], check=True)
+    copy_source(work)
     try:
         options = shlex.split(os.environ.get("BERTBENCH_IMAGE_BUILD", ""))
         as_user(work / "source/tests/image/build.sh", work / "source", work, *options, limit_s=1800)
         yield work
     finally:
-        as_user("buildah", "unshare", "rm", "-rf", work / "storage", work / "run", limit_s=300)
-        shutil.rmtree(work, ignore_errors=True)
+        remove(work)
 
 
 def assert_ran(log: Path) -> None:

@@ -50,7 +50,8 @@ def python_documentation() -> Iterator[Article]:
     seen: set[str] = set()
     for root in roots:
         for path in sorted(root.rglob("*.py")):
-            if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts):
+            # Debian's sitecustomize.py is a link into /etc, which containers may lack
+            if path.is_file() and _SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts):
                 yield from _articles(_definition_texts(path), seen)
     yield from _articles(([text] for _, text in sorted(topics.topics.items())), seen)
 
