@@ -6,8 +6,8 @@ MB that a layer saves at 24,576 tokens of BERT-Large, forward and backward, with
 - 101: dropout masks are hashes (model/dropout.py), which the backward pass computes again.
 - 38: products write weights' gradients in float32; no kernel converts them.
 - 151: the gradient of query's, key's and value's bias is a column of their weights' product (as in head_loss.py).
-- 198: GELU's gradient and its bias's come from one kernel (model/gelu_gradient.py).
-- 51: feed_forward_out's bias is added beside dropout, so that LayerNorm's backward kernel, which reads its gradient
+- 196: GELU's gradient and its bias's come from one kernel (model/gelu_gradient.py).
+- 50: feed_forward_out's bias is added beside dropout, so that LayerNorm's backward kernel, which reads its gradient
   anyway, sums it.
 Shapes: T tokens, R tokens that a layer returns, D hidden size, F feed-forward size; N rows, I features in, O out.
 """
@@ -24,7 +24,6 @@ from torch.nn import functional
 from bertbench.model.dropout import hashed_dropout
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear
-from bertbench.model.precision import in_format
 
 if TYPE_CHECKING:
     from bertbench.model.encoder import EncoderLayer
@@ -56,7 +55,7 @@ def after_attention(
     layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
 ) -> torch.Tensor:
     """Return the layer's output from attention's output and the layer's input: [R, D]."""
-    return in_format(_after_attention(layer, context_RD, hidden_RD)[0], layer.output_type)
+    return _after_attention(layer, context_RD, hidden_RD)[0]
 
 
 def between_attentions(
@@ -67,10 +66,8 @@ def between_attentions(
     Hidden states are normalised if `hands_on_normalised`. As one compiled piece it casts the hidden states and adds up
     their two gradients where they are computed: 4 launches and 0.5 GB a layer less than as two.
     """
-    hidden_TD, normalised_TD = _after_attention(layer, context_TD, hidden_TD)
-    hidden_TD = in_format(hidden_TD, layer.output_type)
-    qkv_T3D = _to_qkv(following.qkv, hidden_TD)
-    return (normalised_TD if hands_on_normalised(layer) else hidden_TD), qkv_T3D
+    output_TD, handed_on_TD = _after_attention(layer, context_TD, hidden_TD)
+    return handed_on_TD, _to_qkv(following.qkv, output_TD)
 
 
 def hands_on_normalised(layer: EncoderLayer) -> bool:
@@ -81,17 +78,19 @@ def hands_on_normalised(layer: EncoderLayer) -> bool:
 def _after_attention(
     layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the layer's output before it takes its format, and the same normalised."""
+    """Return the layer's output, and what it hands on to the next layer."""
     residual_RD: torch.Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
     rate = layer.hidden_dropout if layer.training else 0.0
     added_RD = hashed_dropout(_linear(layer.attention_output, context_RD), rate, residual_RD)
-    hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD)
-    hidden_RD = in_format(hidden_RD, layer.residual_type)
+    hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
     expanded_RF = _gelu(*_product(layer.feed_forward_in, hidden_RD))
-    product_RD, bias_D = _product(layer.feed_forward_out, expanded_RF)
-    if bias_D is not None:
-        product_RD = product_RD + bias_D
-    return _layer_norm(layer.feed_forward_norm, hashed_dropout(product_RD, rate, hidden_RD))
+    if layer.residual_type is None:
+        product_RD, bias_D = _product(layer.feed_forward_out, expanded_RF)
+        if bias_D is not None:
+            product_RD = product_RD + bias_D
+    else:  # LayerNorm's backward kernel reads this gradient only in 16 bits
+        product_RD = _linear(layer.feed_forward_out, expanded_RF)
+    return _layer_norm(layer.feed_forward_norm, hashed_dropout(product_RD, rate, hidden_RD), layer.output_type)
 
 
 def _linear(module: nn.Linear, input_NI: torch.Tensor) -> torch.Tensor:
@@ -119,9 +118,15 @@ def _gelu(product_RF: torch.Tensor, bias_F: torch.Tensor | None) -> torch.Tensor
     return _BiasGelu.apply(product_RF, bias_F)
 
 
-def _layer_norm(norm: nn.LayerNorm, values_RD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    wide_RD = values_RD.to(torch.promote_types(values_RD.dtype, torch.float32))
-    return _LayerNorm.apply(wide_RD, norm.weight, norm.bias, norm.eps)
+def _layer_norm(
+    norm: nn.LayerNorm, values_RD: torch.Tensor, dtype: torch.dtype | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return hidden states in a format, and the same normalised if that is None, or again."""
+    if dtype is None:
+        wide_RD = values_RD.to(torch.promote_types(values_RD.dtype, torch.float32))
+        return _LayerNorm.apply(wide_RD, norm.weight, norm.bias, norm.eps)
+    hidden_RD = norm(values_RD).to(dtype)
+    return hidden_RD, hidden_RD
 
 
 def _for_product(values: torch.Tensor) -> torch.Tensor:

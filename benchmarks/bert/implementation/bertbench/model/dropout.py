@@ -68,8 +68,9 @@ def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | N
         return plain_dropout(hidden, rate, residual)
     keys = torch.randint(-(1 << 31), 1 << 31, (2,), device=hidden.device).to(torch.int32)
     hashed = hashed_numbers(hidden.shape, keys)
-    # of 2^32 values; a product by 0 or the scale, because a choice would read its 0 from memory
-    dropped = hidden * ((hashed >= round(rate * 2**32) - 2**31) * (1 / (1 - rate)))
+    # of 2^32 values. A scale from whole numbers is a constant to the compiler, from the rate one more tensor to read
+    drops = round(rate * 2**32)
+    dropped = hidden * ((hashed >= drops - 2**31) * (2**32 / (2**32 - drops)))
     return dropped if residual is None else residual + dropped
 
 
