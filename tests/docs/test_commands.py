@@ -25,7 +25,7 @@ NOT_RUN = (
     (r"^bertbench launch (?!.*--dry-run)", "needs docker or a cluster"),
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
-    (r"^bertbench (study|bench (optim|kernels|links|train|step|data))|--from-kernels", "takes minutes"),
+    (r"^bertbench (study|bench (optim|kernels|links|train|step|data|ideas))|--from-kernels", "takes minutes"),
     (r"^bertbench data (doctor|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (
@@ -161,7 +161,7 @@ def test_a_command_of_a_minute_works(command: Command, printed: Callable[[str], 
 
 @pytest.mark.slow
 def test_commands_that_train_work_one_after_the_other(place: Path) -> None:
-    environment = {**os.environ, "DATADIR": str(place), "LOGDIR": str(place / "runs")}
+    environment = {**os.environ, "DATADIR": str(place / "data"), "LOGDIR": str(place / "runs")}
     order = sorted(TRAINING, key=lambda command: "prepare" not in command.words)
     assert {"finetune squad", "finetune score", "train cpu_demo"} <= {" ".join(c.words[1:3]) for c in order}
     for command in order:

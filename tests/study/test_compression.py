@@ -12,7 +12,8 @@ from bertbench.config.optimizer import Optimizer
 from bertbench.distributed.world import World
 from bertbench.study.compression import ARMS, CompressionDefinition, Row, compare, run_trial
 from bertbench.study.definition import read_study
-from bertbench.study.ranks_trial import initial_model, to_target
+from bertbench.study.language_study import initial_model
+from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import VirtualRanks
 from tests.ranks import run_ranks
 from tests.study.test_ranks import SMALL
@@ -31,7 +32,7 @@ def test_two_ranks_in_full_need_the_samples_of_virtual_ones_and_compressed_ones_
     rows = run_ranks(2, trials, defined())[0]
     full = rows[0]
     definition = defined()
-    model = initial_model(definition, 1)
+    model = initial_model(definition.model, 1)
     virtual = VirtualRanks(model, "after", definition.max_norm, 2, definition.bucket_mb)
     alone = to_target(definition, definition.optimizer, model, virtual.reduce, 2, 1)
     assert full.samples_to_target == pytest.approx(alone.samples, rel=1e-3)  # sums in another order

@@ -15,7 +15,7 @@ from bertbench.common.paths import STUDIES
 from bertbench.study.definition import read_study
 from bertbench.study.optimizer_compare import Comparison, pooled
 from bertbench.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
-from bertbench.study.optimizer_run import WEIGHTS, Run, Until, held_out_of, run_group, train_checkpoint
+from bertbench.study.optimizer_run import WEIGHTS, Run, Until, run_group, train_checkpoint
 from bertbench.study.stopping_step import Ratio, crossings, ratio, stopping_step
 
 SMALL: dict[str, Any] = {
@@ -113,7 +113,7 @@ def test_an_average_read_out_beside_the_weights_is_that_of_a_run_of_its_own() ->
     assert both.curves[0] == weights.curves[0]
     assert both.curves[2] == average.curves[2]
     # by hand: 160 samples are 20 steps, 0.2 of them 4, so the decay is 3/4, divided by 1 - d^t
-    run, held_out = Run(definition, ARM, VALUES, 1, None, 2), held_out_of(definition)
+    run, held_out = Run(definition, ARM, VALUES, 1, None, 2), definition.held_out()
     model, sums = run.model, [torch.zeros_like(parameter) for parameter in run.model.parameters()]
     for step in range(1, 21):
         run.step()

@@ -50,10 +50,11 @@ def answers() -> dict[str, Any]:
     found |= {name: forecast(0.5, 3_000_000, 1.0) for name in ("all_ideas", "without_bucket", "planned")}
     found |= {"without_balance": forecast(0.75, 3_000_000, 1.0), "without_adam": forecast(1.0, 5_000_000, 1.0)}
     found["clip"] = {
-        "comparisons": [
+        "comparisons": [compared("before", 64, -200, -100), compared("bucket", 64, 100, 200)],
+        "at_equal_values": [
             compared("before", 2, -20, 10), compared("bucket", 2, -10, 20),
             compared("before", 64, -90, -50), compared("bucket", 64, -10, 30),
-        ]
+        ],
     }  # fmt: skip
     return found
 
@@ -71,10 +72,10 @@ def test_a_part_is_asked_once_and_a_failure_keeps_what_ended(tmp_path: Path) -> 
 def test_verdicts_follow_from_intervals(answers: dict[str, Any]) -> None:
     found = {one.claim.split(" the all-reduce")[0]: one for one in verdicts(answers)}
     assert found["clipping before"].verdict == "reproduced at 64 ranks, on a small model"
-    assert "64 ranks -7.0% (-9.0% to -5.0%)" in found["clipping before"].ours
+    assert "64 ranks -7.0% (-9.0% to -5.0%); each at its own 64 ranks -15.0%" in found["clipping before"].ours
     by_bucket = next(one for claim, one in found.items() if "keeps" in claim)
     assert by_bucket.verdict == "reproduced, to 3% more samples at most, on a small model"
-    answers["clip"]["comparisons"] = [compared("before", 2, -20, 10), compared("bucket", 2, 10, 20)]
+    answers["clip"]["at_equal_values"] = [compared("before", 2, -20, 10), compared("bucket", 2, 10, 20)]
     none, refuted = (one for one in verdicts(answers) if one.parts == ("clip",))
     assert none.verdict == "no difference shown"
     assert refuted.verdict == "refuted at 2 ranks, on a small model"

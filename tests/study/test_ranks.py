@@ -100,8 +100,9 @@ def test_seeds_are_added_until_the_intervals_are_narrow(tmp_path: Path) -> None:
 
     # of `bucket` less `before` after n seeds, half is t(0.975, n - 1) * s / sqrt(n): 127, 28.7, 18.4
     stopping = {"half_width": 0.33, "first_look": 2, "look_every": 1, "max_seeds": 9}
-    _, rows, (before, bucket) = study(tmp_path, run, stopping=stopping).compare()
-    assert max(row.seed for row in rows) == 3
+    found = study(tmp_path, run, stopping=stopping).compare()
+    before, bucket = found.comparisons
+    assert max(row.seed for row in found.rows) == 3
     assert (before.difference.mean, before.reference, before.narrow) == (-10, 100, True)
     assert before.difference.verdict == "fewer samples"
     assert bucket.difference.high - bucket.difference.mean == pytest.approx(4.3027 * 11.547 / 3**0.5, rel=1e-3)
@@ -116,10 +117,29 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_is_left_out_of_means(tmp_path
         return Outcome(None if values.max_norm > 0.075 or seed == 2 else 200.0, 0.1, 0.0)
 
     changes = {"tuning": {**SMALL["tuning"], "trials": 8}, "stopping": {**SMALL["stopping"], "first_look": 3}}
-    tuned, rows, found = study(tmp_path, run, **changes).compare()
-    assert all(one.values.max_norm <= 0.075 for one in tuned)
-    assert [row.reached for row in rows if row.arm == "after"] == [True, False, True]
-    assert {one.seeds for one in found} == {2}
+    found = study(tmp_path, run, **changes).compare()
+    assert all(one.values.max_norm <= 0.075 for one in found.tuned)
+    assert [row.reached for row in found.rows if row.arm == "after"] == [True, False, True]
+    assert {one.seeds for one in found.comparisons} == {2}
+
+
+def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
+    """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
+
+    def run(definition: RanksDefinition, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        good = values.max_norm > 0.075
+        if seed >= 1000 and good == (arm.mode == "after"):
+            return Outcome(None, 0.1, 1.0)
+        return Outcome((100.0 if good else 200.0) + seed % 1000, 0.2, 1.0)
+
+    changes = {"tuning": {**SMALL["tuning"], "trials": 8}}
+    found = study(tmp_path, run, **changes).compare()
+    tuned, equal = found.comparisons[0], found.at_equal_values[0]
+    assert (tuned.difference.mean, tuned.reference) == (-100, 201.5)
+    assert (equal.difference.arm, equal.difference.against, equal.difference.mean) == ("before_2", "after", 0)
+    assert equal.difference.verdict == "no difference shown"
+    as_before = [row for row in found.equal_rows if row.arm == "after_as_before_2"]
+    assert [row.samples_to_target for row in as_before] == [101, 102]
 
 
 def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +148,12 @@ def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureF
     words += ["--out", str(tmp_path / "out")]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
+    assert [one["difference"]["arm"] for one in found["at_equal_values"]] == [
+        "before_2",
+        "bucket_2",
+        "before_4",
+        "bucket_4",
+    ]
     assert [one["arm"] for one in found["tuned"]] == ["after", "before_2", "bucket_2", "before_4", "bucket_4"]
     assert {row["seed"] for row in found["rows"]} >= {1, 2}
     assert found["origin"]["torch"] == torch.__version__

@@ -63,6 +63,7 @@ COMMANDS = (
     Command("launch", "start runs of a system", "launch", apart=True),
     Command("balance", "compare methods of dealing batches to ranks", "balance"),
     Command("bench step", "measure the training step", "bench_step"),
+    Command("bench ideas", "measure each idea of a CPU's step beside plain code", "bench_ideas"),
     Command("bench train", "measure the time to the target", "bench_train"),
     Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),

@@ -27,25 +27,28 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """Say where each method takes as long as every_step, or which is faster over all links of one latency."""
+    """Say at which bandwidth methods take as long as every_step, and which are faster or slower at all of several."""
     found = list(crossings(rows))
     said = [f"{way} takes as long as {EVERY_STEP} at {mbit:,.0f} Mbit/s, latency {ms:g} ms" for way, ms, mbit in found]
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
+    alike: dict[tuple[str, float], list[str]] = {}
     for way, latency_ms in dict.fromkeys((row.way, row.latency_ms) for row in rows if row.way != EVERY_STEP):
         own = [row for row in rows if (row.way, row.latency_ms) == (way, latency_ms)]
         pairs = [(row, plain.get((row.mbit, latency_ms))) for row in own]
         gaps = [cost(row) - cost(base) for row, base in pairs if base and base.reached == row.reached]
-        if gaps and (way, latency_ms) not in {(name, ms) for name, ms, _ in found}:
-            which = "faster" if gaps[0] < 0 else "slower"
-            said.append(f"{way} is {which} than {EVERY_STEP} at all bandwidths measured, latency {latency_ms:g} ms")
-    return said
+        if len(gaps) > 1 and (way, latency_ms) not in {(name, ms) for name, ms, _ in found}:
+            alike.setdefault(("faster" if gaps[0] < 0 else "slower", latency_ms), []).append(way)
+    return said + [
+        f"{which} than {EVERY_STEP} at all bandwidths measured, latency {latency_ms:g} ms: {', '.join(ways)}"
+        for (which, latency_ms), ways in alike.items()
+    ]
 
 
 def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
     """Return one self-contained HTML file."""
     header, *body = table_rows(rows)
     latencies = list(dict.fromkeys(row.latency_ms for row in rows))
-    to_target = any(row.reached for row in rows)
+    to_target, said = any(row.reached for row in rows), verdicts(rows)
     charts = [
         lines(
             f"{'Seconds to the target' if to_target else 'Samples a second'}, latency {latency:g} ms",
@@ -63,7 +66,7 @@ def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
         ),
         section("Over bandwidth", panels(*charts)),
         section("Runs", table(header, body)),
-        section("Where they cross", listing([toned(line) for line in verdicts(rows)])),
+        *([section("Where they cross", listing([toned(line) for line in said]))] if said else []),
     )
 
 

@@ -87,7 +87,7 @@ class MatrixProducts:
             weight = torch.randn(product.columns, product.inner, device=self._device).to(dtype)
             rates = self.rates.setdefault((dtype, product), {})
             for library, multiply in _LIBRARIES.items():
-                if library == _ONEDNN and not (self._device.type == "cpu" and _onednn_multiplies(dtype)):
+                if library == _ONEDNN and not (self._device.type == "cpu" and onednn_multiplies(dtype)):
                     continue
                 wait(self._device)
                 began = time.perf_counter()
@@ -97,7 +97,8 @@ class MatrixProducts:
                 rates[library] = max(rate, rates.get(library, 0.0))
 
 
-def _onednn_multiplies(dtype: torch.dtype) -> bool:
+def onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Return whether this CPU's oneDNN multiplies matrices of this type."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
         return False
     # without AVX-512 it raises RuntimeError for bfloat16

@@ -14,7 +14,7 @@ def wikipedia_like(samples: int, seed: int) -> Columns:
     return samples_of(draw_lengths(samples, seed), seed)
 
 
-def samples_of(lengths: np.ndarray, seed: int) -> Columns:
+def samples_of(lengths: np.ndarray, seed: int, vocabulary: int = VOCABULARY) -> Columns:
     """Return random tokens in samples of these lengths, at least 5 each, 15 % masked."""
     random, samples = np.random.default_rng(seed), len(lengths)
     lengths = np.maximum(lengths, _SHORTEST)
@@ -23,9 +23,9 @@ def samples_of(lengths: np.ndarray, seed: int) -> Columns:
     return Columns(
         lengths=lengths,
         masked=masked,
-        input_ids=random.integers(5, VOCABULARY, lengths.sum()).astype(np.int16),
+        input_ids=random.integers(5, vocabulary, lengths.sum()).astype(np.int16),
         segment_ids=(spans(np.zeros(samples, np.int64), lengths) >= np.repeat(lengths // 2, lengths)).astype(np.int8),
         masked_lm_positions=(within * np.repeat(lengths, masked) // np.repeat(masked, masked)).astype(np.int16),
-        masked_lm_ids=random.integers(5, VOCABULARY, masked.sum()).astype(np.int16),
+        masked_lm_ids=random.integers(5, vocabulary, masked.sum()).astype(np.int16),
         next_sentence_labels=random.integers(0, 2, samples).astype(np.int8),
     )

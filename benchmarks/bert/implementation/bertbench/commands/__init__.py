@@ -3,14 +3,16 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, or path of a system file"
+Word = TypeVar("Word", bound=str)
 
 
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
@@ -65,6 +67,17 @@ def whole_numbers(option: str, text: str) -> list[int]:
     if min(numbers) < 1:
         raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
     return numbers
+
+
+def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
+    """Return the words of an option's comma-separated list, in the order of `known`.
+
+    Raises ConfigError for others.
+    """
+    words = text.split(",")
+    if unknown := [word for word in words if word not in known]:
+        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
+    return [word for word in known if word in words]
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:

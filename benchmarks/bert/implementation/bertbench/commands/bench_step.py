@@ -2,14 +2,13 @@
 
 import argparse
 import os
-from typing import TypeVar
 
 import torch
 
 from bertbench.bench import stock
 from bertbench.bench.shapes import SHAPES
 from bertbench.bench.step import Measured, measure
-from bertbench.commands import check_at_least_one, seed
+from bertbench.commands import check_at_least_one, seed, words_of
 from bertbench.commands.record import add_record, emit_measured
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
@@ -18,7 +17,6 @@ from bertbench.model.options import PrecisionName
 
 _DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16", "fp8")
 _CPU_DTYPES = ("fp32", "bf16")
-_Word = TypeVar("_Word", bound=str)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     on_gpu = arguments.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
-    sizes = _words(arguments.sizes, "--sizes", tuple(SHAPES))
-    dtypes = _words(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
+    sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
+    dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
     if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
         raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
     check_at_least_one(arguments, "threads", "rounds", "batch")
@@ -116,10 +114,3 @@ def _fastest(results: list[Measured]) -> Measured:
 
 def _times(ours: Measured, other: Measured) -> str:
     return f"{ours.real_tokens_per_s / other.real_tokens_per_s:.2f} x"
-
-
-def _words(text: str, option: str, known: tuple[_Word, ...]) -> list[_Word]:
-    words = text.split(",")
-    if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
-    return [word for word in known if word in words]

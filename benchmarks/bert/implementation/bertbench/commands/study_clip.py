@@ -36,19 +36,19 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.out or runs_folder() / "study_clip_ranks"
     with Progress() as progress:
         trials = Study(definition, ranks, folder, run_trial, progress)
-        tuned, rows, found = trials.compare()
-    page = page_of(definition, trials, tuned, rows, found, f"one core of {processor()}")
+        found = trials.compare()
+    page = page_of(definition, trials, found, f"one core of {processor()}")
     write_file(folder / "study.html", page, "--out")
     content = {
         "definition": definition.model_dump(mode="json"),
         "origin": provenance(),
-        "tuned": [{"arm": one.arm.name, **one.values._asdict()} for one in tuned],
-        "comparisons": found,
-        "rows": rows,
+        **found._asdict(),
+        "tuned": [{"arm": one.arm.name, **one.values._asdict()} for one in found.tuned],
     }
-    emit(
-        arguments.json,
-        content,
-        f"{aligned(ARM_HEAD, arm_rows(tuned, rows))}\n\n{aligned(TABLE_HEAD, table_rows(found))}",
+    tables = (
+        aligned(ARM_HEAD, arm_rows(found.tuned, found.rows)),
+        f"each arm at its own values\n{aligned(TABLE_HEAD, table_rows(found.comparisons))}",
+        f"both at the first arm's values\n{aligned(TABLE_HEAD, table_rows(found.at_equal_values))}",
     )
+    emit(arguments.json, content, "\n\n".join(tables))
     return 0

@@ -1,7 +1,7 @@
 """Let the allocator of a CPU rank keep what tensors free, for the next step to use again.
 
 glibc gives blocks of 32 MB and more back to the system when they are freed, and the next step gets them page by page,
-each cleared first: at medium size that is 6 % of a step (docs/performance.md). The process keeps its largest size.
+each cleared first: at medium size that was 6 % of a step on an EPYC. The process keeps its largest size.
 """
 
 import ctypes

@@ -3,8 +3,8 @@
 torch multiplies float32 matrices by MKL, and half precision by oneDNN's general products; oneDNN's products for linear
 layers are a separate operator. Which is faster depends on the processor, the shape and the product: on an EPYC, oneDNN
 computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
-slower forward in float32, and 1.7 times as fast for the weight gradient of 2,048 x 512 in bfloat16
-(docs/performance.md). So training/arithmetic.py measures both; torch's own is the default.
+slower forward in float32, and 1.7 times as fast for the weight gradient of 2,048 x 512 in bfloat16. So
+training/arithmetic.py measures both (`bertbench bench ideas` shows the effect); torch's own is the default.
 
 oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
 for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.

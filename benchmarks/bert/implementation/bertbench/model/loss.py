@@ -48,6 +48,18 @@ def weighted_loss(
     return masked_lm + cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
 
 
+def plain_weighted_loss(
+    scores: Scores,
+    masked_labels_M: torch.Tensor,
+    next_sentence_S: torch.Tensor,
+    masked_lm_weight: Weight,
+    next_sentence_weight: Weight,
+) -> torch.Tensor:
+    """Compute `weighted_loss` by torch's operations, which torch.func can transform."""
+    masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
+    return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
+
+
 class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight) -> torch.Tensor:

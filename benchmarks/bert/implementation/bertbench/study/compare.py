@@ -15,8 +15,9 @@ from bertbench.common.atomic import write_state
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
+from bertbench.config.sections import Section
 from bertbench.results.files import ResultFiles
-from bertbench.study.definition import Definition
+from bertbench.study.definition import Definition, read_study
 from bertbench.study.trial import Outcome, Trial, Watch, run_trial, tuned_file
 
 _CONFIDENCE = 0.95
@@ -82,9 +83,14 @@ class Difference:
     @property
     def verdict(self) -> str:
         """Return the verdict in words: only an interval without 0 shows a difference."""
-        if self.low > 0:
-            return "more samples"
-        return "fewer samples" if self.high < 0 else "no difference shown"
+        return in_words(self.low, self.high, 0)
+
+
+def in_words(low: float | None, high: float | None, equal: float) -> str:
+    """Return what an interval of samples shows: a difference only if it excludes `equal`; None is an open end."""
+    if low is not None and low > equal:
+        return "more samples"
+    return "fewer samples" if high is not None and high < equal else "no difference shown"
 
 
 class _Stopped(Exception):  # noqa: N818 - a circumstance, not an error
@@ -208,18 +214,19 @@ def _value(content: dict[str, dict[str, float]], name: str) -> float:
     return content[section][key]
 
 
-def _read_note(note: Path) -> Mapping[str, Any]:
-    content: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-    return content
-
-
-def claim(folder: Path, content: Mapping[str, Any], read: Callable[[Path], Mapping[str, Any]] = _read_note) -> None:
-    """Record in the folder which study it holds; `read` loads an existing record.
+def claim(folder: Path, content: Mapping[str, Any], held: Callable[[Path], Mapping[str, Any]] | None = None) -> None:
+    """Record in the folder which study it holds; `held` reads an existing record if it isn't plain JSON.
 
     Raises ConfigError if the folder holds another study.
     """
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "definition.json"
-    if note.exists() and read(note) != content:
+    if note.exists() and (held(note) if held else json.loads(note.read_text(encoding="utf-8"))) != content:
         raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
     write_state(note, content)
+
+
+def claim_study(folder: Path, definition: Section) -> None:
+    """Record a study in the folder like `claim`; an older record's missing settings get their defaults."""
+    kind = type(definition)
+    claim(folder, definition.model_dump(mode="json"), lambda note: read_study(note, kind).model_dump(mode="json"))

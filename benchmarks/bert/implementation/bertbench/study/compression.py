@@ -26,9 +26,9 @@ from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.options import Compression, ReduceOptions
 from bertbench.results.linefile import LineFile
-from bertbench.study.compare import Difference, claim, paired_difference, samples_of
-from bertbench.study.ranks_definition import LanguageStudy
-from bertbench.study.ranks_trial import initial_model, to_target
+from bertbench.study.compare import Difference, claim_study, paired_difference, samples_of
+from bertbench.study.language_study import LanguageStudy, initial_model
+from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import Reduced
 
 RANKS = 2
@@ -99,7 +99,7 @@ class RealRanks:
 
 def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Comparison]]:
     """Run what the folder doesn't hold; raises ConfigError if it holds another study."""
-    claim(folder, definition.model_dump(mode="json"))
+    claim_study(folder, definition)
     rows: list[Row] = on_ranks(RANKS, _rows, definition, seeds, folder / "trials.jsonl")
     found = []
     for arm in ARMS[1:]:
@@ -131,7 +131,7 @@ def _rows(world: World, definition: CompressionDefinition, seeds: int, path: Pat
 
 def run_trial(world: World, definition: CompressionDefinition, arm: Compression, seed: int) -> Row:
     """Train on all ranks until the target or the schedule's end; every rank must call it."""
-    model = initial_model(definition, seed)
+    model = initial_model(definition.model, seed)
     ranks = RealRanks(definition, arm, model, world)
     outcome = to_target(definition, definition.optimizer, model, ranks.reduce, world.size, seed)
     return Row(arm, seed, outcome.samples, outcome.samples is not None, outcome.accuracy)

@@ -12,20 +12,17 @@ from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
-from bertbench.study.compare import claim
-from bertbench.study.definition import read_study
+from bertbench.study.compare import claim_study
 from bertbench.study.journal import Journal
-from bertbench.study.optimizer_definition import Arm, OptimizerDefinition, Values
+from bertbench.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
 from bertbench.study.optimizer_run import WEIGHTS, Group, Until, run_group, train_checkpoint
-from bertbench.study.search import score_of, search
+from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
-_TUNING_SEED = 1000  # and what follows it: none of these is compared, which counts from 1
-_SPARE = 1.05  # finalists may take so much longer than tuning's patience: luck must not drop them
 _SETTLE = 1.25  # of the mean's samples, for the seeds that are slower than the mean
 
 
 class Choice(NamedTuple):
-    """What tuning chose for one read-out of an arm."""
+    """The tuned values of one read-out of an arm."""
 
     values: Values
     read_out: int
@@ -43,8 +40,13 @@ class Result:
 
     @property
     def name(self) -> str:
-        """As tables and files call it."""
-        return f"{self.arm.optimizer}{'_ema' if self.ema else ''}_{self.arm.cell.name}"
+        """Return the name used in tables and files."""
+        return name_of(self.arm.optimizer, self.ema, self.arm.cell)
+
+
+def name_of(optimizer: str, ema: bool, cell: Cell) -> str:
+    """Return the name of an arm's read-out in tables and files."""
+    return f"{optimizer}{'_ema' if ema else ''}_{cell.name}"
 
 
 class _Key(NamedTuple):
@@ -61,7 +63,7 @@ class OptimizerStudy:
     def __init__(self, definition: OptimizerDefinition, folder: Path, progress: Progress) -> None:
         """Raises ConfigError if the folder holds another study."""
         self._definition, self._progress = definition, progress
-        claim(folder, definition.model_dump(mode="json"), _read_note)
+        claim_study(folder, definition)
         self._journal = Journal(folder / "trials.jsonl")
         self._known = dict(map(_known, self._journal.records))
         self._start = cache(self._trained)
@@ -110,20 +112,20 @@ class OptimizerStudy:
             for one in read_outs:
                 best[one] = min(best[one], group.samples(one, definition.target) or math.inf)
                 scores[Choice(values, one)] = self._score(arm, group, one)
-            # the search looks for what is good for both: neither read-out gets more of the budget
+            # the sum serves both read-outs: neither gets more of the budget
             return scores[Choice(values, WEIGHTS)] + min(scores[Choice(values, one)] for one in read_outs[1:])
 
         search(ranges, tuning.trials, definition.sampler_seed(arm), score)
         kinds = (read_outs[:1], read_outs[1:])
         finalists = dict.fromkeys(values for kind in kinds for values in self._best(scores, kind))
-        limits = {one: tuning.patience * _SPARE * best[one] for one in read_outs}
+        limits = {one: tuning.patience * SPARE * best[one] for one in read_outs}
         for values in finalists:
             group = self._group("final", arm, values, Until(limits))
             finals.update({Choice(values, one): self._score(arm, group, one) for one in read_outs})
         return [min((one for one in finals if one.read_out in kind), key=finals.__getitem__) for kind in kinds]
 
     def _best(self, scores: dict[Choice, float], read_outs: Sequence[int]) -> list[Values]:
-        """Return the values that go on to the final for the sake of some read-outs, the best first."""
+        """Return the finalists of some read-outs, the best first."""
         ranked = sorted((one for one in scores if one.read_out in read_outs), key=scores.__getitem__)
         return list(dict.fromkeys(one.values for one in ranked))[: self._definition.tuning.finalists]
 
@@ -137,8 +139,8 @@ class OptimizerStudy:
         key = _Key(kind, arm.name, values, tuple(until.samples))
         if key not in self._known:
             first, count = {
-                "tuning": (_TUNING_SEED, 1),
-                "final": (_TUNING_SEED + 1, self._definition.tuning.finalist_seeds),
+                "tuning": (TUNING_SEED, 1),
+                "final": (TUNING_SEED + 1, self._definition.tuning.finalist_seeds),
                 "comparison": (1, self._definition.seeds),
             }[kind]
             start = self._start(arm.cell.hidden) if arm.cell.start == "checkpoint" else None
@@ -159,7 +161,3 @@ def _known(record: dict[str, Any]) -> tuple[_Key, Group]:
     values = Values(*(record[name] for name in Values._fields))
     curves = {int(read_out): own for read_out, own in record["curves"].items()}
     return _Key(record["kind"], record["arm"], values, tuple(curves)), Group(record["interval"], curves)
-
-
-def _read_note(note: Path) -> dict[str, Any]:
-    return read_study(note, OptimizerDefinition).model_dump(mode="json")

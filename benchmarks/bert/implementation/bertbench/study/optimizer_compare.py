@@ -1,12 +1,12 @@
-"""What a study of optimizers found: samples and seconds to target, and what the arms differ by."""
+"""Compare optimizers by samples and seconds to target: arm by arm, and pooled over cells."""
 
 import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bertbench.study.compare import Difference, half_interval, paired_difference
-from bertbench.study.optimizer import Result
+from bertbench.study.compare import Difference, half_interval, in_words, paired_difference
+from bertbench.study.optimizer import Result, name_of
 from bertbench.study.optimizer_definition import REFERENCE, Cell
 from bertbench.study.optimizer_seconds import Step, StepSeconds
 from bertbench.study.stopping_step import Ratio, crossings, ratio, stopping_step
@@ -14,12 +14,12 @@ from bertbench.study.stopping_step import Ratio, crossings, ratio, stopping_step
 
 @dataclass(frozen=True)
 class Row:
-    """One seed of one arm, stopped by itself; what the paired differences are taken from."""
+    """One seed of one arm with its own crossing, for paired differences."""
 
     arm: str
     seed: int
     samples_to_target: float | None
-    """None if it did not reach the target before the arm's runs ended."""
+    """None if it missed the target before the arm's runs ended."""
     seconds_to_target: float | None
     reached: bool
 
@@ -35,13 +35,13 @@ class Summary:
     hidden: int
     batch: int
     values: dict[str, float]
-    """What tuning chose."""
+    """The tuned values."""
     ema_window: float | None
     """Steps that the average reaches back, as a share of the decay."""
     seeds: int
     reached: int
     samples_to_target: float | None
-    """At the one stopping step; None if the mean of the seeds did not get to the target."""
+    """At the one stopping step; None if the mean of the seeds missed the target."""
     samples_low: float | None
     """Ends of the 95 % interval; None beyond the end of the runs."""
     samples_high: float | None
@@ -56,25 +56,24 @@ class Comparison:
     arm: str
     against: str
     samples: Ratio | None
-    """Of the one stopping steps; None where an arm has none."""
+    """Ratio at both arms' stopping steps; None where an arm has none."""
     seconds: float | None
     """The same ratio in seconds."""
     difference: Difference | None
-    """Samples, seed by seed, each stopped by itself."""
+    """Samples of each seed at its own crossing."""
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A ratio over cells: geometric mean, with Student's interval over the cells, each of which was tuned by itself."""
+    """The geometric mean of ratios over cells, with Student's 95 % interval; every cell was tuned separately."""
 
     arm: str
     against: str
     cells: str
-    """Which cells: `all`, or those of a start, a width or a batch."""
+    """`all` cells, or those of a start, a width or a batch."""
     counted: int
-    """Cells in which both reached the target,"""
+    """Cells in which both arms reached the target."""
     total: int
-    """out of this many."""
     samples: float | None
     low: float | None
     high: float | None
@@ -82,16 +81,14 @@ class Pooled:
 
     @property
     def verdict(self) -> str:
-        """In words: only an interval without 1 shows a difference, and only if no cell is left out."""
+        """Return the verdict in words: only an interval without 1 over all cells shows a difference."""
         if self.counted < self.total:
             return f"not decided: the target was missed in {self.total - self.counted} of {self.total} cells"
-        if self.low is not None and self.low > 1:
-            return "more samples"
-        return "fewer samples" if self.high is not None and self.high < 1 else "no difference shown"
+        return in_words(self.low, self.high, 1)
 
 
 class Findings:
-    """All that follows from the results of a study."""
+    """Rows, summaries and comparisons of a study's results."""
 
     def __init__(
         self, results: Sequence[Result], target: float, seconds: StepSeconds, windows: Sequence[float]
@@ -135,9 +132,9 @@ class Findings:
         for name, result in self._by_name.items():
             optimizer, cell = result.arm
             if result.ema:
-                yield name, _name(optimizer, False, cell)
+                yield name, name_of(optimizer, False, cell)
             elif optimizer != REFERENCE:
-                yield name, _name(REFERENCE, False, cell)
+                yield name, name_of(REFERENCE, False, cell)
 
     def _comparison(self, name: str, against: str) -> Comparison:
         ours, theirs = self._by_name[name], self._by_name[against]
@@ -151,7 +148,7 @@ class Findings:
         cells = list(dict.fromkeys(result.arm.cell for result in self._by_name.values()))
         for optimizer, ema in kinds:
             for which, chosen in groups_of(cells).items():
-                names = {_name(optimizer, ema, cell) for cell in chosen}
+                names = {name_of(optimizer, ema, cell) for cell in chosen}
                 against = optimizer if ema else REFERENCE
                 own = [one for one in self.comparisons if one.arm in names]
                 yield pooled(f"{optimizer}{'_ema' if ema else ''}", against, which, own)
@@ -177,7 +174,3 @@ def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
         for name in (cell.start, f"width {cell.hidden}", f"batch {cell.batch}"):
             found.setdefault(name, []).append(cell)
     return found
-
-
-def _name(optimizer: str, ema: bool, cell: Cell) -> str:
-    return f"{optimizer}{'_ema' if ema else ''}_{cell.name}"

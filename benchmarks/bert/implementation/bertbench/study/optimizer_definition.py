@@ -1,4 +1,4 @@
-"""What `study optimizer` trains, searches and promises: a file in benchmarks/bert/studies."""
+"""Define what `study optimizer` trains and searches: a file in benchmarks/bert/studies."""
 
 from dataclasses import replace
 from typing import Annotated, NamedTuple, Self
@@ -11,8 +11,8 @@ from bertbench.config.sections import Count, Fraction, Model, Section
 from bertbench.optim.options import AdamOptions, MuonOptions, OptimizerName, OptimizerOptions
 from bertbench.optim.schedule import Schedule
 from bertbench.study.definition import Range
-from bertbench.study.language import Language
-from bertbench.study.ranks_definition import Tuning, Words
+from bertbench.study.language_study import LanguageModelStudy
+from bertbench.study.ranks_definition import Tuning
 
 REFERENCE: OptimizerName = "adam"
 """The optimizer that all others are compared with."""
@@ -20,7 +20,7 @@ _WARMUP = 0.05  # share of the decay
 
 
 class Cell(NamedTuple):
-    """What every optimizer is tried on."""
+    """A start, a width and a batch, on which every optimizer is tuned."""
 
     start: str
     """`random` weights, or the common `checkpoint`."""
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As tables and files call it."""
+        """Return the name used in tables and files."""
         return f"{self.start}_w{self.hidden}_b{self.batch}"
 
 
@@ -41,12 +41,12 @@ class Arm(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As tables and files call it."""
+        """Return the name used in tables and files."""
         return f"{self.optimizer}_{self.cell.name}"
 
 
 class Values(NamedTuple):
-    """What tuning chooses for an arm."""
+    """The values that tuning chooses for an arm."""
 
     learning_rate: float
     weight_decay: float
@@ -58,7 +58,7 @@ class Values(NamedTuple):
 
 
 class Space(Section):
-    """What is tuned on the same scale for every optimizer."""
+    """Ranges that every optimizer shares."""
 
     weight_decay: Range
     one_minus_beta1: Range
@@ -76,9 +76,9 @@ class Batch(Section):
 
 
 class Checkpoint(Section):
-    """The common start: Adam on the same language and batches of `batch`, stopped on its way.
+    """The common start: Adam on the same language, in batches of `batch`.
 
-    MLPerf's own checkpoint was trained on the corpus of the run, too, and has its plateau behind it.
+    MLPerf's own checkpoint, too, was trained on the run's corpus beyond the plateau.
     """
 
     learning_rate: Annotated[float, Field(gt=0)]
@@ -90,14 +90,11 @@ class Checkpoint(Section):
     """Runs from it try lengths of the decay that are this share of those from random weights."""
 
 
-class OptimizerDefinition(Section):
-    """The study."""
+class OptimizerDefinition(LanguageModelStudy):
+    """The study; `model` has the first of `widths`."""
 
-    question: str
-    model: Model
-    """Of the first of `widths`; a wider model has a wider feed-forward layer in proportion."""
     widths: Annotated[tuple[Count, ...], Field(min_length=1)]
-    words: Words
+    """A wider model has a wider feed-forward layer in proportion."""
     batches: Annotated[tuple[Batch, ...], Field(min_length=1)]
     target: Annotated[float, Field(gt=0, lt=1)]
     learning_rates: dict[OptimizerName, Range]
@@ -120,8 +117,6 @@ class OptimizerDefinition(Section):
                     f"batches: interval_samples {batch.interval_samples} is no multiple of size {batch.size}; give "
                     "one, since a run evaluates between steps"
                 )
-        if self.model.max_positions % 2 or self.words.masked >= self.model.max_positions:
-            raise ValueError("model.max_positions must be even and above words.masked; change one of them")
         if REFERENCE not in self.learning_rates:
             raise ValueError(f"learning_rates: found no {REFERENCE}, which all others are compared with; add it")
         return self
@@ -144,11 +139,6 @@ class OptimizerDefinition(Section):
         """Return the model of a width."""
         feed_forward = self.model.feed_forward_size * hidden // self.model.hidden_size
         return self.model.model_copy(update={"hidden_size": hidden, "feed_forward_size": feed_forward})
-
-    def language(self) -> Language:
-        """Return the language that all runs learn."""
-        model = self.model
-        return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
 
     def ranges(self, arm: Arm) -> dict[str, Range]:
         """Return what is searched for an arm, in the order of `Values`."""

@@ -11,23 +11,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive
+from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.loss import plain_weighted_loss
 from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.options import AdamOptions, OptimizerOptions
 from bertbench.optim.state import LogicalTensors
+from bertbench.study.language_study import initial_model, masked_accuracy
 from bertbench.study.optimizer_definition import Arm, OptimizerDefinition, Values
-from bertbench.study.ranks_trial import masked_accuracy
 from bertbench.study.stopping_step import Curves, crossings
 
-_EVALUATION_SEED = 0  # of every run: no difference between runs comes from what they are scored on
 _CHECKPOINT_SEED = 500  # the comparison counts from 1, tuning from 1000
 
 WEIGHTS = 0
@@ -63,13 +61,13 @@ class Group:
 
 
 class Run:
-    """One seed on its way."""
+    """A run of one seed."""
 
     def __init__(
         self, definition: OptimizerDefinition, arm: Arm, values: Values, seed: int, start: Bert | None, averages: int
     ) -> None:
         """Start from random weights that the seed fixes, or from a copy of `start`; follow this many averages."""
-        self.model = _new_model(definition, arm.cell.hidden, seed) if start is None else deepcopy(start)
+        self.model = initial_model(definition.sized(arm.cell.hidden), seed) if start is None else deepcopy(start)
         options = definition.options(arm, values)
         self._optimizer, _ = build_optimizer(self.model, options, "torch")
         self._schedule = definition.schedule(arm, values)
@@ -90,24 +88,24 @@ class Run:
         for average in self._averages:
             average.update(self._taken)
 
-    def accuracy(self, read_out: int, held_out: LoadedPart) -> float:
+    def accuracy(self, read_out: int, held_out: Batch) -> float:
         """Return the share of masked words that a read-out ranks first."""
         source: object = self._averages[read_out - 1] if read_out else self._optimizer
         with replaced(*source.read_out()) if isinstance(source, Averaging) else nullcontext():
-            return round(masked_accuracy(self.model, held_out.batch), 6)
+            return round(masked_accuracy(self.model, held_out), 6)
 
 
 def run_group(
     definition: OptimizerDefinition, arm: Arm, values: Values, seeds: Sequence[int], start: Bert | None, until: Until
 ) -> Group:
-    """Train all seeds evaluation by evaluation, to the end of the decay or until nothing is left to learn of them.
+    """Train all seeds evaluation by evaluation, to the end of the decay or until all read-outs are decided.
 
     A seed fixes initial weights and the order of the data, whatever the optimizer.
     """
     batch = definition.batch(arm.cell.batch)
     steps_between = batch.interval_samples // batch.size
     runs = [Run(definition, arm, values, seed, start, max(until.samples)) for seed in seeds]
-    held_out = held_out_of(definition)
+    held_out = definition.held_out()
     curves = {read_out: [[run.accuracy(read_out, held_out)] for run in runs] for read_out in until.samples}
     group = Group(batch.interval_samples, curves)
     for evaluation in range(1, runs[0].steps // steps_between + 1):
@@ -128,13 +126,13 @@ def train_checkpoint(definition: OptimizerDefinition, hidden: int) -> Bert:
     Raises ConfigError if its training doesn't get to the accuracy that the definition asks for.
     """
     settings, language = definition.checkpoint, definition.language()
-    model = _new_model(definition, hidden, _CHECKPOINT_SEED)
+    model = initial_model(definition.sized(hidden), _CHECKPOINT_SEED)
     optimizer, _ = build_optimizer(model, OptimizerOptions("adam", AdamOptions(epsilon=definition.epsilon)), "torch")
-    draws, held_out = np.random.default_rng(derive(_CHECKPOINT_SEED, "data")), held_out_of(definition)
+    draws, held_out = np.random.default_rng(derive(_CHECKPOINT_SEED, "data")), definition.held_out()
     for _ in range(settings.max_samples // settings.batch):
         loss_backward(model, language.shares(draws, settings.batch, 1)[0])
         optimizer.step(settings.learning_rate)
-        if masked_accuracy(model, held_out.batch) >= settings.accuracy:
+        if masked_accuracy(model, held_out) >= settings.accuracy:
             return model
     raise ConfigError(
         f"checkpoint: found no accuracy of {settings.accuracy} within {settings.max_samples:,} samples at width "
@@ -142,27 +140,13 @@ def train_checkpoint(definition: OptimizerDefinition, hidden: int) -> Bert:
     )
 
 
-def held_out_of(definition: OptimizerDefinition) -> LoadedPart:
-    """Return the sequences that every evaluation reads."""
-    draws = np.random.default_rng(_EVALUATION_SEED)
-    return definition.language().shares(draws, definition.words.held_out, 1)[0]
-
-
 def loss_backward(model: Bert, loaded: LoadedPart) -> None:
     """Leave the gradients of a batch in the parameters."""
     part, batch = loaded
     for parameter in model.parameters():
         parameter.grad = None
-    scores = model(*batch.inputs)
-    masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, batch.masked_labels_M)
-    pairs = plain_cross_entropy_sum(scores.next_sentence_S2, batch.next_sentence_S)
-    (masked_lm * part.masked_lm_weight + pairs * part.next_sentence_weight).backward()
-
-
-def _new_model(definition: OptimizerDefinition, hidden: int, seed: int) -> Bert:
-    model = Bert(definition.sized(hidden).shape(), attention=plain_attention)
-    model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    return model
+    weights = part.masked_lm_weight, part.next_sentence_weight
+    plain_weighted_loss(model(*batch.inputs), *batch.labels, *weights).backward()
 
 
 def _decay(window: float) -> float:

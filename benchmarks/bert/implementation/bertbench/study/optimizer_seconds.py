@@ -1,4 +1,4 @@
-"""Seconds of a step of every optimizer, size and batch, with an average of the weights and without."""
+"""Time a step of every optimizer, width and batch, with and without an average of the weights."""
 
 import json
 import statistics
@@ -17,7 +17,7 @@ _SEED = 1
 
 
 class Step(NamedTuple):
-    """What a step's time depends on."""
+    """What determines a step's time."""
 
     optimizer: OptimizerName
     ema: bool
@@ -29,10 +29,10 @@ StepSeconds = dict[Step, float]
 
 
 def step_seconds(definition: OptimizerDefinition, folder: Path, progress: Progress) -> StepSeconds:
-    """Return processor seconds of a step, its data included; what `folder` holds is not measured again.
+    """Return processor seconds of a step, its data included; skip what `folder` already holds.
 
-    Optimizers take turns of two of SOAP's refreshes each, so that the machine's moods meet all alike, and the median of
-    the turns counts. Processor time of the one thread leaves out the time that other programs take from it.
+    Optimizers take turns of two of SOAP's refreshes each, so that changes of the machine's pace affect all equally; the
+    median of the turns counts. Processor time of the one thread leaves out other programs.
     """
     note = folder / "seconds.json"
     if note.exists():

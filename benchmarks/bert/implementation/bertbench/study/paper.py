@@ -158,13 +158,21 @@ def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
     }
     found = []
     for mode, (claim, judge) in claims.items():
-        rows = [one for one in answer["comparisons"] if one["difference"]["arm"].startswith(mode)]
-        shares = []
-        for one in rows:
-            mean, low, high = (one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
-            shares.append(f"{one['ranks']} ranks {mean:+.1%} ({low:+.1%} to {high:+.1%})")
-        found.append(Verdict(claim, "yes, no figure in our sources", "; ".join(shares), judge(rows), ("clip",)))
+        tuned, equal = (
+            [one for one in answer[which] if one["difference"]["arm"].startswith(mode)]
+            for which in ("comparisons", "at_equal_values")
+        )
+        ours = f"at equal values {_shares(equal)}; each at its own {_shares(tuned)}"
+        found.append(Verdict(claim, "yes, no figure in our sources", ours, judge(equal), ("clip",)))
     return found
+
+
+def _shares(rows: Sequence[Mapping[str, Any]]) -> str:
+    shares = []
+    for one in rows:
+        mean, low, high = (one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
+        shares.append(f"{one['ranks']} ranks {mean:+.1%} ({low:+.1%} to {high:+.1%})")
+    return "; ".join(shares)
 
 
 def _fewer(rows: Sequence[Mapping[str, Any]]) -> str:

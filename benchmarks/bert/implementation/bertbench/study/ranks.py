@@ -1,26 +1,27 @@
 """Compare clip modes by number of ranks: tune every arm, then run all with the same seeds until intervals are narrow.
 
+A search of few runs finds better values for one arm than for another by luck. So every comparison is repeated with both
+arms at the same values: only the clip mode differs there.
+
 Every finished run is a line of trials.jsonl. A resumed study reads them and repeats none.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
-from bertbench.study.compare import Difference, claim, paired_difference, samples_of
-from bertbench.study.definition import read_study
+from bertbench.study.compare import Difference, claim_study, paired_difference, samples_of
 from bertbench.study.journal import Journal
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
-from bertbench.study.search import score_of, search
+from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
+_AS = "_as_"
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-_TUNING_SEED = 1000  # and up; the comparison's seeds count from 1
-_SPARE = 1.05  # finalists' limit over tuning's patience, so that noise drops none of them
 
 
 class Run(NamedTuple):
@@ -57,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference that the stopping rule checks."""
+    """A difference between an arm and its reference arm."""
 
     ranks: int
     difference: Difference
@@ -66,6 +67,18 @@ class Comparison:
     seeds: int
     narrow: bool
     """Whether the interval meets the stopping rule."""
+
+
+class Found(NamedTuple):
+    """The results of a study."""
+
+    tuned: list[Tuned]
+    rows: list[Row]
+    comparisons: list[Comparison]
+    """Every arm at its own tuned values; the stopping rule checks these."""
+    equal_rows: list[Row]
+    """Reference arms at the values of the arms that are compared with them, named `<reference>_as_<arm>`."""
+    at_equal_values: list[Comparison]
 
 
 class Study:
@@ -77,35 +90,51 @@ class Study:
         """Raise ConfigError if the folder holds another study, or `ranks` don't divide the global batch."""
         self._definition, self._run_trial, self._progress = definition, run_trial, progress
         self.arms = definition.arms(ranks)
-        # an older version's note lacks newer settings: reading it fills in their defaults
-        claim(folder, definition.model_dump(mode="json"), _read_note)
+        claim_study(folder, definition)
         self._journal = Journal(folder / "trials.jsonl")
         self._known = dict(map(_known, self._journal.records))
 
-    def compare(self) -> tuple[list[Tuned], list[Row], list[Comparison]]:
-        """Tune, then run seed by seed until every interval is narrow or the seeds run out."""
+    def compare(self) -> Found:
+        """Tune, run seed by seed until every interval is narrow or the seeds run out, then repeat at equal values."""
         tuned = [Tuned(arm, self._tuned(arm)) for arm in self.arms]
         rows: list[Row] = []
         stopping = self._definition.stopping
         for seed in range(1, stopping.max_seeds + 1):
-            for arm, values in ((one.arm, one.values) for one in tuned):
-                outcome = self._outcome("comparison", arm, values, seed, math.inf)
-                rows.append(
-                    Row(
-                        arm.name, arm.mode, arm.ranks, seed, outcome.samples, outcome.samples is not None,
-                        outcome.clipped,
-                    )
-                )  # fmt: skip
+            rows += [self._row(one.arm, one.values, seed, one.arm.name) for one in tuned]
             since = seed - stopping.first_look
             if since >= 0 and since % stopping.look_every == 0:
-                found = comparisons(self._definition, self.arms, rows)
+                found = self._comparisons(rows)
                 self._progress.message(
                     f"look at {seed} seeds: half-widths "
                     + ", ".join(f"{one.difference.arm} {half_share(one):.1%}" for one in found)
                 )
                 if len(found) == len(self.arms) - 1 and all(one.narrow for one in found):  # all but `after`
                     break
-        return tuned, rows, comparisons(self._definition, self.arms, rows)
+        equal_rows = self._at_equal_values(tuned, range(1, seed + 1))
+        named = [replace(row, arm=row.arm.partition(_AS)[0]) for row in equal_rows]
+        at_equal_values = []
+        for arm in self.arms[1:]:
+            own = [row for row in rows if row.arm == arm.name]
+            theirs = [same for row, same in zip(equal_rows, named, strict=True) if row.arm.endswith(_AS + arm.name)]
+            at_equal_values += comparisons(self._definition, [arm], own + theirs)
+        return Found(tuned, rows, self._comparisons(rows), equal_rows, at_equal_values)
+
+    def _at_equal_values(self, tuned: Sequence[Tuned], seeds: Iterable[int]) -> list[Row]:
+        """Run each arm's reference arm with the arm's values."""
+        by_name = {one.arm.name: one for one in tuned}
+        return [
+            self._row(by_name[reference].arm, one.values, seed, f"{reference}{_AS}{name}")
+            for seed in seeds
+            for name, one in by_name.items()
+            if (reference := one.arm.reference)
+        ]
+
+    def _row(self, arm: Arm, values: Values, seed: int, name: str) -> Row:
+        outcome = self._outcome("comparison", arm, values, seed, math.inf)
+        return Row(name, arm.mode, arm.ranks, seed, outcome.samples, outcome.samples is not None, outcome.clipped)
+
+    def _comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
+        return comparisons(self._definition, self.arms, rows)
 
     def tried(self, arm: Arm) -> list[tuple[Values, float | None]]:
         """Return the values that tuning tried with their samples to target, None if missed or stopped."""
@@ -121,16 +150,16 @@ class Study:
 
         def score(params: dict[str, float]) -> float:
             nonlocal best
-            outcome = self._outcome("tuning", arm, Values(**params), _TUNING_SEED, tuning.patience * best)
+            outcome = self._outcome("tuning", arm, Values(**params), TUNING_SEED, tuning.patience * best)
             best = min(best, outcome.samples or math.inf)
             return score_of(outcome.samples, outcome.accuracy, self._limit)
 
         tried = search(dict(self._definition.space), tuning.trials, _SAMPLER_SEED, score)
         finalists = [Values(**params) for _, params in tried[: tuning.finalists]]
-        limit = tuning.patience * _SPARE * best
+        limit = tuning.patience * SPARE * best
 
         def final_score(values: Values) -> float:
-            seeds = range(_TUNING_SEED + 1, _TUNING_SEED + 1 + tuning.finalist_seeds)
+            seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + tuning.finalist_seeds)
             outcomes = [self._outcome("final", arm, values, seed, limit) for seed in seeds]
             return statistics.mean(score_of(one.samples, one.accuracy, self._limit) for one in outcomes)
 
@@ -153,19 +182,16 @@ class Study:
 
 
 def comparisons(definition: RanksDefinition, arms: Sequence[Arm], rows: Sequence[Row]) -> list[Comparison]:
-    """Return `before` against `after` and `bucket` against `before` for each number of ranks.
+    """Return each arm against its reference: `before` against `after`, `bucket` against `before` of as many ranks.
 
     Over the seeds with which both reached the target, if these are at least two.
     """
     found = []
     for arm in arms:
-        if arm.mode not in ("before", "bucket"):
-            continue
-        against = "after" if arm.mode == "before" else f"before_{arm.ranks}"
-        difference = paired_difference(rows, arm.name, against)
+        difference = paired_difference(rows, arm.name, arm.reference) if arm.reference else None
         if difference is None:
             continue
-        theirs = samples_of(rows, against)
+        theirs = samples_of(rows, difference.against)
         seeds = samples_of(rows, arm.name).keys() & theirs.keys()
         reference = statistics.mean(theirs[seed] for seed in seeds)
         narrow = (difference.high - difference.low) / 2 <= definition.stopping.half_width * reference
@@ -182,7 +208,3 @@ def _known(record: dict[str, Any]) -> tuple[Run, Outcome]:
     values = Values(*(record[name] for name in Values._fields))
     run = Run(record["kind"], record["arm"], values, record["seed"])
     return run, Outcome(record["samples"], record["accuracy"], record["clipped"])
-
-
-def _read_note(note: Path) -> dict[str, Any]:
-    return read_study(note, RanksDefinition).model_dump(mode="json")

@@ -1,26 +1,15 @@
 """Define the model, search space and stopping rule of `study clip --ranks`: a file in benchmarks/bert/studies."""
 
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Optimizer
-from bertbench.config.sections import Count, Evaluation, Model, Schedule, Section
+from bertbench.config.sections import Count, Section
 from bertbench.optim.options import ClipMode
 from bertbench.study.definition import Range
-from bertbench.study.language import Language
-
-
-class Words(Section):
-    """The language (study/language.py); the model's vocabulary and positions fix its words and lengths."""
-
-    followers: Count
-    """Words that may follow a word."""
-    masked: Count
-    """Masked words of a sequence."""
-    held_out: Count
-    """Sequences of the evaluation."""
+from bertbench.study.language_study import LanguageStudy
 
 
 class Space(Section):
@@ -69,6 +58,11 @@ class Arm(NamedTuple):
         """Return the name used in tables and files."""
         return self.mode if self.mode == "after" else f"{self.mode}_{self.ranks}"
 
+    @property
+    def reference(self) -> str | None:
+        """Return the name of the arm that this one is compared with; None for `after`."""
+        return {"before": "after", "bucket": f"before_{self.ranks}"}.get(self.mode)
+
 
 class Values(NamedTuple):
     """The values that tuning chose for an arm."""
@@ -77,39 +71,6 @@ class Values(NamedTuple):
     max_norm: float
     one_minus_beta1: float
     one_minus_beta2: float
-
-
-class LanguageStudy(Section):
-    """What every study of the language trains."""
-
-    question: str
-    model: Model
-    words: Words
-    optimizer: Optimizer
-    schedule: Schedule
-    bucket_mb: Annotated[float, Field(gt=0)]
-    global_batch_size: Count
-    evaluation: Evaluation
-    """`interval_samples` must be a multiple of the global batch."""
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        interval = self.evaluation.interval_samples
-        if interval is None or interval % self.global_batch_size:
-            raise ValueError(
-                f"evaluation.interval_samples {interval} is not a multiple of global_batch_size "
-                f"{self.global_batch_size}; choose one, because a run evaluates between steps"
-            )
-        if self.model.max_positions % 2 or self.words.masked >= self.model.max_positions:
-            raise ValueError("model.max_positions must be even and above words.masked; change one of them")
-        if self.optimizer.sharded or self.optimizer.ema_decay:
-            raise ValueError("virtual ranks support neither optimizer.sharded nor optimizer.ema_decay; leave them out")
-        return self
-
-    def language(self) -> Language:
-        """Return the language that all runs learn."""
-        model = self.model
-        return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
 
 
 class RanksDefinition(LanguageStudy):

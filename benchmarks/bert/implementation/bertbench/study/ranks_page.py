@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from bertbench.report.charts import Axis, Bar, Series, bars, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section, table
 from bertbench.study.compare import samples_of
-from bertbench.study.ranks import Comparison, Row, Study, Tuned, half_share
+from bertbench.study.ranks import Comparison, Found, Row, Study, Tuned, half_share
 from bertbench.study.ranks_definition import RanksDefinition
 
 TABLE_HEAD = ("arm", "against", "difference", "95 % interval", "± of the mean", "seeds", "verdict")
@@ -51,15 +51,9 @@ def arm_rows(tuned: Sequence[Tuned], rows: Sequence[Row]) -> list[tuple[str, ...
 ARM_HEAD = ("arm", "learning rate", "max norm", "beta1", "beta2", "reached", "mean samples", "clipped")
 
 
-def page_of(
-    definition: RanksDefinition,
-    study: Study,
-    tuned: Sequence[Tuned],
-    rows: Sequence[Row],
-    found: Sequence[Comparison],
-    machine: str,
-) -> str:
+def page_of(definition: RanksDefinition, study: Study, found: Found, machine: str) -> str:
     """Return one self-contained HTML file."""
+    tuned, rows = found.tuned, found.rows
     tuning, stopping = definition.tuning, definition.stopping
     return page(
         "Study: clip modes by number of ranks",
@@ -71,7 +65,16 @@ def page_of(
             f"is at most {stopping.half_width:.0%} of the mean, from {stopping.first_look} to {stopping.max_seeds}; "
             f"{machine}."
         ),
-        section("Answer", table(TABLE_HEAD, table_rows(found)), panels(_by_ranks(found))),
+        section(
+            "Both arms at the first one's values: only the clip mode differs",
+            table(TABLE_HEAD, table_rows(found.at_equal_values)),
+            panels(_by_ranks(found.at_equal_values)),
+        ),
+        section(
+            "Each arm at its own values: the luck of its search is in the difference",
+            table(TABLE_HEAD, table_rows(found.comparisons)),
+            panels(_by_ranks(found.comparisons)),
+        ),
         section("Samples to target", panels(_means(tuned, rows), _seeds(rows))),
         section("Tuning", panels(*_tuning(study))),
         section("Numbers", table(ARM_HEAD, arm_rows(tuned, rows))),

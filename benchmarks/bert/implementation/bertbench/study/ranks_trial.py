@@ -9,16 +9,13 @@ import torch
 
 from bertbench.common.seeding import derive
 from bertbench.config.optimizer import Optimizer
-from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.schedule import Schedule
-from bertbench.study.ranks_definition import Arm, LanguageStudy, RanksDefinition, Values
+from bertbench.study.language_study import LanguageStudy, initial_model, masked_accuracy
+from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.virtual_ranks import Reduced, VirtualRanks
-
-_EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
 
 Reduce = Callable[[Sequence[LoadedPart]], Reduced]
 """Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
@@ -41,16 +38,9 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
 
     The seed fixes initial weights and the order of the data, in every arm.
     """
-    model = initial_model(definition, seed)
+    model = initial_model(definition.model, seed)
     ranks = VirtualRanks(model, arm.mode, values.max_norm, arm.ranks, definition.bucket_mb)
     return to_target(definition, definition.tuned(values), model, ranks.reduce, arm.ranks, seed, most_samples)
-
-
-def initial_model(definition: LanguageStudy, seed: int) -> Bert:
-    """Return the model that a run begins with."""
-    model = Bert(definition.model.shape(), attention=plain_attention)
-    model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    return model
 
 
 def to_target(
@@ -71,7 +61,7 @@ def to_target(
         schedule.decay_steps or schedule.max_steps,
     )  # fmt: skip
     draws = np.random.default_rng(derive(seed, "data"))
-    held_out = language.shares(np.random.default_rng(_EVALUATION_SEED), definition.words.held_out, 1)[0].batch
+    held_out = definition.held_out()
     interval = (definition.evaluation.interval_samples or batch_size) // batch_size
     target, before, accuracy = definition.evaluation.target, 0.0, 0.0
     clipped: list[torch.Tensor] = []
@@ -90,13 +80,6 @@ def to_target(
 
 
 RunTrial = Callable[[RanksDefinition, Arm, Values, int, float], Outcome]
-
-
-@torch.no_grad()
-def masked_accuracy(model: Bert, batch: Batch) -> float:
-    """Return the share of a batch's masked words that the model ranks first."""
-    scores = model(*batch.inputs)
-    return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()
 
 
 def _mean(shares: list[torch.Tensor]) -> float:

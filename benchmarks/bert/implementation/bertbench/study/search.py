@@ -4,6 +4,11 @@ from collections.abc import Callable, Mapping
 
 from bertbench.study.definition import Range
 
+TUNING_SEED = 1000
+"""Seed of tuning runs; finalists take the following ones, comparisons count from 1."""
+SPARE = 1.05
+"""Finalists may take this multiple of tuning's patience, so that noise drops none of them."""
+
 Tried = tuple[float, dict[str, float]]
 """A trial's score and values."""
 

@@ -1,8 +1,7 @@
-"""One stopping step for all seeds of an arm: where the mean of their accuracies crosses the target.
+"""Find one stopping step for all seeds of an arm: where the mean of their accuracies crosses the target.
 
-A study that stops every seed where that seed crossed the target counts each run's luckiest evaluation. Here no seed
-has a step of its own: the arm's samples to target are those at which the mean over all its seeds gets there, the seeds
-that never do included. Intervals are by bootstrap over the seeds, the same seeds for both arms of a pair.
+If every seed stopped at its own crossing, each run's luckiest evaluation would count. So the mean includes seeds that
+never reach the target. Intervals are by bootstrap over the seeds, the same seeds for both arms of a pair.
 
 Shapes: N seeds, E evaluations, the first before the first step, B resamples.
 """
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bertbench.study.compare import in_words
 
 _RESAMPLES = 4000
 _SEED = 1
@@ -39,10 +40,8 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """In words: only an interval without 1 shows a difference."""
-        if self.low is not None and self.low > 1:
-            return "more samples"
-        return "fewer samples" if self.high is not None and self.high < 1 else "no difference shown"
+        """Return the verdict in words: only an interval without 1 shows a difference."""
+        return in_words(self.low, self.high, 1)
 
 
 def crossings(curves_NE: Curves, target: float) -> NDArray[np.float64]:

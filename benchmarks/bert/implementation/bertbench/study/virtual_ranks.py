@@ -18,7 +18,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.loss import plain_weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
@@ -117,9 +117,7 @@ class VirtualRanks:
         next_sentence_weight: torch.Tensor,
     ) -> torch.Tensor:
         scores = functional_call(self._model, weights, (tokens_T, segments_T, positions_T, sequences, masked_at_M))
-        masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_labels_M)
-        pairs = plain_cross_entropy_sum(scores.next_sentence_S2, next_sentence_S)
-        return masked_lm * masked_lm_weight + pairs * next_sentence_weight
+        return plain_weighted_loss(scores, masked_labels_M, next_sentence_S, masked_lm_weight, next_sentence_weight)
 
     def _factors(self, gradients: dict[str, torch.Tensor]) -> list[tuple[list[str], torch.Tensor, torch.Tensor]]:
         """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [G]."""

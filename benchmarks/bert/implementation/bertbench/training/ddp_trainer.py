@@ -5,7 +5,6 @@ Shapes: as in model/bert.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -38,13 +37,12 @@ from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_wei
 from bertbench.optim.traffic import Communication, bytes_per_step
 from bertbench.results.metrics import StepReport
 from bertbench.training.data_parallel import data_parallel, local_updates, memory_for_sums, move_to_buckets
+from bertbench.training.rank_speeds import passes_per_s
 from bertbench.training.trainer import initial_model, tiny_backward
 
 if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
     from bertbench.config import System
 
-# a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
-_BURST_S, _RATE_S = 0.2, 2.0
 _WARMUP_STEPS = 2  # DDP's first backward pass fills one bucket; the final ones exist only after it
 
 
@@ -236,26 +234,13 @@ class DDPTrainer:
             loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
         if system.launch.rank_speeds == "auto":
-            self.rate = self._measured_rate(loaded)
+            self.rate = passes_per_s(lambda: self._pass(loaded), self._world)
+            self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
         return loaded.batch
 
-    def _measured_rate(self, loaded: LoadedPart) -> float:
-        """Return this rank's forward and backward passes a second, while all ranks run theirs."""
-        self._world.barrier()
-        self._passes_per_s(loaded, _BURST_S)
-        rate = self._passes_per_s(loaded, _RATE_S)
-        self._parallel.zero_grad(set_to_none=not self._system.optimizer.sharded)
-        return rate
-
-    def _passes_per_s(self, loaded: LoadedPart, seconds: float) -> float:
-        began, passes = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
-            with self._parallel.no_sync():
-                self._loss(loaded).backward()
-            if self._world.device.type == "cuda":
-                torch.cuda.synchronize(self._world.device)
-            passes += 1
-        return passes / (time.perf_counter() - began)
+    def _pass(self, loaded: LoadedPart) -> None:
+        with self._parallel.no_sync():
+            self._loss(loaded).backward()
 
     def _tiny_backward(self) -> None:
         device = self._world.device

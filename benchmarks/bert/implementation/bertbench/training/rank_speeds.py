@@ -1,6 +1,7 @@
 """Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -12,6 +13,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.collectives import all_gather
 
+# a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
+_BURST_S, _RATE_S = 0.2, 2.0
 _HALF = 0.5  # move halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
 
 
@@ -29,6 +32,23 @@ def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:
     everyone = own.new_empty(world.size)
     all_gather(everyone, own)
     return tuple(everyone.tolist())
+
+
+def passes_per_s(take_pass: Callable[[], None], world: World) -> float:
+    """Return this rank's forward and backward passes a second, while all ranks run theirs for two seconds."""
+    world.barrier()
+    _rate(take_pass, world, _BURST_S)
+    return _rate(take_pass, world, _RATE_S)
+
+
+def _rate(take_pass: Callable[[], None], world: World, seconds: float) -> float:
+    began, passes = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        take_pass()
+        if world.device.type == "cuda":
+            torch.cuda.synchronize(world.device)
+        passes += 1
+    return passes / (time.perf_counter() - began)
 
 
 class RebalancingLoader:
