@@ -174,6 +174,15 @@ class Runner:
     assert (graph.kernel_bytes, graph.product_bytes) == (30, 20)
 
 
+def test_our_own_operator_in_a_graph_is_one_triton_kernel() -> None:
+    code = """
+            extern_kernels.mm(buf2, buf0, out=buf3)
+            buf4 = torch.ops.bertbench.gelu_gradient.default(buf3, buf1, primals_1)
+"""
+    graph = graph_of(code, all_bytes=50, product_bytes=20)
+    assert (graph.triton_launches, graph.launches) == (1, 2)
+
+
 SPILLING = """
 import tempfile
 from pathlib import Path

@@ -129,6 +129,9 @@ class Bert(nn.Module):
         self.joins_layers = True
         for layer in self.encoder_layers():
             layer.between_attentions = between
+        word_VD = self.embeddings.word.weight.detach()
+        width = word_VD.shape[1]
+        self.encoder_layers()[0].unscaled = word_VD.new_ones(width), word_VD.new_zeros(width)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the layers, first to last."""

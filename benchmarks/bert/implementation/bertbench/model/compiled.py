@@ -4,11 +4,13 @@ Attention stays outside: it is already one kernel, and without it the compiled c
 tokens. That number is dynamic, so that one compilation serves every batch and every layer.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 
+from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
-from bertbench.model.encoder import between_attentions
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import CompileMode
 
@@ -18,12 +20,18 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
     configure_compiler()
     if mode == "graphs":  # recorded from outside, whole iterations at once
         mode = "default"
-    whole = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
-    pieces: list[tuple[nn.Module, str]] = [(module, "forward") for module in whole]
-    pieces += [(layer, name) for layer in model.layers for name in ("before_attention", "after_attention")]
-    for module, name in pieces:
-        setattr(module, name, torch.compile(getattr(module, name), dynamic=True, fullgraph=True, mode=mode))
-    model.join_layers(torch.compile(between_attentions, dynamic=True, fullgraph=True, mode=mode))
+    pieces: tuple[nn.Module, ...] = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
+    for piece in pieces:
+        piece.forward = torch.compile(piece.forward, dynamic=True, fullgraph=True, mode=mode)
+    ends = {
+        name: torch.compile(getattr(compiled_layer, name), dynamic=True, fullgraph=True, mode=mode)
+        for name in ("before_attention", "after_attention")
+    }
+    for layer in model.encoder_layers():
+        for name, end in ends.items():
+            setattr(layer, name, partial(end, layer))
+    options = {**torch._inductor.list_mode_options(mode), **_in_place()}
+    model.join_layers(torch.compile(compiled_layer.between_attentions, dynamic=True, fullgraph=True, options=options))
     compiled = torch.compile(plain_cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
     model.sums_losses, model.cross_entropy_sum = True, compiled
 
@@ -31,6 +39,7 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
 def configure_compiler() -> None:
     """Set torch's compiler options; call this before the first compilation."""
     import torch._dynamo.config  # noqa: PLC0415 - seconds; the launcher imports this module but never compiles
+    import torch._functorch.config  # noqa: PLC0415
     import torch._inductor.config  # noqa: PLC0415
     import torch.fx.experimental._config  # noqa: PLC0415
 
@@ -45,8 +54,22 @@ def configure_compiler() -> None:
         torch._inductor.config.combo_kernel_max_num_nodes = 32  # 8 would leave one cast of a layer alone
         # Without it, the size of a batch decides whether sums over rows and columns share a kernel: others recompile
         torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
+    if hasattr(torch._inductor.config.triton, "mix_order_reduction_max_reads"):  # not in torch 2.11
+        # LayerNorm's backward kernel reads 11 tensors; 10 are the default because more may spill, and none do here
+        torch._inductor.config.triton.mix_order_reduction_max_reads = 16
+    # Both dropouts number their elements alike; the compiler would save the second mask because of that
+    torch._functorch.config.ban_recompute_used_far_apart = False
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
+
+
+def _in_place() -> dict[str, int]:
+    """Return options by which LayerNorm writes its output where the qkv product reads it, beside a column of ones.
+
+    By default another kernel would copy it there.
+    """
+    names = ("max_pointwise_cat_inputs", "max_complex_pointwise_cat_inputs")
+    return {name: 0 for name in names if hasattr(torch._inductor.config, name)}  # not all are in torch 2.11
 
 
 def obstacle(device: torch.device) -> str | None:

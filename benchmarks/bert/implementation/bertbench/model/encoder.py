@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
+from bertbench.model.compiled_layer import Normalised, between_attentions, hands_on_normalised
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
 from bertbench.model.precision import in_format
@@ -26,19 +27,21 @@ class Attended(NamedTuple):
 
     layer: EncoderLayer
     context_TD: torch.Tensor
-    hidden_TD: torch.Tensor
+    hidden_TD: torch.Tensor | Normalised
     """The layer's input."""
 
 
-Between = Callable[["EncoderLayer", "EncoderLayer", torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+Between = Callable[
+    ["EncoderLayer", "EncoderLayer", torch.Tensor, torch.Tensor | Normalised], tuple[torch.Tensor, torch.Tensor]
+]
 """What `between_attentions` is."""
 
 
 class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and LayerNorm (Devlin et al., 2018).
 
-    The code before and after attention is in separate methods that depend only on the number of tokens, so torch
-    compiles each once for all layers and batches.
+    The code before and after attention is in separate methods that depend only on the number of tokens.
+    model/compiled_layer.py holds what torch compiles in their place, once for all layers and batches.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class EncoderLayer(nn.Module):
         self.attention, self.apply_dropout = attention, apply_dropout
         self.between_attentions: Between = between_attentions
         """Compiled where pieces are (model/compiled.py)."""
+        self.unscaled: tuple[torch.Tensor, torch.Tensor] | None = None
+        """In the first of joined layers, a scale of ones and a shift of zeros, for its input as Normalised."""
         self.residual_type: torch.dtype | None = None
         """The format of LayerNorm outputs on a GPU (model/precision.py); None keeps the format that they compute in."""
         self.output_type: torch.dtype | None = None
@@ -74,44 +79,40 @@ class EncoderLayer(nn.Module):
         Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
         Without `finish`, that rest is left to the next layer, which takes an Attended in place of hidden states.
         """
+        input_TD: torch.Tensor | Normalised
         if isinstance(hidden_TD, Attended):
-            hidden_TD, qkv_T3D = self.between_attentions(hidden_TD.layer, self, *hidden_TD[1:])
+            before = hidden_TD.layer
+            input_TD, qkv_T3D = self.between_attentions(before, self, hidden_TD.context_TD, hidden_TD.hidden_TD)
+            if hands_on_normalised(before):
+                norm = before.feed_forward_norm
+                input_TD = Normalised(input_TD, norm.weight.detach(), norm.bias.detach())
         else:
             qkv_T3D = self.before_attention(hidden_TD)
+            unscaled = self.unscaled if hands_on_normalised(self) else None
+            input_TD = hidden_TD if unscaled is None else Normalised(hidden_TD, *unscaled)
         with named(ATTENTION):
             context_THK = self.attention(
                 qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, self.attention_dropout if self.training else 0.0
             )
-        context_RD, hidden_RD = context_THK.flatten(1), hidden_TD
+        context_RD = context_THK.flatten(1)
         if not finish:
-            return Attended(self, context_RD, hidden_RD)
+            return Attended(self, context_RD, input_TD)
         if read_R is not None:
-            context_RD, hidden_RD = context_RD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
-        return self.after_attention(context_RD, hidden_RD)
+            context_RD, input_TD = context_RD.index_select(0, read_R), input_TD.index_select(0, read_R)
+        return self.after_attention(context_RD, input_TD)
 
     def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
         return self.qkv(hidden_TD)
 
-    def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
+    def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised) -> torch.Tensor:
         """Return the layer's output from attention's output and the layer's input: [R, D]."""
-        hidden_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
-        hidden_RD = in_format(hidden_RD, self.residual_type)
-        expanded_RF = functional.gelu(self.feed_forward_in(hidden_RD), approximate="tanh")
-        hidden_RD = self.feed_forward_norm(self._add(hidden_RD, self.feed_forward_out(expanded_RF)))
-        return in_format(hidden_RD, self.output_type)
+        assert isinstance(hidden_RD, torch.Tensor), "normalised states are for compiled pieces"
+        attended_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
+        attended_RD = in_format(attended_RD, self.residual_type)
+        expanded_RF = functional.gelu(self.feed_forward_in(attended_RD), approximate="tanh")
+        output_RD = self.feed_forward_norm(self._add(attended_RD, self.feed_forward_out(expanded_RF)))
+        return in_format(output_RD, self.output_type)
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
-
-
-def between_attentions(
-    layer: EncoderLayer, following: EncoderLayer, context_TD: torch.Tensor, hidden_TD: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The end of a layer and the beginning of the next one: hidden states [T, D], query, key and value [T, 3 D].
-
-    As one compiled piece it casts the hidden states and adds up their two gradients where they are computed: at 24,576
-    tokens of BERT-Large 4 launches and 0.5 GB a layer less than as two.
-    """
-    hidden_TD = EncoderLayer.after_attention(layer, context_TD, hidden_TD)
-    return hidden_TD, EncoderLayer.before_attention(following, hidden_TD)

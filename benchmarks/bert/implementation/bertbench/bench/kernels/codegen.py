@@ -23,6 +23,7 @@ _DEVICE = torch.device("cuda", 0)
 _DEFINITION = re.compile(r"^(\w+) = async_compile\.triton\('\w+', '''(.*?)''', device_str='cuda'\)", re.DOTALL | re.M)
 _LAUNCH = re.compile(r"^\s+(\w+)\.run\(", re.M)
 _LIBRARY = re.compile(r"^\s+(?:\w+ = )?(?:extern_kernels|aten|torch\.ops\.\w+)\.\w+(?:\.\w+)?\(", re.M)
+_OWN = re.compile(r"torch\.ops\.bertbench\.\w+(?:\.\w+)?\(")
 _SIZE_HINTS = re.compile(r"size_hints=(\{[^}]*\})")
 
 
@@ -50,7 +51,10 @@ class Graph(NamedTuple):
     launches: int
     """Launches of Triton's and of libraries' kernels, for one run of the graph."""
     kernel_bytes: int
-    """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them."""
+    """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them.
+
+    These and the launches include our own operators' kernels, which Inductor calls without writing them.
+    """
     product_bytes: int
     """Bytes of libraries' kernels: matrix products, and draws of seeds."""
 
@@ -100,7 +104,7 @@ def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options
         library = [
             node.get_read_write_buffers_sizes()
             for node in lowering.scheduler.nodes
-            if isinstance(node, scheduler.ExternKernelSchedulerNode)
+            if isinstance(node, scheduler.ExternKernelSchedulerNode) and not _is_own(node)
         ]
         found.append(graph_of(code.value, lowering.count_bytes()[0], sum(library)))
         return SimpleNamespace(call=lambda values: values, __file__="", __path__="")  # the module that would run it
@@ -122,7 +126,13 @@ def graph_of(code: str, all_bytes: int, product_bytes: int) -> Graph:
     names = {kernel.name for kernel in kernels}
     runs = [name for name in _LAUNCH.findall(code) if name in names]
     assert set(runs) == names, "every kernel that Inductor defines it launches"
-    return Graph(kernels, len(runs), len(runs) + len(_LIBRARY.findall(code)), all_bytes - product_bytes, product_bytes)
+    launches = len(runs) + len(_LIBRARY.findall(code))
+    return Graph(kernels, len(runs) + len(_OWN.findall(code)), launches, all_bytes - product_bytes, product_bytes)
+
+
+def _is_own(node: Any) -> bool:
+    """Return whether a node of the compiler's schedule is an operator of ours: one Triton kernel."""
+    return str(getattr(node.node, "python_kernel_name", "")).startswith("torch.ops.bertbench.")
 
 
 def _on_gpu(mode: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -30,7 +30,7 @@ from bertbench.loading.filler import filled
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.dropout import plain_dropout
+from bertbench.model.compiled_layer import Normalised, hands_on_normalised
 from bertbench.model.encoder import Attended
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
@@ -119,6 +119,7 @@ def count_pieces(
         stack.enter_context(mode)
         stack.enter_context(generated(gpu, lambda *run: ran.append(Run(*run)), eager.pause))
         stack.enter_context(_AsCuda())
+        stack.enter_context(mock.patch("bertbench.model.compiled_layer.widens", lambda device_type: True))
         stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
         runs = _Step(shape, batch, residual, optimizer, chunked).pieces()
         counted = {}
@@ -142,7 +143,7 @@ class _Step:
     def __init__(
         self, shape: BertShape, batch: Batch, residual: ResidualName, impl: Implementation, chunked: ChunkedKernels
     ) -> None:
-        self._model = Bert(shape, flash_attention, plain_dropout)
+        self._model = Bert(shape, flash_attention)
         self._model.keep_residual(residual)
         compile_pieces(self._model, "default")
         self._model.hand_to_heads(_PRODUCTS)
@@ -161,6 +162,10 @@ class _Step:
         stream = model.embeddings.residual_type
         first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
+        given_TD: torch.Tensor | Normalised = hidden_TD
+        if hands_on_normalised(first):
+            norm = first.feed_forward_norm
+            given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
         qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
         context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
@@ -172,7 +177,7 @@ class _Step:
             ),
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
             "layer": lambda: self._both_ways(
-                lambda: second(Attended(first, context_TD, hidden_TD), batch.sequences, None, False),
+                lambda: second(Attended(first, context_TD, given_TD), batch.sequences, None, False),
                 context_TD,
                 hidden_TD,
             ),
@@ -189,7 +194,10 @@ class _Step:
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
             found = forward()
-        outputs = [found] if isinstance(found, torch.Tensor) else [found.context_TD, found.hidden_TD]
+        outputs = [found]
+        if isinstance(found, Attended):
+            hidden = found.hidden_TD
+            outputs = [found.context_TD, hidden.normalised_TD if isinstance(hidden, Normalised) else hidden]
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
     def _loss(self, scores: Any) -> torch.Tensor:

@@ -1,0 +1,49 @@
+"""The Triton kernel of model/gelu_gradient.py. Shapes: as there."""
+
+import torch
+import triton
+import triton.language as tl
+
+COLUMNS = 256
+STEP = 8  # rows at a time: with 256 columns 16 elements of each thread
+
+
+@triton.jit
+def gelu_gradient_blocks(
+    gradients, products, biases, results, sums, rows, width,
+    ROWS: tl.constexpr, STEP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Write the product's gradient for a block of rows and columns, and the columns' sums."""
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_column = column < width
+    bias = tl.load(biases + column, is_column, 0.0)
+    total = tl.zeros([STEP, COLUMNS], tl.float32)
+    for offset in range(0, ROWS, STEP):
+        row = tl.program_id(0) * ROWS + offset + tl.arange(0, STEP)
+        inside = (row < rows)[:, None] & is_column[None, :]
+        place = row.to(tl.int64)[:, None] * width + column[None, :]
+        value = tl.load(products + place, inside, 0.0).to(tl.float32) + bias[None, :]
+        gradient = tl.load(gradients + place, inside, 0.0).to(tl.float32)
+        # gelu(v) = v * sigmoid(k * (v + c * v^3)), with k = 2 * sqrt(2 / pi): tanh written as a sigmoid
+        square = value * value
+        share = tl.sigmoid(1.5957691216057308 * value * (1 + 0.044715 * square))
+        slope = share + share * (1 - share) * 1.5957691216057308 * value * (1 + 0.134145 * square)
+        result = gradient * slope
+        tl.store(results + place, result, inside)
+        total += result
+    tl.store(sums + tl.program_id(0) * width + column, tl.sum(total, 0), is_column)
+
+
+def run(
+    gradient_TF: torch.Tensor,
+    product_TF: torch.Tensor,
+    bias_F: torch.Tensor,
+    result_TF: torch.Tensor,
+    sums_BF: torch.Tensor,
+    rows: int,
+) -> None:
+    """Fill `result_TF` and `sums_BF`."""
+    count, width = product_TF.shape
+    gelu_gradient_blocks[len(sums_BF), triton.cdiv(width, COLUMNS)](
+        gradient_TF, product_TF, bias_F, result_TF, sums_BF, count, width, ROWS=rows, STEP=STEP, COLUMNS=COLUMNS
+    )

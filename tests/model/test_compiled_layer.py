@@ -1,0 +1,183 @@
+"""The layer that torch's compiler gets computes as the plain one, and its dropout draws as dropout should."""
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.model import compiled_layer
+from bertbench.model.bert import Bert
+from bertbench.model.dropout import hashed_dropout, hashed_numbers
+from bertbench.model.gelu_gradient import ROWS, gelu_gradient
+from bertbench.model.loss import weighted_loss
+from bertbench.model.options import ResidualName
+from bertbench.model.shape import BertShape
+
+SHAPE = BertShape(
+    vocab_size=29, hidden_size=24, layers=4, attention_heads=2, feed_forward_size=40, max_positions=16,
+    hidden_dropout=0.0, attention_dropout=0.0,
+)  # fmt: skip
+
+
+def joined(model: Bert) -> Bert:
+    """The model with the pieces that `compile_pieces` compiles, not compiled."""
+    model = copy.deepcopy(model)
+    for layer in model.encoder_layers():
+        setattr(layer, "before_attention", partial(compiled_layer.before_attention, layer))  # noqa: B010 - a method
+        setattr(layer, "after_attention", partial(compiled_layer.after_attention, layer))  # noqa: B010
+    model.join_layers(compiled_layer.between_attentions)
+    return model
+
+
+def gradients(model: Bert, batch: Batch) -> dict[str, torch.Tensor]:
+    scores: Any = model(*batch.inputs)
+    weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize(("residual", "autocast"), [("fp32", False), ("fp32", True), ("bf16", True)])
+def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autocast: bool) -> None:
+    torch.manual_seed(1)
+    model = Bert(SHAPE)
+    model.keep_residual(residual)
+    for weight in model.parameters():  # biases of 0 and norms of 1 would hide what is missing
+        nn.init.normal_(weight, std=0.2)
+    batch = synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        plain, ours = gradients(model, batch), gradients(joined(model), batch)
+    assert plain.keys() == ours.keys()
+    largest = max(gradient.norm() for gradient in plain.values())
+    for name, gradient in plain.items():
+        # the key's bias has no gradient but rounding: the softmax ignores it
+        allowed = (5e-2 if autocast else 1e-5) * (gradient.norm() + 1e-3 * largest)
+        assert (ours[name] - gradient).norm() < allowed, name
+
+
+def test_normalised_states_carry_the_gradient_of_hidden_states() -> None:
+    torch.manual_seed(2)
+    norm, values, near, far = nn.LayerNorm(7).double(), *torch.randn(3, 5, 7, dtype=torch.float64)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    values.requires_grad_()
+    hidden = norm(values)
+    expected = torch.autograd.grad((near * hidden + far * hidden.square()).sum(), [values, *norm.parameters()])
+    here, normalised = compiled_layer._layer_norm(norm, values, None)
+    there = compiled_layer._Restored.apply(normalised, norm.weight.detach(), norm.bias.detach())
+    torch.testing.assert_close(there, hidden)
+    found = torch.autograd.grad((near * here + far * there.square()).sum(), [values, *norm.parameters()])
+    torch.testing.assert_close(found, expected)
+
+
+def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_layer, "widens", lambda device_type: True)
+    formats = []
+    multiply = torch.mm
+
+    def mm(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        formats.append((left.dtype, out_dtype))
+        return multiply(left.to(out_dtype), right.to(out_dtype))  # a CPU has no such product
+
+    monkeypatch.setattr(torch, "mm", mm)
+    values, weight, bias = torch.randn(6, 3).bfloat16(), torch.randn(5, 3, requires_grad=True), torch.randn(5)
+    expected = torch.ones(5, 6) @ values.float()
+    compiled_layer._Product.apply(values, weight).sum().backward()
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, expected), "rounded to bfloat16 on the way"
+    compiled_layer._Linear.apply(values, weight, bias, False).sum().backward()
+    assert formats == [(torch.bfloat16, torch.float32)] * 2
+
+
+def test_dropout_by_hashes_drops_its_share_and_the_backward_pass_drops_the_same() -> None:
+    torch.manual_seed(3)
+    hidden, residual = torch.randn(500, 400, requires_grad=True), torch.randn(500, 400)
+    dropped = hashed_dropout(hidden, 0.1, residual) - residual
+    stays = dropped.detach() != 0
+    assert abs(stays.float().mean() - 0.9) < 4 * (0.9 * 0.1 / 200_000) ** 0.5
+    torch.testing.assert_close(dropped.detach(), hidden.detach() * stays / 0.9)
+    (gradient,) = torch.autograd.grad(dropped.sum(), hidden)
+    assert torch.equal(gradient != 0, stays)
+
+
+def test_hashes_of_neighbours_and_of_two_keys_are_independent() -> None:
+    torch.manual_seed(4)
+    shape = torch.Size((512, 512))
+    keys = torch.randint(-(1 << 31), 1 << 31, (4, 2)).to(torch.int32)
+    keys = torch.cat((keys, keys[:1] + 1, keys[:1] ^ 1, torch.zeros_like(keys[:1])))
+    tables = [(hashed_numbers(shape, pair) >= 0).float() - 0.5 for pair in keys]
+    for place, table in enumerate(tables):
+        others = [table.roll(1, 0), table.roll(1, 1), table.roll(2, 1), table.roll(8, 1), *tables[:place]]
+        # four deviations of a correlation of 262,144 fair coins
+        assert max(abs((4 * table * other).mean().item()) for other in others) < 4.5 / 512
+        assert abs(table.mean().item()) < 4.5 / 1024
+
+
+def test_gelu_s_gradient_comes_with_its_sums_over_blocks_of_rows() -> None:
+    torch.manual_seed(5)
+    rows, width = 2 * ROWS + 3, 5
+    gradient, product = torch.randn(2, rows, width, dtype=torch.float64)
+    bias = torch.randn(width, dtype=torch.float64, requires_grad=True)
+    product.requires_grad_()
+    functional.gelu(product + bias, approximate="tanh").backward(gradient)
+    result, sums = gelu_gradient(gradient, product.detach(), bias.detach())
+    torch.testing.assert_close(result, product.grad)
+    torch.testing.assert_close(sums.sum(0), bias.grad)
+    assert len(sums) == 3
+    torch.library.opcheck(gelu_gradient, (gradient, product.detach(), bias.detach()), test_utils="test_faketensor")
+
+
+def errors_of_kernel(world: World) -> list[float]:
+    """The largest differences of the kernel, in Triton's interpreter, from torch's operations."""
+    from bertbench.model.gelu_kernel import run  # noqa: PLC0415 - Triton, which is optional
+
+    del world
+    torch.manual_seed(6)
+    errors = []
+    for dtype in (torch.float32, torch.bfloat16):
+        gradient, product = torch.randn(2, ROWS + 5, 300).to(dtype)
+        product[0, :2] = torch.tensor([200.0, -200.0])  # powers of e overflow
+        bias = torch.randn(300)
+        expected = gelu_gradient(gradient, product, bias)
+        found = [torch.full_like(tensor, torch.nan) for tensor in expected]
+        run(gradient, product, bias, *found, ROWS)
+        errors += [(a.float() - b.float()).abs().max().item() for a, b in zip(expected, found, strict=True)]
+    return errors
+
+
+def test_the_gpu_s_kernel_computes_the_same_in_triton_s_interpreter() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
+    from tests.optim.test_triton import interpreted  # noqa: PLC0415
+
+    ((narrow, narrow_sums, wide, wide_sums),) = interpreted(1, errors_of_kernel)
+    assert narrow < 1e-5
+    assert wide <= 2**-5, "one bfloat16 rounding of values below 8"
+    assert max(narrow_sums, wide_sums) < 1e-4, "float32 sums of 128 values"
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_its_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(arch: int, tmp_path: Path) -> None:
+    triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
+    from bertbench.bench.kernels.machine_code import usage  # noqa: PLC0415
+    from bertbench.model import gelu_kernel  # noqa: PLC0415
+
+    kernel = gelu_kernel.gelu_gradient_blocks
+    pointers = dict(zip(kernel.arg_names, ("*bf16", "*bf16", "*fp32", "*bf16", "*fp32"), strict=False))
+    constants = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
+    source = triton.compiler.ASTSource(
+        kernel,
+        {**pointers, "rows": "i32", "width": "i32", **dict.fromkeys(constants, "constexpr")},
+        constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
+        # as Triton finds them in a run: 16-byte addresses, a width that is a multiple of 16
+        attrs={(place,): [["tt.divisibility", 16]] for place in (*range(len(pointers)), len(pointers) + 1)},
+    )
+    compiled = triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", arch, 32))
+    assert "ld.global.v4.b32" in compiled.asm["ptx"]
+    used = usage(compiled.asm["cubin"], tmp_path)
+    assert used.spill_bytes == 0
+    assert used.registers <= 128, "4 blocks of 128 threads on a multiprocessor"
