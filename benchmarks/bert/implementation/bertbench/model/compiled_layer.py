@@ -12,9 +12,7 @@ MB that a layer saves at 24,576 tokens of BERT-Large, forward and backward, with
 Shapes: T tokens, R tokens that a layer returns, D hidden size, F feed-forward size; N rows, I features in, O out.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,28 +20,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.dropout import hashed_dropout
+from bertbench.model.encoder import EncoderLayer
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear
-
-if TYPE_CHECKING:
-    from bertbench.model.encoder import EncoderLayer
+from bertbench.model.normalised import Normalised
 
 _ONES = 8  # columns; only one is read, but a GPU's 16-bit products want multiples of 8
-
-
-class Normalised(NamedTuple):
-    """Hidden states as normalised * scale + shift.
-
-    In the backward pass, the gradient of `normalised_TD` stands for the gradient of the hidden states.
-    """
-
-    normalised_TD: torch.Tensor
-    scale_D: torch.Tensor
-    shift_D: torch.Tensor
-
-    def index_select(self, dim: int, read_R: torch.Tensor) -> Normalised:
-        """Return the hidden states of these tokens, as a tensor's `index_select` does."""
-        return self._replace(normalised_TD=self.normalised_TD.index_select(dim, read_R))
 
 
 def before_attention(layer: EncoderLayer, hidden_TD: torch.Tensor) -> torch.Tensor:
@@ -61,24 +43,19 @@ def after_attention(
 def between_attentions(
     layer: EncoderLayer, following: EncoderLayer, context_TD: torch.Tensor, hidden_TD: torch.Tensor | Normalised
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The end of a layer and the beginning of the next one: hidden states [T, D], query, key and value [T, 3 D].
+    """Compute a layer's end and the next one's beginning: hidden states [T, D], query, key and value [T, 3 D].
 
-    Hidden states are normalised if `hands_on_normalised`. As one compiled piece it casts the hidden states and adds up
-    their two gradients where they are computed: 4 launches and 0.5 GB a layer less than as two.
+    Hidden states are normalised if the layer `gives_normalised`. As one compiled piece it casts the hidden states and
+    adds up their two gradients where they are computed: 4 launches and 0.5 GB a layer less than as two.
     """
-    output_TD, handed_on_TD = _after_attention(layer, context_TD, hidden_TD)
-    return handed_on_TD, _to_qkv(following.qkv, output_TD)
-
-
-def hands_on_normalised(layer: EncoderLayer) -> bool:
-    """Return whether normalised values are the smallest form of a layer's output; in 16 bits its own format is."""
-    return layer.output_type is None
+    output_TD, given_TD = _after_attention(layer, context_TD, hidden_TD)
+    return given_TD, _to_qkv(following.qkv, output_TD)
 
 
 def _after_attention(
     layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the layer's output, and what it hands on to the next layer."""
+    """Return the layer's output, and the form of it that the next layer takes."""
     residual_RD: torch.Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
     rate = layer.hidden_dropout if layer.training else 0.0
     added_RD = hashed_dropout(_linear(layer.attention_output, context_RD), rate, residual_RD)

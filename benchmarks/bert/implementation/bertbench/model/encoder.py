@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
-from bertbench.model.compiled_layer import Normalised, between_attentions, hands_on_normalised
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
+from bertbench.model.normalised import Normalised
 from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
@@ -34,7 +34,7 @@ class Attended(NamedTuple):
 Between = Callable[
     ["EncoderLayer", "EncoderLayer", torch.Tensor, torch.Tensor | Normalised], tuple[torch.Tensor, torch.Tensor]
 ]
-"""What `between_attentions` is."""
+"""A layer's end and the next one's beginning, as in model/compiled_layer.py."""
 
 
 class EncoderLayer(nn.Module):
@@ -52,8 +52,8 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.apply_dropout = attention, apply_dropout
-        self.between_attentions: Between = between_attentions
-        """Compiled where pieces are (model/compiled.py)."""
+        self.between_attentions: Between | None = None
+        """Set in joined layers (`Bert.join_layers`)."""
         self.unscaled: tuple[torch.Tensor, torch.Tensor] | None = None
         """In the first of joined layers, a scale of ones and a shift of zeros, for its input as Normalised."""
         self.residual_type: torch.dtype | None = None
@@ -81,14 +81,15 @@ class EncoderLayer(nn.Module):
         """
         input_TD: torch.Tensor | Normalised
         if isinstance(hidden_TD, Attended):
+            assert self.between_attentions is not None, "only joined layers leave their end to the next one"
             before = hidden_TD.layer
             input_TD, qkv_T3D = self.between_attentions(before, self, hidden_TD.context_TD, hidden_TD.hidden_TD)
-            if hands_on_normalised(before):
+            if before.gives_normalised:
                 norm = before.feed_forward_norm
                 input_TD = Normalised(input_TD, norm.weight.detach(), norm.bias.detach())
         else:
             qkv_T3D = self.before_attention(hidden_TD)
-            unscaled = self.unscaled if hands_on_normalised(self) else None
+            unscaled = self.unscaled if self.gives_normalised else None
             input_TD = hidden_TD if unscaled is None else Normalised(hidden_TD, *unscaled)
         with named(ATTENTION):
             context_THK = self.attention(
@@ -100,6 +101,11 @@ class EncoderLayer(nn.Module):
         if read_R is not None:
             context_RD, input_TD = context_RD.index_select(0, read_R), input_TD.index_select(0, read_R)
         return self.after_attention(context_RD, input_TD)
+
+    @property
+    def gives_normalised(self) -> bool:
+        """Whether normalised values are the smallest form of a joined layer's output; in 16 bits its own format is."""
+        return self.output_type is None
 
     def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""

@@ -1,17 +1,22 @@
 """Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
 from bertbench.balance.speeds import Speeds
 from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.phases import OWN, PHASES
-from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.collectives import all_gather
+
+if TYPE_CHECKING:
+    from bertbench.config import System
 
 # a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0

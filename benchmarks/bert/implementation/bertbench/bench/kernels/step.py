@@ -30,9 +30,9 @@ from bertbench.loading.filler import filled
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.compiled_layer import Normalised, hands_on_normalised
 from bertbench.model.encoder import Attended
 from bertbench.model.loss import weighted_loss
+from bertbench.model.normalised import Normalised
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -163,7 +163,7 @@ class _Step:
         first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
         given_TD: torch.Tensor | Normalised = hidden_TD
-        if hands_on_normalised(first):
+        if first.gives_normalised:
             norm = first.feed_forward_norm
             given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
