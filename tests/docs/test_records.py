@@ -41,3 +41,10 @@ def test_the_ratios_in_bf16_are_those_recorded() -> None:
     rival, stock = re.findall(r"([\d.]+) x as fast", table)
     page = (REPOSITORY / "docs" / "performance.md").read_text()
     assert f"In bf16 it is {rival} and {stock} times as fast" in page
+
+
+def test_the_gains_at_a_latency_are_those_recorded() -> None:
+    record = json.loads((REPOSITORY / "results" / "bench" / "intel_xeon_amx" / "links_5ms.json").read_text())
+    times = {line.split()[2]: line.split()[-1] for line in record["printed"][1:]}
+    said = f"`local_sgd` is {times['local_sgd']} and `diloco` {times['diloco']} times as fast"
+    assert said in (REPOSITORY / "docs" / "links.md").read_text()

@@ -49,9 +49,11 @@ def test_the_differences_of_compression_are_those_of_the_study() -> None:
 
 
 def test_the_differences_of_clip_modes_are_those_of_the_study() -> None:
-    before, bucket = (shares(one, 1) for one in study("clip_ranks")["comparisons"])
-    assert "64 ranks: {} % ({} to {})".format(*before) in text("paper.md")
-    mean, least, most = (one.lstrip("+-") for one in before)
-    assert f"{mean} % fewer samples than `after` ({most} to {least})" in text("clipping.md")
-    mean, least, most = (one.lstrip("+-") for one in bucket)
-    assert f"{mean} % more than `before` ({least} to {most})" in text("clipping.md")
+    found = study("clip_ranks")
+    expected = []
+    for tuned, equal in zip(found["comparisons"], found["at_equal_values"], strict=True):
+        mode, reference = (tuned["difference"][name].split("_")[0] for name in ("arm", "against"))
+        cells = ["{} ({} to {})".format(*shares(one, 1)) for one in (equal, tuned)]
+        expected.append([str(tuned["ranks"]), f"`{mode}` less `{reference}`", *cells])
+        assert "{} % ({} to {})".format(*shares(equal, 1)) in text("paper.md")
+    assert rows((DOCS / "clipping.md").read_text(), "Samples, in %") == expected

@@ -176,19 +176,26 @@ def _shares(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _fewer(rows: Sequence[Mapping[str, Any]]) -> str:
-    below = [one["ranks"] for one in rows if one["difference"]["high"] < 0]
-    above = [one["ranks"] for one in rows if one["difference"]["low"] > 0]
+    below, above, open_ones = _by_sign(rows)
     if below and not above:
-        return f"reproduced at {', '.join(map(str, below))} ranks, on a small model"
-    return f"refuted at {', '.join(map(str, above))} ranks, on a small model" if above else "no difference shown"
+        return f"reproduced at {below} ranks, on a small model" + open_ones
+    return f"refuted at {above} ranks, on a small model" + open_ones if above else "no difference shown"
 
 
 def _as_many(rows: Sequence[Mapping[str, Any]]) -> str:
-    above = [one["ranks"] for one in rows if one["difference"]["low"] > 0]
+    _, above, open_ones = _by_sign(rows)
     if above:
-        return f"refuted at {', '.join(map(str, above))} ranks, on a small model"
+        return f"refuted at {above} ranks, on a small model" + open_ones
     within = max(one["difference"]["high"] / one["reference"] for one in rows)
     return f"reproduced, to {within:.0%} more samples at most, on a small model"
+
+
+def _by_sign(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
+    """Return the numbers of ranks with fewer and with more samples, and a clause on those that show no difference."""
+    below = [str(one["ranks"]) for one in rows if one["difference"]["high"] < 0]
+    above = [str(one["ranks"]) for one in rows if one["difference"]["low"] > 0]
+    rest = [str(one["ranks"]) for one in rows if one["difference"]["low"] <= 0 <= one["difference"]["high"]]
+    return ", ".join(below), ", ".join(above), f"; at {', '.join(rest)} no difference shown" if rest else ""
 
 
 def _overlap(answers: Mapping[str, Any]) -> Verdict:
