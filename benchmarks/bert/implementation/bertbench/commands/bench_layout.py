@@ -3,7 +3,8 @@
 import argparse
 
 from bertbench.bench.layout import Bubble, Sent, measure_bubbles, measure_bytes
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 
@@ -11,6 +12,7 @@ from bertbench.machine.processor import processor
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the number of steps."""
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps of each schedule (default 5)")
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_at_least_one(arguments, "steps")
     sent, bubbles = measure_bytes(), measure_bubbles(arguments.steps)
     content = {"machine": processor(), "cores": available_cores(), "bytes": sent, "bubbles": bubbles}
-    emit(arguments.json, content, _tables(sent, bubbles))
+    emit_measured(arguments, content, _tables(sent, bubbles))
     return 0
 
 

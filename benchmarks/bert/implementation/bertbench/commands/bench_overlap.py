@@ -12,6 +12,7 @@ from bertbench.bench.network import obstacle
 from bertbench.bench.overlap import Measured, measure
 from bertbench.bench.trace import Traced, measure_traces
 from bertbench.commands import check_at_least_one, emit
+from bertbench.commands.record import add_record, emit_measured
 from bertbench.machine.processor import processor
 
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=7, metavar="N", help="steps of each mode and bandwidth (default 7)"
     )
     parser.add_argument("--batch", type=int, default=4, metavar="N", help="samples a rank and step (default 4)")
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,13 +30,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_at_least_one(arguments, "rounds", "batch")
     if torch.cuda.device_count() > 1:
         traced = measure_traces(arguments.rounds, arguments.batch)
-        emit(arguments.json, traced, _traces(traced))
+        emit_measured(arguments, traced, _traces(traced))
     elif reason := obstacle():
         print(f"skipped: {reason}", file=sys.stderr)
         emit(arguments.json, [])
     else:
         measured = measure(arguments.rounds, arguments.batch)
-        emit(arguments.json, measured.rows, _table(measured))
+        emit_measured(arguments, measured.rows, _table(measured))
     return 0
 
 
