@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from tests.docs.listing import REPOSITORY
+from tests.docs.test_figures import rows
 
 SHOWN: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "shown.py"))
 PICTURE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "picture.py"))
+
+
+def recorded(name: str) -> Any:
+    return json.loads((REPOSITORY / "results" / "bench" / "intel_xeon_amx" / f"{name}.json").read_text())
 
 
 @pytest.mark.parametrize("page", SHOWN["pages"](), ids=lambda page: page.name)
@@ -36,7 +41,7 @@ def test_the_picture_is_of_todays_records() -> None:
 
 
 def test_the_ratios_in_bf16_are_those_recorded() -> None:
-    record = json.loads((REPOSITORY / "results" / "bench" / "intel_xeon_amx" / "step.json").read_text())
+    record = recorded("step")
     (table,) = [part for part in "\n".join(record["printed"]).split("\n\n") if part.startswith("small, bf16")]
     rival, stock = re.findall(r"([\d.]+) x as fast", table)
     page = (REPOSITORY / "docs" / "performance.md").read_text()
@@ -44,7 +49,28 @@ def test_the_ratios_in_bf16_are_those_recorded() -> None:
 
 
 def test_the_gains_at_a_latency_are_those_recorded() -> None:
-    record = json.loads((REPOSITORY / "results" / "bench" / "intel_xeon_amx" / "links_5ms.json").read_text())
+    record = recorded("links_5ms")
     times = {line.split()[2]: line.split()[-1] for line in record["printed"][1:]}
     said = f"`local_sgd` is {times['local_sgd']} and `diloco` {times['diloco']} times as fast"
     assert said in (REPOSITORY / "docs" / "links.md").read_text()
+
+
+def test_the_exposed_communication_is_that_recorded() -> None:
+    found = recorded("overlap")
+    alone = {line.split()[0]: line.split()[1] for line in found["printed"][2:]}
+    exposed: dict[str, dict[str, float]] = {}
+    for row in found["results"]:
+        exposed.setdefault(f"{row['bandwidth_mbit']:,.0f}", {})[row["mode"]] = row["exposed_ms"]
+    modes = ("none", "after", "before", "bucket")
+    expected = [[mbit, alone[mbit], *(f"{by_mode[mode]:.0f}" for mode in modes)] for mbit, by_mode in exposed.items()]
+    assert rows((REPOSITORY / "docs" / "clipping.md").read_text(), "Exposed milliseconds") == expected
+
+
+def test_the_bubbles_are_those_recorded() -> None:
+    found = recorded("layout")["results"]["bubbles"]
+    bubbles = {(row["schedule"], row["pipeline"], row["microbatches"]): row for row in found}
+    for p, m, formula, *shown in rows((REPOSITORY / "docs" / "parallelism.md").read_text(), "A pipeline's ranks idle"):
+        plain, half = (bubbles[name, int(p), int(m)] for name in ("gpipe", "interleaved"))
+        assert formula == f"{plain['formula']:.3f}"
+        replayed = [f"{bubbles[name, int(p), int(m)]['replayed']:.3f}" for name in ("gpipe", "1f1b", "interleaved")]
+        assert shown == [*replayed[:2], f"{replayed[2]} ({half['formula']:.3f})"]
