@@ -8,7 +8,7 @@ Every finished run is a line of trials.jsonl. A resumed study reads them and rep
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
 from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
 
-_AS = "_as_"
 _SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
 
 
@@ -100,7 +99,7 @@ class Study:
         rows: list[Row] = []
         stopping = self._definition.stopping
         for seed in range(1, stopping.max_seeds + 1):
-            rows += [self._row(one.arm, one.values, seed, one.arm.name) for one in tuned]
+            rows += [self._row(one.arm, one.values, seed) for one in tuned]
             since = seed - stopping.first_look
             if since >= 0 and since % stopping.look_every == 0:
                 found = self._comparisons(rows)
@@ -110,28 +109,22 @@ class Study:
                 )
                 if len(found) == len(self.arms) - 1 and all(one.narrow for one in found):  # all but `after`
                     break
-        equal_rows = self._at_equal_values(tuned, range(1, seed + 1))
-        named = [replace(row, arm=row.arm.partition(_AS)[0]) for row in equal_rows]
-        at_equal_values = []
-        for arm in self.arms[1:]:
-            own = [row for row in rows if row.arm == arm.name]
-            theirs = [same for row, same in zip(equal_rows, named, strict=True) if row.arm.endswith(_AS + arm.name)]
-            at_equal_values += comparisons(self._definition, [arm], own + theirs)
-        return Found(tuned, rows, self._comparisons(rows), equal_rows, at_equal_values)
+        return Found(tuned, rows, self._comparisons(rows), *self._at_equal_values(tuned, rows))
 
-    def _at_equal_values(self, tuned: Sequence[Tuned], seeds: Iterable[int]) -> list[Row]:
-        """Run each arm's reference arm with the arm's values."""
-        by_name = {one.arm.name: one for one in tuned}
-        return [
-            self._row(by_name[reference].arm, one.values, seed, f"{reference}{_AS}{name}")
-            for seed in seeds
-            for name, one in by_name.items()
-            if (reference := one.arm.reference)
-        ]
+    def _at_equal_values(self, tuned: Sequence[Tuned], rows: Sequence[Row]) -> tuple[list[Row], list[Comparison]]:
+        """Run each arm's reference arm with the arm's values and the seeds of `rows`, and compare."""
+        arms, equal_rows, found = {arm.name: arm for arm in self.arms}, [], []
+        for one in tuned:
+            if one.arm.reference:
+                own, reference = [row for row in rows if row.arm == one.arm.name], arms[one.arm.reference]
+                theirs = [self._row(reference, one.values, row.seed) for row in own]
+                found += comparisons(self._definition, [one.arm], own + theirs)
+                equal_rows += [replace(row, arm=f"{row.arm}_as_{one.arm.name}") for row in theirs]
+        return sorted(equal_rows, key=lambda row: row.seed), found
 
-    def _row(self, arm: Arm, values: Values, seed: int, name: str) -> Row:
+    def _row(self, arm: Arm, values: Values, seed: int) -> Row:
         outcome = self._outcome("comparison", arm, values, seed, math.inf)
-        return Row(name, arm.mode, arm.ranks, seed, outcome.samples, outcome.samples is not None, outcome.clipped)
+        return Row(arm.name, arm.mode, arm.ranks, seed, outcome.samples, outcome.samples is not None, outcome.clipped)
 
     def _comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
         return comparisons(self._definition, self.arms, rows)
