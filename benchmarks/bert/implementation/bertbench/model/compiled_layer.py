@@ -24,13 +24,13 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear
 from bertbench.model.normalised import Normalised
-
-_ONES = 8  # columns; only one is read, but a GPU's 16-bit products want multiples of 8
+from bertbench.model.options import BIAS_COLUMNS
+from bertbench.model.precision import product_type
 
 
 def before_attention(layer: EncoderLayer, hidden_TD: torch.Tensor) -> torch.Tensor:
     """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
-    return _to_qkv(layer.qkv, hidden_TD)
+    return _linear(layer.qkv, hidden_TD, with_ones=True)
 
 
 def after_attention(
@@ -49,7 +49,7 @@ def between_attentions(
     adds up their two gradients where they are computed: 4 launches and 0.5 GB a layer less than as two.
     """
     output_TD, given_TD = _after_attention(layer, context_TD, hidden_TD)
-    return given_TD, _to_qkv(following.qkv, output_TD)
+    return given_TD, _linear(following.qkv, output_TD, with_ones=True)
 
 
 def _after_attention(
@@ -70,23 +70,18 @@ def _after_attention(
     return _layer_norm(layer.feed_forward_norm, hashed_dropout(product_RD, rate, hidden_RD), layer.output_type)
 
 
-def _linear(module: nn.Linear, input_NI: torch.Tensor) -> torch.Tensor:
+def _linear(module: nn.Linear, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
+    """Return a linear layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
     if not isinstance(module, Linear):  # fp8's own
         return module(input_NI)
-    return _Linear.apply(_for_product(input_NI), module.weight, module.bias, False)
-
-
-def _to_qkv(module: nn.Linear, hidden_TD: torch.Tensor) -> torch.Tensor:
-    if not isinstance(module, Linear):
-        return module(hidden_TD)
-    return _Linear.apply(_for_product(hidden_TD), module.weight, module.bias, True)
+    return _Linear.apply(input_NI.to(product_type(input_NI)), module.weight, module.bias, with_ones)
 
 
 def _product(module: nn.Linear, input_NI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return a linear layer's product, and the bias that is still to be added."""
     if not isinstance(module, Linear):
         return module(input_NI), None
-    return _Product.apply(_for_product(input_NI), module.weight), module.bias
+    return _Product.apply(input_NI.to(product_type(input_NI)), module.weight), module.bias
 
 
 def _gelu(product_RF: torch.Tensor, bias_F: torch.Tensor | None) -> torch.Tensor:
@@ -104,11 +99,6 @@ def _layer_norm(
         return _LayerNorm.apply(wide_RD, norm.weight, norm.bias, norm.eps)
     hidden_RD = norm(values_RD).to(dtype)
     return hidden_RD, hidden_RD
-
-
-def _for_product(values: torch.Tensor) -> torch.Tensor:
-    device = values.device.type
-    return values.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else values
 
 
 def widens(device_type: str) -> bool:
@@ -145,7 +135,7 @@ class _Linear(torch.autograd.Function):
         matrix_OI = weight_OI.to(input_NI.dtype)
         width = input_NI.shape[1]
         if with_ones:
-            input_NI = torch.cat((input_NI, input_NI.new_ones(len(input_NI), _ONES)), 1)
+            input_NI = torch.cat((input_NI, input_NI.new_ones(len(input_NI), BIAS_COLUMNS)), 1)
         ctx.save_for_backward(input_NI, matrix_OI)
         ctx.weight_type, ctx.with_ones = weight_OI.dtype, with_ones
         return torch.addmm(bias_O.to(input_NI.dtype), input_NI[:, :width], matrix_OI.T)

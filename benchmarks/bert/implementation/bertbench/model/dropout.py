@@ -75,7 +75,7 @@ def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | N
 
 
 def hashed_numbers(shape: torch.Size, keys: torch.Tensor) -> torch.Tensor:
-    """Return a hash of each element's number with two int32 keys: int32, of which the high bits are for use.
+    """Hash each element's number with two int32 keys, to int32; compare whole hashes, since low bits mix less.
 
     Multiplications by odd numbers alternate with shifts, as in MurmurHash3's finalizer; keys enter at both ends.
     """

@@ -3,7 +3,7 @@
 The forward pass turns each row of scores into its gradient while it is in cache; the backward pass is two products. The
 bias is a column of the output matrix, so that its gradient comes out of the weights' product and no kernel reads the
 scores' gradient for it.
-Shapes: M masked tokens, V vocabulary rows, D hidden size, E = D + 8: a GPU's 16-bit products want multiples of 8.
+Shapes: M masked tokens, V vocabulary rows, D hidden size, E = D + BIAS_COLUMNS.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from bertbench.model.options import BIAS_COLUMNS
+from bertbench.model.precision import product_type
 from bertbench.model.scores import IGNORED
-
-_EXTRA = 8
 
 
 def head_loss(
@@ -24,9 +24,7 @@ def head_loss(
 
     Products are made in autocast's format, everything else in float32 at least.
     """
-    device = hidden_MD.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
-    total: torch.Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, dtype)
+    total: torch.Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, product_type(hidden_MD))
     return total
 
 
@@ -40,8 +38,8 @@ class _HeadLoss(torch.autograd.Function):
         labels_M: torch.Tensor,
         dtype: torch.dtype,
     ) -> torch.Tensor:
-        hidden_ME = functional.pad(hidden_MD.to(dtype), (0, _EXTRA), value=1.0)
-        matrix_VE = torch.cat((word_VD.to(dtype), functional.pad(bias_V.to(dtype)[:, None], (0, _EXTRA - 1))), 1)
+        hidden_ME = functional.pad(hidden_MD.to(dtype), (0, BIAS_COLUMNS), value=1.0)
+        matrix_VE = torch.cat((word_VD.to(dtype), functional.pad(bias_V.to(dtype)[:, None], (0, BIAS_COLUMNS - 1))), 1)
         scores_MV = hidden_ME @ matrix_VE.T
         wide_MV = scores_MV.to(torch.promote_types(dtype, torch.float32))
         highest_M1 = wide_MV.amax(-1, keepdim=True)
@@ -62,7 +60,7 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
         gradient_MV, hidden_ME, matrix_VE = ctx.saved_tensors
         hidden_type, weight_type = ctx.formats
-        width = hidden_ME.shape[1] - _EXTRA
+        width = hidden_ME.shape[1] - BIAS_COLUMNS
         # the loss's own gradient, its weight and loss scale, is multiplied in where the products are cast anyway
         to_hidden_MD = (gradient_MV @ matrix_VE[:, :width]).to(hidden_type) * gradient
         to_matrix_VE = gradient_MV.T @ hidden_ME

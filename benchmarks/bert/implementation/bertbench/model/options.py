@@ -22,6 +22,9 @@ replays one for the whole iteration at each of a few sizes (training/graph_train
 SIZE_STEP = 16
 """Batches of few sizes have sizes that are multiples of this; fp8 products need it too."""
 
+BIAS_COLUMNS = 8
+"""Columns added to a product for its bias's gradient: one is read, but a GPU's 16-bit products want multiples of 8."""
+
 LEAST_WIDTH = 256
 """Least hidden size for which code per batch size pays on a CPU (model/products.py)."""
 

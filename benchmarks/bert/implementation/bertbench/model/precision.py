@@ -18,6 +18,12 @@ def computing(precision: PrecisionName, device: torch.device) -> AbstractContext
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
+def product_type(values: torch.Tensor) -> torch.dtype:
+    """Return the type in which products of these values are computed: autocast's, or their own."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
+
+
 def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Return the tensor in `dtype`, or unchanged if that is None."""
     return tensor if dtype is None else tensor.to(dtype)

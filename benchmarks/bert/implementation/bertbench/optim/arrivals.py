@@ -1,4 +1,4 @@
-"""Find out during the backward pass which buckets of gradients are full, and hand them on in one order on all ranks."""
+"""Report full buckets of gradients during the backward pass, in the same order on all ranks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
