@@ -69,6 +69,14 @@ def test_the_fitted_numbers_of_the_forecast_are_todays(sentence: str, number: st
     assert float(shown[1]) == pytest.approx(getattr(calibration(), number) / unit, abs=0.6 * 10**-digits)
 
 
+def test_the_watched_run_is_the_recorded_one(printed: Printed) -> None:
+    command = "bertbench watch results/cpu_demo/bert/result_0.txt --once"
+    (shown,) = [block for block in blocks(DOCS / "watching.md") if block.startswith(f"$ {command}\n")]
+    _, *lines, rest = shown.splitlines()
+    assert (len(lines), rest) == (2, "...")
+    assert set(lines) <= {line.strip("│ ") for line in printed(command).output.splitlines()}
+
+
 def test_the_start_up_of_the_forecast_is_todays(printed: Printed) -> None:
     start_up = re.search(r"start_up +([\d.]+) s", printed("bertbench predict dgxa100_n8 --gpu h200").output)
     assert start_up
