@@ -25,9 +25,10 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(INSTALL) --editable ".[watch,metrics,tensorboard,mlflow,wandb]"
 	$(BIN)/python -m pytest tests/tracking
 
-test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed
+test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh
-	$(BIN)/python -m pytest
+	$(MAKE) test
+	$(BIN)/python -m pytest -m "slow or faults"
 
 image-test: $(VENV)/.dev-ready ## the image built and run without root, by podman and in a Slurm job; minutes, 5 GB
 	tests/image/install.sh

@@ -13,7 +13,7 @@ from bertbench.distributed.world import join
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it.
 CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.training.train"])
-_LIMIT_S = 60
+_LIMIT_S = 180  # against hangs only: the slowest test's ranks take 40 s on two idle cores, twice that on busy ones
 
 
 def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
