@@ -117,6 +117,17 @@ def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.Capture
     assert told["simulated_ratio"] >= 1
 
 
+def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "fours.json").write_text(json.dumps({"counts": [0, 0, 0, 1]}))
+    words = ["balance", "--lengths", str(tmp_path / "fours.json"), "--gpus", "2", "--batch", "3", "--steps", "1"]
+    page = tmp_path / "page.html"
+    assert main([*words, "--methods", "none,planned", "--causal", "--html", str(page), "--json"]) == 0
+    none, planned = (row["cost_per_step"] for row in json.loads(capsys.readouterr().out))
+    # per token 144 (4 + 2 x 4) 1024^2 + 6 (1024 + 30,522) 1024, per pair 12 x 24 x 1024; six sequences of 4 tokens
+    assert none == planned == 6 * (4 * (1_811_939_328 + 193_818_624) + 4**2 * 294_912)
+    assert page.read_text().count("<svg") == 2
+
+
 def test_strata_that_tell_lengths_apart_balance_better(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for edges in ("5", "2,5"):

@@ -54,3 +54,11 @@ def test_bert_large_s_cost_follows_from_its_shape() -> None:
     assert made.linear == pytest.approx(BERT_LARGE.linear, rel=1e-4)
     assert made.quadratic == pytest.approx(BERT_LARGE.quadratic, rel=1e-4)
     assert BERT_LARGE.of_length[512] == pytest.approx(1840.87e6 * 512 + 0.58982e6 * 512**2)
+
+
+def test_a_causal_model_attends_to_half_of_the_pairs_and_reads_every_token() -> None:
+    shape = BertShape(vocab_size=5, hidden_size=2, layers=1, feed_forward_size=3)
+    # 6 (4 x 4 + 2 x 2 x 3) = 168 a token, 12 x 2 = 24 a pair, 6 (4 + 2 x 5) = 84 a token that the head reads
+    bert, causal = (CostModel.of_shape(shape, causal=causal) for causal in (False, True))
+    assert (bert.linear, bert.quadratic) == pytest.approx((168 + 0.1493 * 84, 2 * 24))
+    assert (causal.linear, causal.quadratic) == (168 + 84, 24)

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from bertbench.balance.simulate import Outcome, planner
+from bertbench.balance.cost import CostModel
+from bertbench.balance.simulate import Outcome, planner, variant
 from bertbench.data.store.index import Index
 from bertbench.report.charts import Axis, Series, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section, table
@@ -12,9 +13,15 @@ _STEP_SHOWN = 0
 
 
 def page_of(
-    outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, steps: int, seed: int, source: str
+    outcomes: Sequence[Outcome],
+    entries_N: Index,
+    gpus_per_node: int,
+    steps: int,
+    seed: int,
+    source: str,
+    cost: CostModel,
 ) -> str:
-    """Return one self-contained HTML file."""
+    """Return one self-contained HTML file; `cost` is that by which the outcomes were dealt."""
     batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
     return page(
         "Load balance",
@@ -26,7 +33,7 @@ def page_of(
             "Efficiency by method",
             panels(*(_efficiencies([outcome for outcome in outcomes if outcome.batch == batch]) for batch in batches)),
         ),
-        section("One step", panels(*_one_step(outcomes, entries_N, gpus_per_node, seed))),
+        section("One step", panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost))),
         section("Numbers", _numbers(outcomes)),
     )
 
@@ -43,7 +50,9 @@ def _efficiencies(outcomes: Sequence[Outcome]) -> str:
     return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", base=2), Axis("efficiency", high=1.0))
 
 
-def _one_step(outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int) -> list[str]:
+def _one_step(
+    outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
+) -> list[str]:
     """Plot every GPU's load, dealt as drawn and by cost, in the smallest and the largest world."""
     worlds, batches = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("gpus", "batch"))
     batch = batches[len(batches) // 2]
@@ -51,7 +60,7 @@ def _one_step(outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int,
     for gpus in dict.fromkeys((worlds[0], worlds[-1])):
         series = []
         for method in (_BEFORE, _AFTER):
-            made = planner(entries_N, method, gpus, batch, gpus_per_node, seed)
+            made = planner(entries_N, variant(method, cost), gpus, batch, gpus_per_node, seed)
             loads = made.loads(made.plan(_STEP_SHOWN))
             series.append(Series(method, list(enumerate((loads / loads.mean()).tolist()))))
         figures.append(

@@ -1,14 +1,14 @@
 """Simulate balance without GPUs: plan steps of any world with training's own code, and measure the plans."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.balance.cost import BERT_LARGE
+from bertbench.balance.cost import BERT_LARGE, CostModel
 from bertbench.balance.lengths import draw_lengths, length_counts, predictions
 from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
@@ -27,6 +27,12 @@ VARIANTS: dict[str, Balance] = {
     "planned_local_equal_counts": Balance("planned_local", BERT_LARGE, equal_counts=True),
 }
 """Methods that can be simulated, by name, with the options that change how they balance."""
+
+
+def variant(name: str, cost: CostModel = BERT_LARGE, edges: tuple[int, ...] | None = None) -> Balance:
+    """Return a variant that deals sequences of this cost; `edges`: ends of the strata, the published four if None."""
+    balance = replace(VARIANTS[name], cost=cost)
+    return balance if edges is None else replace(balance, strata_edges=edges)
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,10 @@ def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = No
 
 
 def simulate(
-    entries_N: Index,
-    name: str,
-    gpus: int,
-    batch: int,
-    gpus_per_node: int,
-    steps: int,
-    seed: int,
-    edges: tuple[int, ...] | None = None,
+    entries_N: Index, name: str, balance: Balance, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int
 ) -> Outcome:
-    """Plan `steps` steps. Raises ConfigError if the dataset is smaller than a global batch."""
-    made = planner(entries_N, name, gpus, batch, gpus_per_node, seed, edges)
+    """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch."""
+    made = planner(entries_N, balance, gpus, batch, gpus_per_node, seed)
     rows, planning_s = [], 0.0
     for step in range(steps):
         began = time.perf_counter()
@@ -104,39 +103,26 @@ def simulate(
     )
 
 
-def planner(
-    entries_N: Index,
-    name: str,
-    gpus: int,
-    batch: int,
-    gpus_per_node: int,
-    seed: int,
-    edges: tuple[int, ...] | None = None,
-) -> Planner:
-    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node.
-
-    `edges`: ends of the strata; the published four where None.
-    """
+def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:
+    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node."""
     in_node = min(gpus, gpus_per_node)
-    balance = VARIANTS[name] if edges is None else replace(VARIANTS[name], strata_edges=edges)
     return Planner(entries_N, balance, gpus * batch, seed, gpus // in_node, in_node)
 
 
 def simulate_all(
     entries_N: Index,
-    names: Sequence[str],
+    balances: Mapping[str, Balance],
     gpus: Sequence[int],
     batches: Sequence[int],
     gpus_per_node: int,
     steps: int,
     seed: int,
     show: Callable[[int, int, Outcome], None],
-    edges: tuple[int, ...] | None = None,
 ) -> list[Outcome]:
-    """Simulate every variant on every world; `show` gets the outcomes so far, their total, and the last outcome."""
-    worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
+    """Simulate every variant on every world; `show` gets the number of outcomes, their total, and the last one."""
+    worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in balances]
     outcomes = []
     for name, gpu, batch in worlds:
-        outcomes.append(simulate(entries_N, name, gpu, batch, gpus_per_node, steps, seed, edges))
+        outcomes.append(simulate(entries_N, name, balances[name], gpu, batch, gpus_per_node, steps, seed))
         show(len(outcomes), len(worlds), outcomes[-1])
     return outcomes

@@ -4,9 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
+from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
-from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all
+from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all, variant
 from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
@@ -30,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strata-edges", metavar="N,...",
         help="upper ends of the length strata, in tokens, up to the longest length (default 128,256,384,512)",
     )  # fmt: skip
+    parser.add_argument(
+        "--causal", action="store_true",
+        help="cost of a causal language model: half of attention's term, and the head reads every token",
+    )  # fmt: skip
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
     parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
     parser.add_argument("--html", type=Path, metavar="OUT", help="also write a page with plots")
@@ -48,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
         raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a writable folder")
     edges = None if arguments.strata_edges is None else _edges(arguments.strata_edges)
+    cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
+    balances = {name: variant(name, cost, edges) for name in names}
     entries = population(arguments.lengths, arguments.seed)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     with Progress() as progress:
@@ -55,9 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         def show(done: int, total: int, last: Outcome) -> None:
             progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
 
-        outcomes = simulate_all(entries, names, gpus, batches, per_node, steps, seed, show, edges)
+        outcomes = simulate_all(entries, balances, gpus, batches, per_node, steps, seed, show)
     if arguments.html:
-        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, arguments.lengths.name))
+        source = arguments.lengths.name
+        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, source, cost))
     emit(arguments.json, outcomes, _table(outcomes))
     return 0
 
