@@ -6,10 +6,9 @@ from pathlib import Path
 from bertbench.commands import aligned, check_at_least_one, emit
 from bertbench.common.paths import STUDIES, runs_folder
 from bertbench.machine.provenance import provenance
-from bertbench.study.compression import ARMS, Comparison, CompressionDefinition, Row, compare
+from bertbench.study.compression import ARMS, CompressionDefinition, compare
 from bertbench.study.definition import read_study
-
-_HEAD = ("arm", "reached", "samples", "beside none", "95 % interval")
+from bertbench.study.paired import HEAD, table_row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,20 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
         "comparisons": found,
         "rows": rows,
     }
-    emit(arguments.json, content, aligned(_HEAD, [_cells(arm, rows, found) for arm in ARMS]))
+    emit(arguments.json, content, aligned(HEAD, [table_row(arm, rows, found) for arm in ARMS]))
     return 0
-
-
-def _cells(arm: str, rows: list[Row], found: list[Comparison]) -> tuple[str, ...]:
-    own = [row for row in rows if row.arm == arm]
-    samples = [row.samples_to_target for row in own if row.samples_to_target is not None]
-    mean = f"{sum(samples) / len(samples):,.0f}" if samples else "-"
-    beside = next((one for one in found if one.difference.arm == arm), None)
-    shares = ("", "")
-    if beside is not None:
-        mean_share, low, high = (
-            value / beside.reference
-            for value in (beside.difference.mean, beside.difference.low, beside.difference.high)
-        )
-        shares = (f"{mean_share:+.1%}", f"{low:+.1%} to {high:+.1%}")
-    return (arm, f"{len(samples)}/{len(own)}", mean, *shares)

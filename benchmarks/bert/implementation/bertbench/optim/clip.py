@@ -18,7 +18,6 @@ S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and 
 rank sees it after the reduction.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -28,9 +27,12 @@ from bertbench.optim.options import ClipMode
 from bertbench.optim.state import Scalar
 
 
-def contribution_limit(max_norm: float, ranks: int, buckets: int = 1) -> float:
-    """Return the largest norm of one rank's contribution to one of `buckets` buckets: c / (R sqrt(B))."""
-    return max_norm / (ranks * math.sqrt(buckets))
+def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: float = 0.5) -> float:
+    """Return the largest norm of one rank's contribution to one of `buckets` buckets: c / (R B^e).
+
+    Training takes e = 1/2, the root above; `study buckets` tries others.
+    """
+    return max_norm / (ranks * buckets**exponent)
 
 
 class Clipping(NamedTuple):

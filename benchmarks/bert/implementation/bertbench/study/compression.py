@@ -4,7 +4,6 @@ Every run that ended is a line of trials.jsonl. A study that continues reads the
 """
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,8 +25,9 @@ from bertbench.optim.comm_hook import Reducer
 from bertbench.optim.communication import bucket_sum
 from bertbench.optim.options import Compression, ReduceOptions
 from bertbench.results.linefile import LineFile
-from bertbench.study.compare import Difference, claim_study, paired_difference, samples_of
+from bertbench.study.compare import claim_study
 from bertbench.study.language_study import LanguageStudy, initial_model
+from bertbench.study.paired import Paired, paired
 from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import Reduced
 
@@ -39,6 +39,7 @@ _WARMUP_STEPS = 2  # DDP makes its buckets after the first
 class CompressionDefinition(LanguageStudy):
     """The study; its values are those of gradients in full, for every arm."""
 
+    bucket_mb: Annotated[float, Field(gt=0)]
     max_norm: Annotated[float, Field(gt=0)]
     """Of the gradient after the reduction."""
     topk_share: Fraction
@@ -56,16 +57,6 @@ class Row:
     reached: bool
     accuracy: float
     """At the last evaluation."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """An arm beside gradients in full, over the seeds with which both reached the target."""
-
-    difference: Difference
-    reference: float
-    """Mean samples to target of gradients in full."""
-    seeds: int
 
 
 class RealRanks:
@@ -97,17 +88,11 @@ class RealRanks:
         return Reduced(total, active, factor)
 
 
-def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Comparison]]:
+def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Paired]]:
     """Run what the folder doesn't hold; raises ConfigError if it holds another study."""
     claim_study(folder, definition)
     rows: list[Row] = on_ranks(RANKS, _rows, definition, seeds, folder / "trials.jsonl")
-    found = []
-    for arm in ARMS[1:]:
-        if difference := paired_difference(rows, arm, ARMS[0]):
-            ours, theirs = samples_of(rows, arm), samples_of(rows, ARMS[0])
-            both = ours.keys() & theirs.keys()
-            found.append(Comparison(difference, statistics.mean(theirs[seed] for seed in both), len(both)))
-    return rows, found
+    return rows, [one for arm in ARMS[1:] if (one := paired(rows, arm, ARMS[0]))]
 
 
 def _rows(world: World, definition: CompressionDefinition, seeds: int, path: Path) -> list[Row]:

@@ -1,10 +1,10 @@
 """Define what studies of the made-up language (study/language.py) have in common."""
 
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from bertbench.common.seeding import derive
 from bertbench.config.optimizer import Optimizer
@@ -57,7 +57,6 @@ class LanguageStudy(LanguageModelStudy):
 
     optimizer: Optimizer
     schedule: Schedule
-    bucket_mb: Annotated[float, Field(gt=0)]
     global_batch_size: Count
     evaluation: Evaluation
     """`interval_samples` must be a multiple of the global batch."""

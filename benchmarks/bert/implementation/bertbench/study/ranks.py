@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
-from bertbench.study.compare import Difference, claim_study, paired_difference, samples_of
+from bertbench.study.compare import Difference, claim_study
 from bertbench.study.journal import Journal
+from bertbench.study.paired import paired
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
 from bertbench.study.ranks_trial import Outcome, RunTrial
 from bertbench.study.search import SPARE, TUNING_SEED, score_of, search
@@ -181,14 +182,10 @@ def comparisons(definition: RanksDefinition, arms: Sequence[Arm], rows: Sequence
     """
     found = []
     for arm in arms:
-        difference = paired_difference(rows, arm.name, arm.reference) if arm.reference else None
-        if difference is None:
-            continue
-        theirs = samples_of(rows, difference.against)
-        seeds = samples_of(rows, arm.name).keys() & theirs.keys()
-        reference = statistics.mean(theirs[seed] for seed in seeds)
-        narrow = (difference.high - difference.low) / 2 <= definition.stopping.half_width * reference
-        found.append(Comparison(arm.ranks, difference, reference, len(seeds), narrow))
+        if arm.reference and (one := paired(rows, arm.name, arm.reference)):
+            _, low, high = one.shares
+            narrow = (high - low) / 2 <= definition.stopping.half_width
+            found.append(Comparison(arm.ranks, one.difference, one.reference, one.seeds, narrow))
     return found
 
 

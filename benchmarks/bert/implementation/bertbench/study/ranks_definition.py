@@ -76,6 +76,7 @@ class Values(NamedTuple):
 class RanksDefinition(LanguageStudy):
     """The study of clip modes; the optimizer's rate and betas are what tuning replaces."""
 
+    bucket_mb: Annotated[float, Field(gt=0)]
     space: Space
     tuning: Tuning
     stopping: Stopping

@@ -45,12 +45,24 @@ class VirtualRanks:
     shares of a layout are in memory at once: R times the model's size if all layouts are equal.
     """
 
-    def __init__(self, model: Bert, mode: ClipMode, max_norm: float, ranks: int, bucket_mb: float | None) -> None:
-        """Give the model torch's plain attention: torch.func can't differentiate our own kernels."""
+    def __init__(
+        self,
+        model: Bert,
+        mode: ClipMode,
+        max_norm: float,
+        ranks: int,
+        bucket_mb: float | None,
+        bucket_exponent: float = 0.5,
+    ) -> None:
+        """Give the model torch's plain attention: torch.func can't differentiate our own kernels.
+
+        `bucket_exponent` e divides the threshold by B^e for B buckets; real ranks take 1/2.
+        """
         for layer in model.modules():
             if isinstance(layer, EncoderLayer):
                 layer.attention = plain_attention
         self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
+        self._bucket_exponent = bucket_exponent
         self._parameters = dict(model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
@@ -125,7 +137,7 @@ class VirtualRanks:
         if self._mode in ("none", "after"):
             return [(list(gradients), ones_G, torch.zeros_like(ones_G))]
         pieces = [list(gradients)] if self._mode == "before" else self.buckets
-        limit = contribution_limit(self._max_norm, self._ranks, len(pieces))
+        limit = contribution_limit(self._max_norm, self._ranks, len(pieces), self._bucket_exponent)
         factors = []
         for names in pieces:
             norms_PG = torch.stack([torch.linalg.vector_norm(gradients[name].flatten(1), dim=1) for name in names])
