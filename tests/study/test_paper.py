@@ -9,6 +9,7 @@ from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.study.paper import PARTS, Part, ablation, run_parts, verdicts
 from bertbench.study.paper_page import page_of
+from bertbench.study.paper_questions import questions
 
 QUIET = Progress(False)
 METHODS = ("none", "stratified", "stratified_presort", "stratified_presort_raster", "global_exchange", "planned")
@@ -56,6 +57,17 @@ def answers() -> dict[str, Any]:
             compared("before", 64, -90, -50), compared("bucket", 64, -10, 30),
         ],
     }  # fmt: skip
+    found["buckets"] = {
+        "comparisons": [compared("4_buckets_e0", 5, -20, 40)],
+        "rows": [{"arm": arm, "seed": 1, "samples_to_target": 1000.0, "reached": True} for arm in ("before", "4")],
+    }
+    found["overlap"] = [
+        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden}
+        for speed in (750.0, 2250.0)
+        for mode, hidden in (("before", 0.01), ("bucket", 0.3))
+    ]
+    found["causal"] = balanced(*METHODS, **efficiency)
+    found["corpus"] = balanced(*METHODS, planned=1.0)
     return found
 
 
@@ -102,7 +114,21 @@ def test_the_ablation_is_in_shares_of_all_ideas(answers: dict[str, Any]) -> None
 def test_the_page_shows_claims_and_commands(answers: dict[str, Any]) -> None:
     page = page_of(answers, "a machine")
     assert all(part.command in page for part in PARTS)
-    assert page.count("<svg") == 4
+    assert all(one.answer in page for one in questions(answers))
+    assert page.count("<svg") == 5
+
+
+def test_every_question_is_answered_from_its_parts(answers: dict[str, Any]) -> None:
+    found = questions(answers)
+    assert {name for one in found for name in one.parts} <= {part.name for part in PARTS}
+    by_part = {one.parts[-1]: one.answer for one in found}
+    assert by_part["buckets"] == "samples beside one bucket: 4_buckets_e0_5 +1.0% (-2.0% to +4.0%)"
+    assert by_part["overlap"] == "750 Mbit/s: before 1%, bucket 30%; 2,250 Mbit/s: before 1%, bucket 30%"
+    assert "without balance: 1.50 times the time, without bucket: 1.00" in str(found)
+    assert by_part["corpus"] == "none 0.500, stratified_presort 0.500, planned 1.000"
+    assert by_part["causal"] == "none 0.500, stratified_presort 0.950, planned 0.990"
+    answers["overlap"] = []
+    assert "needs two GPUs, or Linux, root and iproute2" in str(questions(answers))
 
 
 @pytest.mark.slow

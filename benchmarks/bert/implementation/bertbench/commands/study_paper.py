@@ -10,7 +10,8 @@ from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
 from bertbench.study.paper import PARTS, ablation, run_parts, verdicts
-from bertbench.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, table_rows
+from bertbench.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, question_rows, table_rows
+from bertbench.study.paper_questions import questions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         "origin": provenance(),
         "claims": [one._asdict() for one in found],
         "ablation": [dict(zip(("name", "seconds", "samples", "share"), row, strict=True)) for row in ablation(answers)],
+        "questions": [one._asdict() for one in questions(answers)],
         "commands": {part.name: part.command for part in PARTS},
     }
-    text = "\n\n".join((aligned(ABLATION_HEAD, ablation_rows(answers)), *map("\n  ".join, table_rows(found))))
+    lines = (*table_rows(found), *question_rows(answers))
+    text = "\n\n".join((aligned(ABLATION_HEAD, ablation_rows(answers)), *map("\n  ".join, lines)))
     emit(arguments.json, content, text)
     return 0

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import RunError
+from bertbench.common.paths import data_folder, shown_path
 from bertbench.common.progress import Progress
 from bertbench.report.published import Published, published
 
 _BALANCE = ("balance", "--gpus", "1024", "--steps", "50")
+_OTHERS = ("--batch", "16", "--methods", "none,stratified_presort,global_exchange,planned")
 _OPEN = ("predict", "dgxa100_n128_open", "--set", "data.balance=stratified_presort", "--set", "clip.mode=bucket")
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
@@ -41,14 +43,20 @@ PARTS = (
                                 "--strata-edges", edges)) for number, edges in _EDGES.items()),
     *(Part(f"node_{number}", (*_BALANCE, "--batch", "16", "--methods", "presort,stratified_presort",
                               "--gpus-per-node", str(number))) for number in _NODES),
+    Part("causal", (*_BALANCE, *_OTHERS, "--causal")),
+    Part("corpus_data", ("data", "prepare", "--system", "cpu_demo")),
+    Part("corpus", (*_BALANCE, *_OTHERS, "--lengths", shown_path(data_folder("cpu_demo")),
+                    "--strata-edges", "8,16,24,32")),
     Part("all_ideas", _OPEN),
     Part("without_balance", (*_OPEN, "--set", "data.balance=none")),
     Part("without_bucket", (*_OPEN, "--set", "clip.mode=before")),
     Part("without_adam", (*_OPEN, "--set", "optimizer.name=lamb", "--set", "optimizer.learning_rate=0.002")),
     Part("planned", (*_OPEN, "--set", "data.balance=planned")),
+    Part("overlap", ("bench", "overlap", "--rounds", "5")),
+    Part("buckets", ("study", "buckets")),
     Part("clip", ("study", "clip", "--ranks", "2,16,64")),
 )  # fmt: skip
-"""In running order: parts of minutes first, the part of an hour last."""
+"""In running order: parts of minutes first, the part of an hour last. `corpus_data` makes the data of `corpus`."""
 
 
 class Verdict(NamedTuple):
@@ -168,11 +176,13 @@ def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> str:
-    shares = []
-    for one in rows:
-        mean, low, high = (one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
-        shares.append(f"{one['ranks']} ranks {mean:+.1%} ({low:+.1%} to {high:+.1%})")
-    return "; ".join(shares)
+    return "; ".join(f"{one['ranks']} ranks {in_shares(one)}" for one in rows)
+
+
+def in_shares(one: Mapping[str, Any]) -> str:
+    """Return a comparison of samples as a share of the reference, with its interval."""
+    mean, low, high = (one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
+    return f"{mean:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def _fewer(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,11 +1,13 @@
 """Draw the verdicts on the paper's claims as one page."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.page import page, panels, paragraph, section, table
 from bertbench.study.paper import PARTS, Verdict, ablation, efficiencies, verdicts
+from bertbench.study.paper_questions import questions
 
 _ABLATION = {
     "all_ideas": "all three ideas",
@@ -15,6 +17,7 @@ _ABLATION = {
     "planned": "ours: dealt by cost, clip by bucket, ADAM",
 }
 HEAD = ("claim", "theirs", "ours", "verdict", "from")
+QUESTION_HEAD = ("question", "answer", "from")
 ABLATION_HEAD = ("1,024 A100s, batch 16,384", "seconds", "samples", "of all ideas' time")
 
 
@@ -31,6 +34,11 @@ def ablation_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
+def question_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the questions as cells under `QUESTION_HEAD`."""
+    return [(*one[:2], ", ".join(one.parts)) for one in questions(answers)]
+
+
 def page_of(answers: Mapping[str, Any], machine: str) -> str:
     """Return one self-contained HTML file."""
     commands = [(part.name, part.command) for part in PARTS]
@@ -44,6 +52,7 @@ def page_of(answers: Mapping[str, Any], machine: str) -> str:
         section(
             "Each idea switched off in turn", panels(_ablation(answers)), table(ABLATION_HEAD, ablation_rows(answers))
         ),
+        section("Questions", table(QUESTION_HEAD, question_rows(answers)), panels(_buckets(answers["buckets"]))),
         section("Load balance", panels(_by_batch(answers["batch"]), _strata(answers), _nodes(answers))),
         section("Commands", table(("part", "command"), commands)),
     )
@@ -52,6 +61,15 @@ def page_of(answers: Mapping[str, Any], machine: str) -> str:
 def _ablation(answers: Mapping[str, Any]) -> str:
     rows = [Bar(_ABLATION[name], {"seconds": seconds}, f"{share:.2f}") for name, seconds, _, share in ablation(answers)]
     return bars("Forecast, as a share of all ideas' time", rows, Axis("seconds", low=0.0))
+
+
+def _buckets(answer: Mapping[str, Any]) -> str:
+    samples: dict[str, list[float]] = {}
+    for row in answer["rows"]:
+        if row["reached"]:
+            samples.setdefault(row["arm"], []).append(row["samples_to_target"])
+    means = [Bar(arm, {"samples": statistics.mean(own)}, "") for arm, own in samples.items()]
+    return bars("Samples to target by buckets B and threshold c / B^e", means, Axis("samples", low=0.0))
 
 
 def _by_batch(rows: Sequence[Mapping[str, Any]]) -> str:
