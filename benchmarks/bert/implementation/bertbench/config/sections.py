@@ -239,7 +239,7 @@ class Precision(Section):
     whether bf16 is faster than fp32 on this processor. `fp8` is for the encoder's matrix products and needs torchao and
     an H100 or newer; all else is then bf16."""
     residual: ResidualName = "fp32"
-    """Format of the hidden states between layers. `bf16` moves a sixth fewer bytes a layer on a GPU, and wants
+    """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
     `compute` bf16 or fp8."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
