@@ -113,7 +113,7 @@ def compared(a: Side, b: Side) -> Comparison:
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measured:
     """Return one measure from its values, all positive, on both sides."""
-    return Measured(name, _estimate(a), _estimate(b), _ratio(a, b) if a and b else None)
+    return Measured(name, estimate(a), estimate(b), _ratio(a, b) if a and b else None)
 
 
 def mean_curve(lines: Sequence[Points]) -> Points:
@@ -205,7 +205,8 @@ def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> 
     return sorted(found, key=lambda one: not (one.a and one.b))
 
 
-def _estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Return the mean of values, one a run, and its 95 % interval; None without a value."""
     if not values:
         return None
     if len(values) < 2:
