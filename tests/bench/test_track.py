@@ -53,7 +53,7 @@ def test_each_pair_has_both_windows_in_an_order_of_the_seed() -> None:
 
 def test_the_run_has_no_evaluation_and_no_end_in_reach(tiny_file: str) -> None:
     system, _, pairs = contest(tiny_file, ["evaluation.target=0.1"], minutes=1)
-    assert (system.max_steps, pairs) == (10_000_000, 3)
+    assert (system.max_steps, pairs) == (10_000_000, 6)
     assert [stop for _, stop in system.blocks(0)] == [10_000_000]
     assert system.evaluation.target > 0.99
 
@@ -61,7 +61,7 @@ def test_the_run_has_no_evaluation_and_no_end_in_reach(tiny_file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--minutes", "0.5"], "--minutes 0.5: expected at least 0.7, two pairs of windows of 10 s"),
+        (["--minutes", "0.2"], "--minutes 0.2: expected at least 0.3, two pairs of windows of 5 s"),
         (["--track", "excel"], "--track: unknown 'excel'; choose of tensorboard, mlflow, wandb-offline"),
         (["--system", "dgxh200_n1"], "dgxh200_n1: found ranks on cuda, expected cpu"),
     ],

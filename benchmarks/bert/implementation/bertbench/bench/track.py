@@ -3,8 +3,8 @@
 One run trains with trackers on. In every other window of some seconds, the side process and the services of trackers
 are stopped (SIGSTOP), and nothing else changes. A seed draws the order within each pair of windows, so a drift of the
 machine cancels out. A window lasts from one line of metrics.jsonl to another, by the file's time at its two ends: that
-is the whole loop, with what no step times. A stopped process saves up no more than one look's allowance, so windows
-hold as many looks as they would in an undisturbed run.
+is the whole loop, with what no step times. The side process looks at once when it is continued, and stopped time saves
+up no more than one look's allowance, so it works as much a second as in an undisturbed run.
 """
 
 import math
@@ -31,7 +31,7 @@ from bertbench.distributed.orphans import die_with_parent
 from bertbench.report.comparison import estimate
 from bertbench.tracking.ranks import children, processor_s
 
-WINDOW_S = 10.0  # two looks of the side process
+WINDOW_S = 5.0  # from one look of the side process to the next
 _WARM_UP_S = 30.0  # trackers load code with the first steps they get, and pay for it with the looks that follow
 _STEPS = 10_000_000  # out of reach: the bench ends the run
 _SIDE = b"bertbench.tracking.side"
