@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, variance
 from typing import Any, NamedTuple
 
-from bertbench.report.curves import curves
+from bertbench.report.curves import every_step, thinned
 from bertbench.report.settings import Runs, differing_keys, known_settings, value_text
 from compliance.judge import find_logs
 from compliance.log import read_events
@@ -146,7 +146,7 @@ def accuracy_by_time(one: Side) -> Points:
 
 def loss_curve(one: Side) -> Points:
     """Return loss by step, the mean of a side's runs."""
-    return mean_curve([curves(log, ("loss",))["loss"] for log, _ in one.runs])
+    return thinned(mean_curve([every_step(log, ("loss",))["loss"] for log, _ in one.runs]))
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
