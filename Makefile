@@ -28,7 +28,7 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh
 	$(MAKE) test
-	$(BIN)/python -m pytest -m "slow or faults"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or faults"
 
 image-test: $(VENV)/.dev-ready ## the image built and run without root, by podman and in a Slurm job; minutes, 5 GB
 	tests/image/install.sh

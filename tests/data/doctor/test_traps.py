@@ -1,0 +1,167 @@
+"""`data doctor` on hostile folders: nothing hangs, is read without end, or reaches a terminal unescaped."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.printable import printable
+from bertbench.data.mlcommons import scan
+from bertbench.data.mlcommons.published import part_name
+from tests.data.doctor.small_download import Doctor
+
+
+@pytest.fixture
+def traps(download: Path) -> dict[str, str]:
+    """Things that would hang, never end or mislead, under published names; what is said of each."""
+    text = download / "text"
+    for name in (part_name(1), part_name(2), "eval.txt"):
+        (text / name).unlink()
+    (download / "vocab.txt").unlink()
+    (download / "bert_config.json").unlink()
+    os.mkfifo(text / part_name(1))
+    (text / part_name(2)).symlink_to("/dev/zero")
+    (text / "eval.txt").mkdir()
+    (download / "vocab.txt").symlink_to(download / "nowhere")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir(download)  # a socket's path is short
+        listener.bind("bert_config.json")
+        os.chdir(here)
+    (download / "loop").symlink_to(download)
+    (download / "endless.md5").symlink_to("/dev/zero")
+    os.mkfifo(download / "list.md5")
+    return {
+        f"text/{part_name(1)}": "is a FIFO",
+        f"text/{part_name(2)}": "is a link to a device",
+        "text/eval.txt": "is a folder",
+        "vocab.txt": "is a link to nothing",
+        "bert_config.json": "is a socket",
+        "loop": "a link to a folder; not read",
+        "endless.md5": "a link to a device; not read",
+        "list.md5": "a FIFO; not read",
+    }
+
+
+def test_nothing_but_files_is_read_and_nothing_hangs(download: Path, traps: dict[str, str], doctor: Doctor) -> None:
+    began = time.monotonic()
+    code, findings = doctor(download)
+    assert code == 1
+    assert {path: one["detail"].split(",")[0] for path, one in findings.items()} == traps
+    assert time.monotonic() - began < 30
+
+
+def test_a_file_that_became_a_fifo_after_it_was_listed_doesn_t_hang(
+    download: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = scan.scan(download)
+    (download / "vocab.txt").unlink()
+    os.mkfifo(download / "vocab.txt")
+    monkeypatch.setattr("bertbench.data.mlcommons.inventory.scan", lambda folder: listed)
+    code, findings = doctor(download)
+    assert code == 1
+    assert (findings["vocab.txt"]["state"], findings["vocab.txt"]["detail"]) == (
+        "unreadable",
+        "it changed since it was listed",
+    )
+
+
+def test_a_file_that_grows_while_it_is_read_is_not_called_right(
+    download: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_md5_of = scan.md5_of
+
+    def growing(folder: Path, entry: scan.Entry, read: Callable[[int], None]) -> str:
+        def read_and_grow(count: int) -> None:
+            read(count)
+            if entry.name == "vocab.txt":
+                with (folder / entry.path).open("ab") as stream:
+                    stream.write(b"more")
+
+        return whole_md5_of(folder, entry, read_and_grow)
+
+    monkeypatch.setattr("bertbench.data.mlcommons.doctor.md5_of", growing)
+    code, findings = doctor(download)
+    assert code == 1
+    assert findings["vocab.txt"]["detail"] == "it changed while it was read"
+
+
+def test_an_unreadable_file_is_named(download: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_open = os.open
+
+    def refusing(path: Any, flags: int, *rest: Any, **others: Any) -> int:
+        if str(path).endswith("vocab.txt"):  # root may read all: the refusal is made here
+            raise PermissionError(13, "Permission denied")
+        return plain_open(path, flags, *rest, **others)
+
+    monkeypatch.setattr(os, "open", refusing)
+    code, findings = doctor(download)
+    assert code == 1
+    assert (findings["vocab.txt"]["state"], findings["vocab.txt"]["detail"]) == ("unreadable", "Permission denied")
+
+
+def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
+    download: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    folder = os.fsencode(download)
+    for name in (b"\x1b]0;owned\x07\x1b[2J", b"\xff\xfe.txt", b"line\nbreak", "\u202egpj.exe".encode(), b"n" * 255):
+        with open(folder + b"/" + name, "wb") as stream:  # noqa: PTH123 - bytes
+            stream.write(name)
+    assert main(["data", "doctor", str(download)]) == 0
+    found, error = capfdbinary.readouterr()
+    assert b"note: \\x1b]0;owned\\x07\\x1b[2J: foreign" in found
+    assert b"note: \\xff\\xfe.txt: foreign" in found
+    assert b"note: line\\nbreak: foreign" in found
+    assert b"note: \\u202egpj.exe: foreign" in found
+    assert b"n" * 255 in found
+    assert not set((found + error).decode("ascii")) - set(map(chr, range(32, 127))) - {"\n"}
+    assert main(["data", "doctor", str(download), "--json"]) == 0
+    paths = {one["path"] for one in json.loads(capfdbinary.readouterr()[0])["files"]}
+    assert "\\xff\\xfe.txt" in paths
+
+
+def test_a_terminal_without_unicode_gets_escapes(download: Path) -> None:
+    (download / "漢.txt").write_text("foreign")
+    code = "import sys; from bertbench.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "data", "doctor", str(download)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert b"note: \\u6f22.txt: foreign" in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_large_files_that_are_nobody_s_copy_are_not_read(download: Path, doctor: Doctor) -> None:
+    for name in ("one", "other"):
+        with (download / name).open("wb") as stream:
+            stream.truncate(1 << 42)  # two holes of 4 TB
+    code, findings = doctor(download)
+    assert code == 0
+    assert {one["state"] for one in findings.values()} == {"foreign"}
+
+
+def test_paths_of_any_depth_are_searched(download: Path, doctor: Doctor) -> None:
+    here = os.open(download, os.O_RDONLY)
+    try:
+        for _ in range(30):  # 30 * 201 bytes: longer than the system's longest path
+            os.mkdir("d" * 200, dir_fd=here)
+            below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    code, findings = doctor(download)
+    assert code == 0
+    (finding,) = findings.values()
+    assert "File name too long" in finding["detail"]
+
+
+def test_printable_text_is_left_as_it_is() -> None:
+    assert printable("vocab (1).txt é 漢") == "vocab (1).txt é 漢"
+    assert printable("\ud800\udcff\x9b") == "\\ud800\\xff\\x9b"
