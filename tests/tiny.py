@@ -44,31 +44,17 @@ TINY_SYSTEM: dict[str, Any] = {
     "evaluation": {"target": 0.9, "interval_samples": 25, "batch_size": 5},
 }
 
-_WORDS = [
-    "the",
-    "a",
-    "model",
-    "learns",
-    "words",
-    "from",
-    "context",
-    "and",
-    "every",
-    "sentence",
-    "follows",
-    "another",
-    "one",
-    "in",
-    "plain",
-    "text",
-]
+WORDS = (
+    "the", "a", "model", "learns", "words", "from", "context", "and", "every", "sentence", "follows", "another", "one",
+    "in", "plain", "text",
+)  # fmt: skip
 
 
 def tiny_text(random: Random, articles: int) -> str:
     """Articles of a few sentences, one a line, a blank line between articles."""
     return "\n\n".join(
         "\n".join(
-            " ".join(random.choice(_WORDS) for _ in range(random.randint(3, 11))).capitalize() + "."
+            " ".join(random.choice(WORDS) for _ in range(random.randint(3, 11))).capitalize() + "."
             for _ in range(random.randint(2, 9))
         )
         for _ in range(articles)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from mlperf_logging.mllog import constants
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
@@ -16,6 +17,9 @@ from bertbench.config.scaling import scaled
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.forecast.convergence import reference_points
+from bertbench.forecast.step import sent_by
+from bertbench.model.bert import Bert
+from bertbench.optim.buckets import bucket_table
 from bertbench.report.published import TABLE
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
@@ -181,7 +185,7 @@ def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> No
         "d_batch_size": 48,  # 3,072 samples over 64 ranks
         "max_sequence_length": 512,
         "bertbench_clip_mode": load_system("dgxa100_n8").clip.mode,
-        "bertbench_compression": "none",
+        "bertbench_compression": "bf16",
         "bertbench_sync_method": "every_step",
         "bertbench_loss_normalize": "rank",
         "bertbench_ema_decay": 0.0,
@@ -274,3 +278,16 @@ def _at_a_rate(path: Path, samples_per_s: float) -> None:
             trained = lines[start + number + 1]["metadata"][constants.EPOCH_NUM]
         line["time_ms"] = lines[start]["time_ms"] + int(1e3 * trained / samples_per_s) + number
     path.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
+
+
+@pytest.mark.parametrize("name", GPU_SYSTEMS)
+def test_gradients_leave_in_16_bits_and_where_nothing_hides_them_in_few_collectives(name: str) -> None:
+    system = load_system(name)
+    with torch.device("meta"):
+        parameters = list(Bert(system.model.shape()).parameters())
+    collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb))
+    assert sent_by(system) == (2, collectives), "what the forecast counts with"
+    if system.clip.mode == "before":
+        assert collectives <= 7
+    else:  # the number of buckets belongs to the paper's clipping, which reduces behind the backward pass
+        assert collectives == 38

@@ -26,7 +26,7 @@ from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.training.inputs import open_data
 from tests.data.plain_samples import plain_samples
-from tests.tiny import Sample, samples_of, tiny_text
+from tests.tiny import WORDS, Sample, samples_of, tiny_text
 
 QUIET = Progress(False)
 MLPERF = ["prepare", "--recipe", "mlperf", "--out", "O"]
@@ -43,26 +43,7 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
 
 @pytest.fixture
 def vocab(tmp_path: Path) -> Path:
-    words = [
-        "the",
-        "a",
-        "model",
-        "learns",
-        "words",
-        "from",
-        "context",
-        "and",
-        "every",
-        "sentence",
-        "follows",
-        "another",
-        "one",
-        "in",
-        "plain",
-        ".",
-        "e",
-        "##n",
-    ]
+    words = [*WORDS[:-1], ".", "e", "##n"]  # not `text`
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join((*SPECIAL_TOKENS, *words)) + "\n")
     return path

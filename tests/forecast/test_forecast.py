@@ -17,7 +17,15 @@ from bertbench.forecast.calibrate import calibration, leave_one_out, other_a100s
 from bertbench.forecast.convergence import reference_points, samples_to_converge
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.published import Method, published_results
-from bertbench.forecast.step import HARDWARE, Calibration, Work, all_reduce_seconds, run_seconds
+from bertbench.forecast.step import (
+    HARDWARE,
+    Calibration,
+    Sent,
+    Work,
+    all_reduce_seconds,
+    reduction_seconds,
+    run_seconds,
+)
 
 
 def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
@@ -88,6 +96,21 @@ def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
     hidden = run_seconds(plain._replace(method=Method("sorted", overlap=True)), numbers)
     assert 0 < hidden.communication < 0.1 * parts.communication
     assert run_seconds(plain._replace(method=Method("sorted", graphs=True)), numbers).waiting == 0
+
+
+def test_a_reduction_costs_its_bytes_and_a_latency_for_each_collective() -> None:
+    a100 = HARDWARE["a100"]
+    one, many = (reduction_seconds(a100, 1024, 128, 0.5, Sent(2, collectives)) for collectives in (1, 26))
+    assert many - one == pytest.approx(25 * 2 * 7 * 5e-6), "a tree's 14 hops between 128 nodes"
+    quarter, whole = (reduction_seconds(a100, 1024, 128, 0.5, Sent(width, 1)) for width in (1, 4))
+    assert whole - one == pytest.approx(2 * (one - quarter))
+
+
+def test_a_system_s_forecast_counts_the_bytes_that_it_sends() -> None:
+    half, whole = (
+        forecast(load_system("dgxa100_n8", [f"communication.compression={name}"])).seconds for name in ("bf16", "none")
+    )
+    assert whole.communication == pytest.approx(2 * half.communication, rel=0.05)
 
 
 def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:

@@ -7,12 +7,14 @@ dropout 0, since random streams belong to ranks. What each rank sends is what th
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from torch import distributed
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.tensor import DTensor
 
 from bertbench.config import System
@@ -56,6 +58,14 @@ ON_TWO_RANKS: Layouts = {
     ),
 }  # fmt: skip
 
+COMPILED: Layouts = {
+    "1x1x2 compiled": ("parallel.pipeline=2", "parallel.microbatches=3", "compute.compile=default"),
+    "2 sharded, compiled": (
+        "parallel.fully_shard=true", "parallel.recompute=true", "data.gradient_accumulation_steps=2",
+        "compute.compile=default",
+    ),
+}  # fmt: skip
+
 Values = NDArray[np.float32]
 
 
@@ -74,6 +84,21 @@ class Told(NamedTuple):
 
 def told_of(world: World, *systems: System) -> list[Told]:
     return [_told(world, system) for system in systems]
+
+
+def told_of_compiled(world: World, *systems: System) -> list[Told]:
+    """As `told_of`, with compiled pieces, by a backend that writes no code: Inductor takes a minute for so many."""
+    graphs, original = CompileCounterWithBackend("aot_eager"), torch.compile
+
+    def by_backend(function: Any, **options: Any) -> Any:
+        kept = {name: options[name] for name in ("dynamic", "fullgraph") if name in options}
+        return original(function, backend=graphs, **kept)
+
+    with mock.patch.object(torch, "compile", by_backend):
+        told = told_of(world, *systems)
+    # embeddings or heads, both ends of a layer, and each again in evaluation
+    assert graphs.frame_count >= 6 * len(systems)
+    return told
 
 
 def _told(world: World, system: System) -> Told:
@@ -151,13 +176,18 @@ def whole(tensors: dict[str, torch.Tensor]) -> dict[str, Values]:
 
 
 def check(
-    tiny: Callable[..., System], names: list[str], optimizer: str, ranks: int = 4, layouts: Layouts = LAYOUTS
+    tiny: Callable[..., System],
+    names: list[str],
+    optimizer: str,
+    ranks: int = 4,
+    layouts: Layouts = LAYOUTS,
+    tell: Callable[..., list[Told]] = told_of,
 ) -> None:
     def system(*overrides: str) -> System:
         return tiny(f"optimizer.name={optimizer}", "optimizer.learning_rate=0.01", *SHAPE, *overrides)
 
     ((alone,),) = run_ranks(1, told_of, system("launch.ranks_per_node=1"))
-    answers = run_ranks(ranks, told_of, *(system(f"launch.ranks_per_node={ranks}", *layouts[name]) for name in names))
+    answers = run_ranks(ranks, tell, *(system(f"launch.ranks_per_node={ranks}", *layouts[name]) for name in names))
     assert alone.losses[1] < alone.losses[0]
     for name, told in zip(names, answers[0], strict=True):
         assert told.losses == pytest.approx(alone.losses, abs=LOSS), name
@@ -177,6 +207,12 @@ def check(
 
 def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..., System]) -> None:
     check(tiny, ["1x2x2"], "lamb")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_pieces_of_a_split_model_take_the_steps_of_one_rank(tiny: Callable[..., System], name: str) -> None:
+    check(tiny, [name], "lamb", ranks=2, layouts=COMPILED, tell=told_of_compiled)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bertbench.cli import main
-from bertbench.report.comparison import mean_curve, measured
+from bertbench.report.comparison import loss_curve, mean_curve, measured, side
 from tests.browser import Browser, browser
 from tests.compliance.packages import run_log
 from tests.report.test_settings import config, leave
@@ -50,6 +50,18 @@ def test_runs_that_take_the_same_time_have_an_interval_of_no_width() -> None:
 
 def test_a_mean_curve_goes_on_with_those_that_go_on() -> None:
     assert mean_curve([[(1, 2.0), (2, 4.0)], [(1, 4.0)]]) == [(1, 3.0), (2, 4.0)]
+
+
+def test_the_mean_loss_of_runs_of_different_lengths_jumps_nowhere(tmp_path: Path) -> None:
+    for number, (steps, loss) in enumerate([(800, 1.0), (900, 3.0)]):  # drawn with every 4th and every 5th step
+        log = tmp_path / f"result_{number}.txt"
+        log.write_text(run_log())
+        log.with_suffix("").mkdir()
+        rows = (json.dumps({"step": step + 1, "loss": loss}) for step in range(steps))
+        (log.with_suffix("") / "metrics.jsonl").write_text("\n".join(rows))
+    curve = loss_curve(side(tmp_path))
+    assert {loss for step, loss in curve if step <= 800} == {2.0}
+    assert {loss for step, loss in curve if step > 800} == {3.0}, "only the longer run goes on"
 
 
 @pytest.fixture

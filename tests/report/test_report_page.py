@@ -114,6 +114,10 @@ def test_a_finding_leads_to_the_line_of_the_log(
     assert cited == f"result_0.txt:2: :::MLLOG {evil}"
 
 
+def test_a_machine_without_accelerators_is_said_to_have_cpus_only(demo: Path) -> None:
+    assert "nodes: 1, CPUs only" in demo.read_text()
+
+
 def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_9.txt").write_text("cut off")

@@ -32,6 +32,18 @@ def test_a_growing_file_is_read_by_whole_lines(tmp_path: Path) -> None:
     assert growing.lines() == ([], False)
 
 
+def test_a_growing_file_can_be_read_a_few_lines_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("one\ntwo\na long third line\nfou")
+    growing = GrowingFile(path)
+    assert growing.lines(at_most=5) == ([b"one", b"two"], False)
+    assert growing.lines(at_most=5) == ([b"a long third line"], False)
+    assert growing.lines(at_most=5) == ([], False)
+    with path.open("a") as file:
+        file.write("r\nfive\n")
+    assert growing.lines() == ([b"four", b"five"], False)
+
+
 @pytest.mark.parametrize("again", ["one\n", "one\nanother two\nthree\nfour\n"])
 def test_a_file_that_was_cut_back_is_read_anew(tmp_path: Path, again: str) -> None:
     path = tmp_path / "file"

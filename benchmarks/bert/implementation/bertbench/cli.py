@@ -73,6 +73,7 @@ COMMANDS = (
     Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
     Command("bench links", "compare methods of training over slow links", "bench_links"),
     Command("bench layout", "measure pipeline bubbles and bytes sent", "bench_layout"),
+    Command("bench track", "measure the cost of trackers beside a run", "bench_track"),
     Command("study buckets", "compare numbers of buckets and thresholds of bucket clipping", "study_buckets"),
     Command("study clip", "compare clip modes by samples to target", "study_clip"),
     Command("study compression", "compare compressed gradients by samples to target", "study_compression"),

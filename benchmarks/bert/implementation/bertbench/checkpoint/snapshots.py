@@ -55,7 +55,7 @@ class Snapshots:
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
         world.watchdog.leave_evidence_in(self._folder.with_name(evidence.FOLDER))
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
-        self._pending: tuple[int, Future[None]] | None = None
+        self._pending: Future[None] | None = None
         self._step: int | None = None  # of the last snapshot begun
 
     def save_if_due(
@@ -105,29 +105,14 @@ class Snapshots:
         writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
         written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
         assert isinstance(written, Future)
-        self._pending = step, self._publisher.submit(self._publish, written, meta if self._files else None)
+        self._pending = self._publisher.submit(self._publish, step, written, meta if self._files else None)
 
     def wait(self) -> None:
-        """Wait until the pending snapshot is written.
-
-        A failed save doesn't end the run: rank 0 warns, and a restart would resume from the previous snapshot.
-        """
+        """Wait until the pending snapshot is written, or has failed."""
         pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        self._world.watchdog.at("writing a snapshot")
-        step, published = pending
-        try:
-            published.result()
-        except (OSError, CheckpointException) as error:  # all ranks fail alike, or rank 0 alone while it publishes
-            if self._files:
-                shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
-                print(
-                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
-                    "training continues, but a restart would resume from the previous snapshot",
-                    file=sys.stderr,
-                    flush=True,
-                )
+        if pending is not None:
+            self._world.watchdog.at("writing a snapshot")
+            pending.result()
 
     def load(self, trainer: Checkpointable, path: Path, meta: Meta) -> None:
         """Load a snapshot into a new trainer of any layout; random states only into the same layout.
@@ -170,13 +155,27 @@ class Snapshots:
         """Return a process group of its own, so that the thread meets no collective of training."""
         return self._world.neighbours(self._world.size)
 
-    def _publish(self, written: Future[object], meta: Meta | None) -> None:
-        """Publish the snapshot, in the thread; rank 0 does so once all ranks have written."""
-        written.result()
-        if self._files and meta:
-            to_disk(self._files.log)
-            to_disk(self._files.metrics)
-            publish(self._folder, meta, self._system.checkpoint.keep)
+    def _publish(self, step: int, written: Future[object], meta: Meta | None) -> None:
+        """Publish the snapshot, in the thread; rank 0 does so once all ranks have written.
+
+        A failed save doesn't end the run: rank 0 removes its files at once, because the log may need their room, and
+        warns; a restart would resume from the previous snapshot.
+        """
+        try:
+            written.result()
+            if self._files and meta:
+                to_disk(self._files.log)
+                to_disk(self._files.metrics)
+                publish(self._folder, meta, self._system.checkpoint.keep)
+        except (OSError, CheckpointException) as error:  # all ranks fail alike, or rank 0 alone while it publishes
+            if self._files:
+                shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
+                print(
+                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
+                    "training continues, but a restart would resume from the previous snapshot",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def _random_state(self) -> dict[str, torch.Tensor]:
         states = {self._random_name("cpu"): torch.get_rng_state()}

@@ -17,8 +17,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; return 1 with --strict and problems, else 0."""
     plan = dry_run(load_system(arguments.system, arguments.overrides), arguments.rank)
     found = outlooks(plan.system) if arguments.layouts else []
-    listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system)} if found else {}
-    text = "\n".join([*_lines(plan), *(lines(found) if found else [])])
+    listed = {}
+    if found:
+        listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system, plan.system)}
+    text = "\n".join([*_lines(plan), *(lines(found, plan.system) if found else [])])
     emit(arguments.json, {**_as_json(plan), **listed}, text)
     return int(arguments.strict and bool(plan.problems))
 

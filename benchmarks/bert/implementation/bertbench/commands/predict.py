@@ -62,13 +62,14 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
 
     if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
         raise ConfigError("--layouts needs a SYSTEM and takes no other option; `bertbench systems` lists systems")
-    found = layouts.outlooks(load_system(arguments.system, arguments.overrides))
+    system = load_system(arguments.system, arguments.overrides)
+    found = layouts.outlooks(system)
     content = {
         "system": arguments.system,
         "layouts": [layouts.as_json(one) for one in found],
-        "best": layouts.settings(found[0].system),
+        "best": layouts.settings(found[0].system, system),
     }
-    emit(arguments.json, content, "\n".join(layouts.lines(found)))
+    emit(arguments.json, content, "\n".join(layouts.lines(found, system)))
     return 0
 
 

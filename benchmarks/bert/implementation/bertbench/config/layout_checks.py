@@ -174,6 +174,18 @@ def _split_is_torchs(settings: Settings) -> Iterator[str]:
         yield f"{_SPLIT}: optimizer.impl {settings.optimizer.impl} takes whole tensors; set it to torch"
 
 
+@rule("compute.compile", "parallel")
+def _split_compiles_pieces(settings: Settings) -> Iterator[str]:
+    mode = settings.compute.compile
+    if settings.parallel.splits and mode == "reduce-overhead":
+        yield f"{_SPLIT}: compute.compile reduce-overhead replays whole models; set it to default"
+    if settings.parallel.tensor > 1 and mode == "default":
+        yield (
+            "parallel.tensor: compute.compile default can't compile layers whose products are sharded; set it to none, "
+            "or split by parallel.pipeline or parallel.fully_shard"
+        )
+
+
 @rule("data.balance", "parallel.tensor", "parallel.pipeline")
 def _split_shares_samples(settings: Settings) -> Iterator[str]:
     parallel, method = settings.parallel, settings.data.balance
@@ -185,5 +197,5 @@ LAYOUT_RULES = (
     _ranks_divide, _tensor_divides, _tokens_have_ranks, _layers_divide, _pipeline_is_there, _pipeline_accumulates,
     _microbatches_fill_the_pipeline, _samples_fill_the_microbatches, _stages_fit_the_schedule,
     _shards_are_not_split, _split_clips_after, _split_has_no_hook, _split_has_no_loss_scale, _split_keeps_parts,
-    _split_is_torchs, _split_shares_samples,
+    _split_is_torchs, _split_compiles_pieces, _split_shares_samples,
 )  # fmt: skip

@@ -239,7 +239,7 @@ class Precision(Section):
     whether bf16 is faster than fp32 on this processor. `fp8` is for the encoder's matrix products and needs torchao and
     an H100 or newer; all else is then bf16."""
     residual: ResidualName = "fp32"
-    """Format of the hidden states between layers. `bf16` moves a sixth fewer bytes a layer on a GPU, and wants
+    """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
     `compute` bf16 or fp8."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
@@ -253,7 +253,7 @@ class Compute(Section):
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `reduce-overhead` also replays them as CUDA graphs, for tiny local batches; `graphs` replays whole steps, each
     filled up to one of a few sizes, all recorded before the clock starts (both tried on no GPU yet); `none`: neither.
-    Where it isn't given: `default` on cuda, `none` on cpu."""
+    Where it isn't given: `default` on cuda, but not with parallel.tensor, and `none` on cpu."""
     products: ProductsName = "auto"
     """Library of a CPU's matrix products: `torch` (MKL in fp32), `onednn`, or with `auto` the one that a run measures
     to be faster for each layer, from hidden size 256 on."""

@@ -19,6 +19,7 @@ from bertbench.distributed.rendezvous import Ranks, absent
 
 FAILURE_KEY = "bertbench/failure"
 _LEFT_KEY = "bertbench/left"
+_DONE_KEY = "bertbench/done"
 _REPORTS_KEY = "bertbench/reports"
 _LAST_WORD_S = 3.0
 READ_EVERY_S = 2.0
@@ -76,10 +77,15 @@ class FailureReport:
         with suppress(RuntimeError, OSError):
             self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
+    def done(self) -> None:
+        """Record that this rank needs the store no more."""
+        with suppress(RuntimeError, OSError):
+            self._store.set(f"{_DONE_KEY}/{self._ranks.rank}", "")
+
     def silent_ranks(self) -> list[int]:
         """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
         end = time.monotonic() + _LAST_WORD_S
-        while silent := self._here():
+        while silent := self._without(_LEFT_KEY):
             reported = self.reported()
             if reported and StoppedError.SIGN not in reported:  # a stop from outside isn't a failure
                 return []
@@ -89,16 +95,17 @@ class FailureReport:
         return silent
 
     def let_others_read(self, lost: int = 0) -> None:
-        """On rank 0, which may hold the store, stay some seconds until all but the lost ranks have left."""
+        """On rank 0, which may hold the store, stay some seconds until all but the lost ranks are done with it."""
         self.leave()
+        self.done()
         end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
-        while self._ranks.rank == 0 and len(self._here()) > lost and time.monotonic() < end:
+        while self._ranks.rank == 0 and len(self._without(_DONE_KEY)) > lost and time.monotonic() < end:
             time.sleep(0.05)
 
-    def _here(self) -> list[int]:
-        """Return the ranks that haven't left, as far as the store knows."""
+    def _without(self, key: str) -> list[int]:
+        """Return the ranks that haven't recorded this, as far as the store knows."""
         try:
-            return absent(self._store, _LEFT_KEY, self._ranks.size)
+            return absent(self._store, key, self._ranks.size)
         except (RuntimeError, OSError):
             return []
 

@@ -90,7 +90,7 @@ def as_json(one: Outlook) -> dict[str, Any]:
     }
 
 
-def lines(found: list[Outlook]) -> list[str]:
+def lines(found: list[Outlook], asked: System) -> list[str]:
     """A table, and the settings of the best."""
     table = [
         f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
@@ -105,15 +105,17 @@ def lines(found: list[Outlook]) -> list[str]:
             f"{one.utilisation:>8.1%}{one.seconds.bubble / one.seconds.total:>9.1%}"
             f"{'' if one.fits else '  too large'}"
         )
-    return [*table, f"best: {settings(found[0].system)}"]
+    return [*table, f"best: {settings(found[0].system, asked)}"]
 
 
-def settings(system: System) -> str:
-    """The layout as one would set it."""
+def settings(system: System, asked: System) -> str:
+    """The layout as one would set it in the file of `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
-    if system.parallel.splits and system.hardware.division == "closed":
-        given.append(f"clip.mode={system.clip.mode}")  # closed files clip before the all-reduce
+    if system.clip != asked.clip:
+        given.append(f"clip.mode={system.clip.mode}")
+    if system.communication != asked.communication:
+        given.append(f"communication.compression={system.communication.compression}")
     if system.data.gradient_accumulation_steps > 1:
         given.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
     return " ".join(given) or "data parallelism alone"

@@ -11,7 +11,7 @@ from bertbench.forecast.layout import StepSeconds, step_seconds
 from bertbench.forecast.published import Batching, Method, published_results
 from bertbench.forecast.ranges import Range, range_of
 from bertbench.forecast.ranges import warnings as outside
-from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds
+from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
 from bertbench.model.shape import BertShape
 
 LIMITS = {
@@ -87,7 +87,13 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
         batching = "planned_equal_counts"
     method = Method(batching, overlap=system.clip.mode != "before")
     work = Work(
-        kind, system.world_size, system.hardware.number_of_nodes, system.global_batch_size, samples.number, method
+        kind,
+        system.world_size,
+        system.hardware.number_of_nodes,
+        system.global_batch_size,
+        samples.number,
+        method,
+        sent_by(system),
     )
     seconds = run_seconds(work, calibration(kind))
     if system.parallel.splits:

@@ -17,13 +17,23 @@ from bertbench.config import System
 from bertbench.config.layout_checks import layout_fits
 from bertbench.config.parallel import Parallel
 from bertbench.forecast.calibrate import calibration
-from bertbench.forecast.step import HARDWARE, Calibration, Gpu, Hardware, all_reduce_seconds, exposed_seconds
+from bertbench.forecast.step import (
+    HARDWARE,
+    Calibration,
+    Gpu,
+    Hardware,
+    Sent,
+    exposed_seconds,
+    reduction_seconds,
+    sent_by,
+)
 from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
 
 _STEPS = 20  # simulated steps
 _SEED = 1
 _COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of a send to another node
+_BUCKET_ELEMENTS = 25 * 2**20 // 4  # as in parallel/gradients.py
 _RECOMPUTED = 4 / 3  # a second forward pass, half as long as the backward pass
 
 
@@ -102,9 +112,10 @@ def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
 def candidates(system: System) -> Iterator[System]:
     """Yield the same work in every possible layout: sizes and parts in powers of two.
 
-    A split model clips after the all-reduce: before it, no rank has a whole gradient.
+    A split model clips after the all-reduce, since no rank has a whole gradient before it, and doesn't compress.
     """
     after = system.clip.model_copy(update={"mode": "after"})
+    whole = system.communication.model_copy(update={"compression": "none", "hierarchical": False, "bucket_mb": None})
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
     powers = [2**power for power in range(system.world_size.bit_length())]
     for tensor in powers:
@@ -120,6 +131,7 @@ def candidates(system: System) -> Iterator[System]:
                         update={
                             "parallel": parallel,
                             "clip": after if parallel.splits else system.clip,
+                            "communication": whole if parallel.splits else system.communication,
                             "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
                         }
                     )
@@ -166,8 +178,11 @@ def _data_seconds(system: System, hardware: Hardware, calibrated: Calibration, c
     if layout.data == 1:
         return 0.0
     nodes = max(1, layout.data * layout.tensor // system.launch.ranks_per_node)
-    size = 4.0 * theory.stage_parameters(shape, layout, 0)
-    reduction = all_reduce_seconds(hardware, layout.data, nodes, calibrated.network_share, size)
+    held, sent = theory.stage_parameters(shape, layout, 0), sent_by(system)
+    if system.parallel.splits:  # in fp32: a layer at once, or parallel/gradients.py's buckets
+        parts = shape.layers + 1 if system.parallel.fully_shard else -(-held // _BUCKET_ELEMENTS)
+        sent = Sent(bytes_each=4, collectives=parts)
+    reduction = reduction_seconds(hardware, layout.data, nodes, calibrated.network_share, sent, held)
     if system.parallel.fully_shard:  # every part gathers twice and scatters once, overlapped with computing
         return max(0.0, 1.5 * reduction * system.parts - compute)
-    return reduction if system.parallel.splits else exposed_seconds(reduction, compute)
+    return reduction if system.parallel.splits else exposed_seconds(reduction, compute, sent.collectives)

@@ -1,7 +1,7 @@
 """Compute the seconds of a run: start-up, steps (compute, exposed communication, waiting), evaluations.
 
-Gradients are sent in 16 bits. Constants are published figures of the hardware; `Calibration` holds the three fitted
-numbers (calibrate.py).
+Published runs send gradients in 16 bits, a system as its file says. Constants are published figures of the hardware;
+`Calibration` holds the three fitted numbers (calibrate.py).
 """
 
 import math
@@ -14,13 +14,14 @@ from bertbench.config.settings import mlperf_evaluation_interval
 from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method
+from bertbench.optim.traffic import bucket_count
+from bertbench.weights.names import pieces
 
 Gpu = Literal["a100", "h100", "h200"]
 
 _PARAMETERS = 336_232_258  # BERT-Large
 _GRADIENT_BYTES = 2 * _PARAMETERS
 _BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
-_BUCKETS = 26  # DDP's 25 MB buckets of the gradient: the last one's reduction can't overlap the backward pass
 _EVALUATION_SAMPLES = 10_000
 _FORWARD_SHARE = 1 / 3
 START_UP_S = 2.9
@@ -55,6 +56,15 @@ class Calibration:
     """Seconds of waiting a step for each doubling of the number of nodes; 0 under a CUDA graph."""
 
 
+class Sent(NamedTuple):
+    """How ranks send a gradient."""
+
+    bytes_each: int = 2
+    """Bytes of a parameter; published runs send 16 bits."""
+    collectives: int = 26
+    """Buckets, one all-reduce each; published runs count with 25 MB. The last one can't overlap the backward pass."""
+
+
 class Work(NamedTuple):
     """The work of a run."""
 
@@ -64,6 +74,7 @@ class Work(NamedTuple):
     global_batch_size: int
     samples: float
     method: Method
+    sent: Sent = Sent()
 
 
 @dataclass(frozen=True)
@@ -106,9 +117,24 @@ def all_reduce_seconds(
     return inside + min(ring, tree)
 
 
-def exposed_seconds(reduction: float, compute: float) -> float:
+def reduction_seconds(
+    hardware: Hardware, gpus: int, nodes: int, network_share: float, sent: Sent, parameters: int = _PARAMETERS
+) -> float:
+    """Return the seconds of a gradient's reduction: its all-reduces run one after the other."""
+    size = sent.bytes_each * parameters / sent.collectives
+    return sent.collectives * all_reduce_seconds(hardware, gpus, nodes, network_share, size)
+
+
+def exposed_seconds(reduction: float, compute: float, collectives: int) -> float:
     """Return the part of a reduction that a step's backward pass can't hide: at least the last bucket's."""
-    return max(reduction / _BUCKETS, reduction - _BACKWARD_SHARE * compute)
+    return max(reduction / collectives, reduction - _BACKWARD_SHARE * compute)
+
+
+def sent_by(system: System) -> Sent:
+    """Return how a system's ranks send BERT-Large's gradient; compression beyond 16 bits counts as 16."""
+    communication = system.communication
+    sizes = [math.prod(piece.shape) for piece in pieces(system.model.shape())]
+    return Sent(4 if communication.compression == "none" else 2, bucket_count(sizes[::-1], communication.bucket_mb))
 
 
 def run_seconds(work: Work, calibration: Calibration) -> Seconds:
@@ -118,8 +144,8 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
     per_gpu = work.global_batch_size / work.gpus
     balanced = per_gpu / rate
     slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))
-    reduction = all_reduce_seconds(hardware, work.gpus, work.nodes, calibration.network_share)
-    exposed = exposed_seconds(reduction, slowest if method.overlap else 0.0)
+    reduction = reduction_seconds(hardware, work.gpus, work.nodes, calibration.network_share, work.sent)
+    exposed = exposed_seconds(reduction, slowest if method.overlap else 0.0, work.sent.collectives)
     waiting = 0.0 if method.graphs else calibration.waiting_s * math.log2(work.nodes)
     steps = work.samples / work.global_batch_size
     evaluations = work.samples / mlperf_evaluation_interval(work.global_batch_size)

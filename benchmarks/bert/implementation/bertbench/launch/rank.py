@@ -48,6 +48,8 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
         cause = world.failure.reported() if world else None
         if cause:
             report_to_launcher(cause)
+        if world:
+            world.failure.done()
         gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
         end_process(None if cause else gone, RunError.exit_code)
 
@@ -67,5 +69,7 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
     if StoppedError.SIGN not in message:  # other stopped ranks end by themselves
         message = world.failure.reported() or message
         world.failure.let_others_read()
+    else:
+        world.failure.done()
     report_to_launcher(message)
     end_process(message if first else None, code)

@@ -21,25 +21,28 @@ def set_arithmetic(
     """
     if precision == "fp8":
         encoder_in_fp8(model, device)
-    mode = compile_mode or default_mode(device.type)
-    reason = None if mode == "none" else obstacle(device)
-    if reason and compile_mode:
-        raise ConfigError(f"compute.compile {compile_mode}: torch.compile can't work here ({reason}); set it to none")
-    if mode == "none":
-        pieces = "not compiled"
-    elif reason:
-        pieces = f"not compiled, therefore slower ({reason})"
-    else:
+    mode, pieces = choose_mode(device, compile_mode)
+    if mode != "none":
         compile_pieces(model, mode)
         model.hand_to_heads(autocast_type(precision))
-        replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
-        pieces = "operations between fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
     return describe_compute(device, precision, model.shape, pieces)
 
 
-def describe_compute(
-    device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str = "not compiled"
-) -> str:
+def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
+    """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
+    mode = asked or default_mode(device.type)
+    reason = None if mode == "none" else obstacle(device)
+    if reason and asked:
+        raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
+    if mode == "none":
+        return mode, "not compiled"
+    if reason:
+        return "none", f"not compiled, therefore slower ({reason})"
+    replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
+    return mode, "operations between fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
+
+
+def describe_compute(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str) -> str:
     """Describe in a line how a model of this shape computes; `pieces` describes the code between attentions."""
     width = shape.hidden_size // shape.attention_heads
     kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)

@@ -4,15 +4,20 @@ Attention stays outside: it is already one kernel, and without it the compiled c
 tokens. That number is dynamic, so that one compilation serves every batch and every layer.
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import CompileMode
+
+CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def compile_pieces(model: Bert, mode: CompileMode) -> None:
@@ -20,20 +25,38 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
     configure_compiler()
     if mode == "graphs":  # recorded from outside, whole iterations at once
         mode = "default"
-    pieces: tuple[nn.Module, ...] = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
-    for piece in pieces:
-        piece.forward = torch.compile(piece.forward, dynamic=True, fullgraph=True, mode=mode)
-    ends = {
-        name: torch.compile(getattr(compiled_layer, name), dynamic=True, fullgraph=True, mode=mode)
-        for name in ("before_attention", "after_attention")
-    }
-    for layer in model.encoder_layers():
-        for name, end in ends.items():
-            setattr(layer, name, partial(end, layer))
+    _compile_modules((model.embeddings, model.masked_lm, model.pooler, model.next_sentence), mode)
+    _compile_layers(model.encoder_layers(), mode)
     options = {**torch._inductor.list_mode_options(mode), **_in_place()}
     model.join_layers(torch.compile(compiled_layer.between_attentions, dynamic=True, fullgraph=True, options=options))
-    compiled = torch.compile(plain_cross_entropy_sum, dynamic=True, fullgraph=True, mode=mode)
-    model.sums_losses, model.cross_entropy_sum = True, compiled
+    model.sums_losses, model.cross_entropy_sum = True, _compiled(plain_cross_entropy_sum, mode)
+
+
+def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -> CrossEntropySum:
+    """Do what `compile_pieces` does for modules and layers of a split model; return its compiled cross-entropy.
+
+    Layers stay apart: another rank may hold the next one, or this rank gathers its weights later.
+    """
+    configure_compiler()
+    _compile_modules(modules, "default")
+    _compile_layers(layers, "default")
+    return _compiled(plain_cross_entropy_sum, "default")
+
+
+def _compiled(function: Callable[..., Any], mode: CompileMode) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True, fullgraph=True, mode=mode)
+
+
+def _compile_modules(modules: Iterable[nn.Module], mode: CompileMode) -> None:
+    for module in modules:
+        module.forward = _compiled(module.forward, mode)
+
+
+def _compile_layers(layers: Iterable[EncoderLayer], mode: CompileMode) -> None:
+    ends = {name: _compiled(getattr(compiled_layer, name), mode) for name in ("before_attention", "after_attention")}
+    for layer in layers:
+        for name, end in ends.items():
+            setattr(layer, name, partial(end, layer))
 
 
 def configure_compiler() -> None:

@@ -79,18 +79,15 @@ class EncoderLayer(nn.Module):
         Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
         Without `finish`, that rest is left to the next layer, which takes an Attended in place of hidden states.
         """
-        input_TD: torch.Tensor | Normalised
         if isinstance(hidden_TD, Attended):
             assert self.between_attentions is not None, "only joined layers leave their end to the next one"
             before = hidden_TD.layer
-            input_TD, qkv_T3D = self.between_attentions(before, self, hidden_TD.context_TD, hidden_TD.hidden_TD)
-            if before.gives_normalised:
-                norm = before.feed_forward_norm
-                input_TD = Normalised(input_TD, norm.weight.detach(), norm.bias.detach())
+            given_TD, qkv_T3D = self.between_attentions(before, self, hidden_TD.context_TD, hidden_TD.hidden_TD)
+            norm = before.feed_forward_norm
+            input_TD: torch.Tensor | Normalised = Normalised(given_TD, norm.weight.detach(), norm.bias.detach())
         else:
             qkv_T3D = self.before_attention(hidden_TD)
-            unscaled = self.unscaled if self.gives_normalised else None
-            input_TD = hidden_TD if unscaled is None else Normalised(hidden_TD, *unscaled)
+            input_TD = hidden_TD if self.unscaled is None else Normalised(hidden_TD, *self.unscaled)
         with named(ATTENTION):
             context_THK = self.attention(
                 qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, self.attention_dropout if self.training else 0.0
@@ -101,11 +98,6 @@ class EncoderLayer(nn.Module):
         if read_R is not None:
             context_RD, input_TD = context_RD.index_select(0, read_R), input_TD.index_select(0, read_R)
         return self.after_attention(context_RD, input_TD)
-
-    @property
-    def gives_normalised(self) -> bool:
-        """Whether normalised values are the smallest form of a joined layer's output; in 16 bits its own format is."""
-        return self.output_type is None
 
     def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""

@@ -13,9 +13,8 @@ import torch
 from torch import distributed, nn
 
 from bertbench.optim.collectives import slice_of
+from bertbench.optim.traffic import bucket_limits
 
-_MIB = 2**20
-_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
 _ALIGNMENT = 16  # elements
 
 
@@ -69,8 +68,7 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
 
 def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
     """Return the parameters of each bucket, grouped as DDP would into buckets of `bucket_mb` MiB."""
-    limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
-    table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), [int(limit * _MIB) for limit in limits])
+    table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
     return [[parameters[place] for place in places] for places in table]
 
 

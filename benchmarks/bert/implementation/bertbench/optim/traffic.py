@@ -12,6 +12,9 @@ _PLACED_BYTES = 4 + 4  # fp32 and its place
 _POWERSGD_LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 
 
+_MIB = 2**20
+_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
+
 INT8_BLOCK = 512
 """Elements that share a scale in int8."""
 
@@ -24,6 +27,25 @@ def int8_slice(elements: int, ranks: int) -> int:
 def topk_elements(elements: int, share: float) -> int:
     """Return how many elements of a bucket top-k sends: at least one."""
     return max(1, math.ceil(share * elements))
+
+
+def bucket_limits(bucket_mb: float | None) -> list[int]:
+    """Return the bytes that close the first buckets of a gradient, the last number for all further ones."""
+    limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
+    return [int(limit * _MIB) for limit in limits]
+
+
+def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:
+    """Return the number of buckets of gradients with these elements, in the order of reduction.
+
+    As in DDP, the gradient that reaches a bucket's limit is its last.
+    """
+    limits, count, filled = bucket_limits(bucket_mb), 0, 0
+    for size in elements:
+        filled += _GRADIENT_BYTES * size
+        if filled >= limits[min(count, len(limits) - 1)]:
+            count, filled = count + 1, 0
+    return count + (filled > 0)
 
 
 def bytes_per_step(

@@ -48,6 +48,11 @@ class Traffic(TorchDispatchMode):
         """Return the bytes by dimension."""
         return {dimension: round(size) for dimension, size in self._sent.items()}
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True, so that torch.compile ignores this mode: compiled pieces send nothing."""
+        return True
+
     def __torch_dispatch__(
         self,
         function: Any,

@@ -5,17 +5,19 @@ that each can be split. Shapes: as in model/bert.py; T is the same in every micr
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import nn
 
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
+from bertbench.model.compiled import CrossEntropySum, compile_part
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
-from bertbench.model.scores import Scores
+from bertbench.model.scores import LossSums, Scores
 
 
 class Projection(nn.ModuleList):
@@ -42,6 +44,8 @@ class Stage(nn.Module):
         self.microbatches: Sequence[LoadedPart] = ()
         """The microbatches of the current step, by `place`."""
         self._precision = precision
+        self._sum_losses: CrossEntropySum | None = None
+        """Of compiled heads, which add up their own losses."""
         share = len(model.layers) // stages
         self.layers = nn.ModuleDict(
             {str(layer): model.layers[layer] for layer in range(number * share, (number + 1) * share)}
@@ -55,6 +59,15 @@ class Stage(nn.Module):
             if not self.is_first:
                 self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
             self.masked_lm, self.pooler, self.next_sentence = model.masked_lm, model.pooler, model.next_sentence
+
+    def fuse(self) -> None:
+        """Compile everything but attention, and gather and split of weights; not for tensor-parallel layers.
+
+        Their products run as hooks of modules on sharded tensors, which the compiled code doesn't call.
+        """
+        heads = (self.masked_lm, self.pooler, self.next_sentence) if self.is_last else ()
+        layers = [layer for layer in self.layers.values() if isinstance(layer, EncoderLayer)]
+        self._sum_losses = compile_part(chain((self.embeddings,) if self.is_first else (), heads), layers)
 
     @property
     def words(self) -> nn.Parameter | None:
@@ -78,16 +91,21 @@ class Stage(nn.Module):
                 return hidden_TD.to(wire_format(self._precision))
             words_VD = self.words
             assert words_VD is not None
-            masked_lm_MV = self.masked_lm(hidden_TD[batch.masked_at_M], words_VD)
+            masked_MD = hidden_TD[batch.masked_at_M]
             if not self.training:
-                return masked_lm_MV
+                return self.masked_lm(masked_MD, words_VD)
             first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
             next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
+            scores: Scores | LossSums
+            if self._sum_losses is None:
+                scores = Scores(self.masked_lm(masked_MD, words_VD), next_sentence_S2)
+            else:
+                scores = LossSums(
+                    self.masked_lm(masked_MD, words_VD, batch.masked_labels_M),
+                    self._sum_losses(next_sentence_S2, batch.next_sentence_S),
+                )
         # no view: FSDP2 and the pipeline change their inputs in place
-        loss = weighted_loss(
-            Scores(masked_lm_MV, next_sentence_S2), batch.masked_labels_M, batch.next_sentence_S,
-            part.masked_lm_weight, part.next_sentence_weight,
-        )  # fmt: skip
+        loss = weighted_loss(scores, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
         return torch.stack((loss,))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, variance
 from typing import Any, NamedTuple
 
-from bertbench.report.curves import curves
+from bertbench.report.curves import every_step, thinned
 from bertbench.report.settings import Runs, differing_keys, known_settings, value_text
 from compliance.judge import find_logs
 from compliance.log import read_events
@@ -113,7 +113,7 @@ def compared(a: Side, b: Side) -> Comparison:
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measured:
     """Return one measure from its values, all positive, on both sides."""
-    return Measured(name, _estimate(a), _estimate(b), _ratio(a, b) if a and b else None)
+    return Measured(name, estimate(a), estimate(b), _ratio(a, b) if a and b else None)
 
 
 def mean_curve(lines: Sequence[Points]) -> Points:
@@ -146,7 +146,7 @@ def accuracy_by_time(one: Side) -> Points:
 
 def loss_curve(one: Side) -> Points:
     """Return loss by step, the mean of a side's runs."""
-    return mean_curve([curves(log, ("loss",))["loss"] for log, _ in one.runs])
+    return thinned(mean_curve([every_step(log, ("loss",))["loss"] for log, _ in one.runs]))
 
 
 def as_json(found: Comparison) -> dict[str, Any]:
@@ -205,7 +205,8 @@ def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> 
     return sorted(found, key=lambda one: not (one.a and one.b))
 
 
-def _estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Return the mean of values, one a run, and its 95 % interval; None without a value."""
     if not values:
         return None
     if len(values) < 2:

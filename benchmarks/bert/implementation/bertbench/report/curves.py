@@ -14,20 +14,26 @@ _MOST_ROWS = 100_000  # steps; published runs take 20,000 at most
 
 def curves(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, float]]]:
     """Return for each field its points (step, mean over the point's steps); empty if nothing was written."""
+    return {field: thinned(points) for field, points in every_step(log, fields).items()}
+
+
+def every_step(log: Path, fields: tuple[str, ...]) -> dict[str, list[tuple[float, float]]]:
+    """Return for each field (step, value) of each step that has it."""
     found: dict[str, list[tuple[float, float]]] = {field: [] for field in fields}
     for row in _rows(log.with_suffix("") / "metrics.jsonl"):
         for field, points in found.items():
             if field in row and "step" in row:
                 points.append((row["step"], row[field]))
-    return {field: _thinned(points) for field, points in found.items()}
+    return found
+
+
+def thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return means over neighbouring points, few enough to draw, each at its last point's step."""
+    stride = -(-len(points) // _MOST_POINTS) or 1
+    groups = (points[start : start + stride] for start in range(0, len(points), stride))
+    return [(group[-1][0], mean(value for _, value in group)) for group in groups]
 
 
 def _rows(path: Path) -> Iterator[dict[str, float]]:
     for content in recorded(path, _LARGEST, _MOST_ROWS):
         yield {name: value for name, one in content.items() if (value := number(one)) is not None}
-
-
-def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    stride = -(-len(points) // _MOST_POINTS) or 1
-    groups = (points[start : start + stride] for start in range(0, len(points), stride))
-    return [(group[-1][0], mean(value for _, value in group)) for group in groups]

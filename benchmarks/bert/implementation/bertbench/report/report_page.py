@@ -227,7 +227,8 @@ def _machine(group: _System) -> str:
     shown_here = [f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}"]
     if group.accelerators is not None:
         model = fields.get("accelerator_model_name") or "accelerator"
-        shown_here.append(f"nodes: {fields['number_of_nodes']}, in each {fields['accelerators_per_node']} x {model}")
+        each = f"in each {fields['accelerators_per_node']} x {model}" if group.accelerators else "CPUs only"
+        shown_here.append(f"nodes: {fields['number_of_nodes']}, {each}")
     return "; ".join([*shown_here, *(fields[name] for name in ("framework", "hw_notes") if fields.get(name))])
 
 

@@ -192,7 +192,7 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     for name, startup in measured:
         of_rank = startup["untimed_s"] | startup["timed_s"]
         for label, seconds in ((name, of_rank), ("slowest rank", startup["slowest_s"])):
-            cells = [[f"{seconds[p]:.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
+            cells = [[f"{seconds[p]:z.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
             rows.append([label, *cells[0], "|", *cells[1]])
     return ["run", *UNTIMED, "|", *TIMED], rows
 

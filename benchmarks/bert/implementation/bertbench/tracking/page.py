@@ -51,7 +51,7 @@ def _summary(state: RunState) -> Iterator[Text]:
         first.append(f"   last wrote {duration(state.silent_s)} ago")
     yield first
     steps = f"step {state.step:,}" + (f" of at most {state.max_steps:,}" if state.max_steps else "")
-    yield Text(f"{steps}   {state.samples:,.0f} samples   {_shown(state.samples_per_s, '{:,.0f}')} samples/s of late")
+    yield Text(f"{steps}   {state.samples:,.0f} samples   {_shown(state.samples_per_s, '{:,.0f}')} samples/s recently")
     yield Text(
         f"loss {_shown(state.loss, '{:.4f}')}   rate {_shown(state.learning_rate, '{:.3g}')}   "
         f"gradient norm {_shown(state.grad_norm, '{:.3g}')}   clipped {_shown(state.clipped, '{:.0%}')}"
@@ -68,7 +68,7 @@ def _summary(state: RunState) -> Iterator[Text]:
 def _target(state: RunState) -> str:
     found = state.target_forecast
     if found is None or state.target_s is None:
-        return "target: nothing says yet when"
+        return "target: no forecast yet"
     between = "" if found.low == found.high else f" ({found.low:,.0f} to {found.high:,.0f})"
     return f"target in about {duration(state.target_s)}, at {found.samples:,.0f} samples{between}, by {found.basis}"
 

@@ -28,8 +28,11 @@ class GrowingFile:
         self._offset = 0
         self._before = b""
 
-    def lines(self) -> tuple[list[bytes], bool]:
-        """Return the whole lines since the last call, and whether the file was cut back: they are then all it has."""
+    def lines(self, at_most: int = -1) -> tuple[list[bytes], bool]:
+        """Return the whole lines since the last call, and whether the file was cut back: they are then its first ones.
+
+        With `at_most`, it stops after the line that reaches this number of bytes; the next call reads the rest.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset - len(self._before))
@@ -37,7 +40,7 @@ class GrowingFile:
                 if again:
                     self._offset = 0
                     file.seek(0)
-                content = file.read()
+                content = b"".join(file.readlines(at_most))
         except OSError:  # not there yet, or a file system that comes back
             return [], False
         whole = content[: content.rfind(b"\n") + 1]
@@ -87,12 +90,12 @@ class FollowedRun:
         origin = {f"run.{key}": value for key, value in flattened(described(self.log, "run.json")).items()}
         return flattened(described(self.log, "config.json")) | origin
 
-    def read(self) -> list[int]:
-        """Read what was added; return the new steps. Unreadable lines are passed over.
+    def read(self, at_most: int = -1) -> list[int]:
+        """Read what was added, `at_most` bytes of metrics; return the new steps. Unreadable lines are passed over.
 
         The log is read last: the evaluation before a step that is known is then known too.
         """
-        lines, again = self._metrics.lines()
+        lines, again = self._metrics.lines(at_most)
         if again:
             self.rows.clear()
             self.rank_times.clear()

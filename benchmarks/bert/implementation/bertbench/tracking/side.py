@@ -30,8 +30,9 @@ from bertbench.tracking.state import RunState, earlier_runs, state_of
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
 
 _EVERY_S = 5.0
-_SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms
+_SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
 _AT_ONCE = 10  # steps, between two looks at what they cost
+_BYTES_AT_ONCE = 1 << 12  # about as many steps' lines
 _LOWEST_PRIORITY = 19
 _READY = "ready"
 _LONGEST_REASON = 300
@@ -115,9 +116,23 @@ def _step_aside() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
-def _services_s() -> float:
-    """Return the processor time of the processes that trackers have started."""
-    return sum(map(processor_s, children(os.getpid())))
+class _Allowance:
+    """Processor time for work beside the run: a share of one processor, of which at most one period's is saved up."""
+
+    def __init__(self) -> None:
+        self._left_s = _SHARE * _EVERY_S
+        self._seen_s, self._used_s = time.monotonic(), self._processor_s()
+
+    def is_left(self) -> bool:
+        """Return whether some is left, after everything that this process and trackers' services did until now."""
+        now, used = time.monotonic(), self._processor_s()
+        earned, spent = _SHARE * (now - self._seen_s), used - self._used_s
+        self._left_s = min(self._left_s + earned - spent, _SHARE * _EVERY_S)
+        self._seen_s, self._used_s = now, used
+        return self._left_s > 0
+
+    def _processor_s(self) -> float:
+        return time.process_time() + sum(map(processor_s, children(os.getpid())))
 
 
 class Side:
@@ -138,28 +153,28 @@ class Side:
             self._state = self._stands()
             serve(address(work.metrics_port), lambda: self._state)
         self._forward(list(self._run.rows))
-        self._ready_s = time.monotonic()
-        self._used_s = -_services_s()  # trackers' services work beside `record`
+        self._allowance = _Allowance()
 
     def rank_lives(self) -> bool:
         """Return whether the rank that started this still runs: its children may hold the pipe open after it."""
         return os.getppid() == self._rank
 
     def look(self) -> None:
-        """Read the run's new output, sample this node's ranks, and pass on what trackers have time for."""
-        self._waiting += self._run.read()
+        """Sample this node's ranks, and read and pass on as much of the run's new output as there is time for."""
         now = ranks_beside(self._rank)
         if now:
             self._ranks, self._before = between(self._before, now), now
             with suppress(OSError):  # the run itself says if its disk is full
                 leave(self._run.folder, self._ranks)
-        if self._serves:
+        if self._serves:  # a scraper wants today's state, trackers get every step, be it later
+            self._waiting += self._run.read()
             self._state = self._stands()
-        while self._waiting and self._used_s + _services_s() < _SHARE * (time.monotonic() - self._ready_s):
-            began = time.process_time()
+        while self._feeds and self._allowance.is_left():
+            self._waiting = self._waiting or self._run.read(_BYTES_AT_ONCE)
+            if not self._waiting:
+                break
             self._forward(self._waiting[:_AT_ONCE])
             del self._waiting[:_AT_ONCE]
-            self._used_s += time.process_time() - began
 
     def close(self) -> None:
         """Pass on the rest: the clock has stopped."""

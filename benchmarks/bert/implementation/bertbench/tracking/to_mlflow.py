@@ -1,5 +1,6 @@
 """MLflow: an experiment a system, a run a run; in the server of MLFLOW_TRACKING_URI, or in a file of the folder."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ class Mlflow:
         if not uri:
             out.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{(out / DATABASE).resolve()}"
+            logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table of a new file
         self._client = MlflowClient(tracking_uri=uri)
         known = self._client.get_experiment_by_name(run.system)
         experiment = known.experiment_id if known else self._client.create_experiment(run.system)

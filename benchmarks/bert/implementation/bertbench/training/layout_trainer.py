@@ -21,7 +21,7 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
-from bertbench.model.arithmetic import describe_compute
+from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
 from bertbench.optim.average import Averaging, WeightAverage, replaced
 from bertbench.optim.clip import remaining_clipping
@@ -53,6 +53,8 @@ class LayoutTrainer:
         parallel, layout = system.parallel, system.layout
         self.groups = ProcessGroups(layout, world, parallel.fully_shard)
         place = self.groups.place
+        # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
+        self._mode, pieces = choose_mode(world.device, "none" if layout.tensor > 1 else system.compute.compile)
         whole = initial_model(system, seed)
         stages = [
             Stage(whole, number, layout.stages, system.precision.compute)
@@ -67,8 +69,10 @@ class LayoutTrainer:
                 split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
             if parallel.fully_shard:
                 shard(stage, self.groups.mesh("data", self.groups.data))
+            if self._mode != "none":
+                stage.fuse()
         self.model = nn.ModuleList(stages)
-        self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape())
+        self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
         # kept, because FSDP2 replaces the tensors while it computes
         self._named = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
@@ -168,7 +172,12 @@ class LayoutTrainer:
             size = self.pipeline.tokens // longest
         batch = synthetic(size, longest, system.model.vocab_size, generator)
         part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
-        self.step(0, [LoadedPart(part, batch.to(self._world.device))] * system.parts)
+        batch = batch.to(self._world.device)
+        self.step(0, [LoadedPart(part, batch)] * system.parts)
+        if self._mode != "none":  # evaluation compiles separately
+            self.model.eval()
+            self.scores(batch)
+            self.model.train()
         with torch.no_grad():
             for parameter, weight in zip(self.parameters, weights, strict=True):
                 local(parameter.detach()).copy_(weight)

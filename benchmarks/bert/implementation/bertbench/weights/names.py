@@ -5,12 +5,15 @@ point: query, key and value are the rows of one matrix `qkv`, in this order. Mat
 Names: google-research/bert modeling.py; transformers' BertForPreTraining.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertbench.model.shape import BertShape
+
+if TYPE_CHECKING:  # forecasts list tensors without loading torch
+    import torch
 
 _WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"
 VOCABULARY_ROWS = (_WORDS, _OUTPUT_BIAS)
@@ -36,6 +39,8 @@ def pieces(shape: BertShape) -> list[Piece]:
 
 def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:
     """Join the tensors that `read` returns for each piece to our parameters; rows up to vocab_size are zero."""
+    import torch  # noqa: PLC0415 - see above
+
     found: dict[str, list[torch.Tensor]] = {}
     for piece in parts:
         found.setdefault(piece.parameter, []).append(read(piece))

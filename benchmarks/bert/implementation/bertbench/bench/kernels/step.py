@@ -162,10 +162,8 @@ class _Step:
         stream = model.embeddings.residual_type
         first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
-        given_TD: torch.Tensor | Normalised = hidden_TD
-        if first.gives_normalised:
-            norm = first.feed_forward_norm
-            given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
+        norm = first.feed_forward_norm
+        given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
         qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
         context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
