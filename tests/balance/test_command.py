@@ -66,6 +66,17 @@ def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Pat
         assert np.array_equal(population(path, 1), Dataset.open(tiny_folder, "train").entries_N)
 
 
+def test_lengths_in_data_are_those_in_datadir(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATADIR", str(tiny_folder.parent))
+    words = ["--gpus", "2", "--batch", "3", "--steps", "1", "--methods", "none"]
+    assert main(["balance", "--lengths", f"data/{tiny_folder.name}", *words]) == 0
+    assert main(["balance", "--lengths", "data/nosuch", *words]) == 2
+    assert "nosuch" in capsys.readouterr().err
+
+
 def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) -> None:
     lengths = lengths_of(population(Path(histogram), 1)[:10_000])
     assert set(lengths) == {2, 5}

@@ -10,6 +10,7 @@ from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all, variant
 from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, write_file
 from bertbench.common.errors import ConfigError
+from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
 
 
@@ -55,7 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     edges = None if arguments.strata_edges is None else _edges(arguments.strata_edges)
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     balances = {name: variant(name, cost, edges) for name in names}
-    entries = population(arguments.lengths, arguments.seed)
+    lengths: Path = arguments.lengths
+    if lengths.parts[:1] == ("data",) and not lengths.exists():
+        lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
+    entries = population(lengths, arguments.seed)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     with Progress() as progress:
 
@@ -64,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         outcomes = simulate_all(entries, balances, gpus, batches, per_node, steps, seed, show)
     if arguments.html:
-        source = arguments.lengths.name
-        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, source, cost))
+        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost))
     emit(arguments.json, outcomes, _table(outcomes))
     return 0
 

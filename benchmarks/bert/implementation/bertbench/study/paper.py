@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import RunError
-from bertbench.common.paths import data_folder, shown_path
 from bertbench.common.progress import Progress
 from bertbench.report.published import Published, published
 
@@ -45,8 +44,7 @@ PARTS = (
                               "--gpus-per-node", str(number))) for number in _NODES),
     Part("causal", (*_BALANCE, *_OTHERS, "--causal")),
     Part("corpus_data", ("data", "prepare", "--system", "cpu_demo")),
-    Part("corpus", (*_BALANCE, *_OTHERS, "--lengths", shown_path(data_folder("cpu_demo")),
-                    "--strata-edges", "8,16,24,32")),
+    Part("corpus", (*_BALANCE, *_OTHERS, "--lengths", "data/cpu_demo", "--strata-edges", "8,16,24,32")),
     Part("all_ideas", _OPEN),
     Part("without_balance", (*_OPEN, "--set", "data.balance=none")),
     Part("without_bucket", (*_OPEN, "--set", "clip.mode=before")),
