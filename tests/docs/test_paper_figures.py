@@ -13,6 +13,7 @@ from tests.docs.test_study_figures import study
 PAGE = (DOCS / "paper.md").read_text()
 OPEN = "bertbench predict dgxa100_n128_open"
 PAPER = "--set data.balance=stratified_presort --set clip.mode=bucket"
+EDGES = ("512", "256,512", "128,256,384,512", "64,128,192,256,320,384,448,512")
 CORPUS = data_folder("cpu_demo")
 METHODS = ("none", "stratified_presort", "planned")
 
@@ -22,6 +23,25 @@ def answer(question: str) -> str:
     found = re.search(rf"- \*\*{re.escape(question)}\*\*(.*?)(?=\n- \*\*|\Z)", PAGE, re.DOTALL)
     assert found, f"docs/paper.md no longer asks {question!r}"
     return " ".join(found[1].split())
+
+
+def test_the_table_of_buckets_is_that_of_the_study() -> None:
+    found = study("buckets")
+    cells = {}
+    for one in found["comparisons"]:
+        mean, low, high = (100 * one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
+        cells[one["difference"]["arm"]] = f"{mean:+.1f} ± {(high - low) / 2:.1f}"
+    expected = [[str(b), *(cells[f"{b}_buckets_e{e}"] for e in ("0", "0.5", "1"))] for b in (2, 4, 8)]
+    assert rows(PAGE, "## Buckets and thresholds") == expected
+    assert {row["seed"] for row in found["rows"]} == set(range(1, 13))
+
+
+def test_one_bucket_trained_as_before_did_in_the_study_of_clip_modes() -> None:
+    alone, before = (
+        [row["samples_to_target"] for row in study(name)["rows"] if row["arm"] == arm and row["seed"] <= 12]
+        for name, arm in (("buckets", "before"), ("clip_ranks", "before_64"))
+    )
+    assert alone == pytest.approx(before, rel=1e-3)  # another machine's sums
 
 
 def test_the_hidden_communication_is_that_recorded() -> None:
@@ -85,3 +105,23 @@ def test_an_efficiency_is_what_balance_simulates(
     for (method, _, batch), (efficiency, _) in found.items():
         if method != "none" or len(batches) == 1:
             assert f"{float(efficiency):.3f}" in said, (method, batch)
+
+
+@pytest.mark.slow  # two minutes
+@pytest.mark.parametrize(
+    ("question", "option", "values"),
+    [
+        ("How many strata, and which edges?", "--strata-edges", EDGES),
+        ("How many GPUs in a node?", "--gpus-per-node", ("2", "4", "8", "16")),
+    ],
+)
+def test_a_series_of_efficiencies_is_what_balance_simulates(
+    question: str, option: str, values: tuple[str, ...], printed: Printed
+) -> None:
+    command = "bertbench balance --gpus 1024 --batch 16 --methods stratified_presort"
+    found = [next(iter(simulated(printed, f"{command} {option} {value} --json").values())) for value in values]
+    said = answer(question)
+    assert ", ".join(f"{float(efficiency):.2f}" for efficiency, _ in found) in said
+    if option == "--gpus-per-node":
+        *first, last = (kilobytes for _, kilobytes in found)
+        assert f"{', '.join(first)} and {last} KB a step" in said
