@@ -74,3 +74,13 @@ def test_the_bubbles_are_those_recorded() -> None:
         assert formula == f"{plain['formula']:.3f}"
         replayed = [f"{bubbles[name, int(p), int(m)]['replayed']:.3f}" for name in ("gpipe", "1f1b", "interleaved")]
         assert shown == [*replayed[:2], f"{replayed[2]} ({half['formula']:.3f})"]
+
+
+def test_the_cost_of_trackers_is_that_recorded_and_no_more_than_half_a_percent() -> None:
+    cost = recorded("track")["results"]["cost"]
+    assert cost["ranks"] == cost["processors"]
+    assert cost["trackers"] == ["tensorboard", "mlflow", "wandb-offline"]
+    slower, low, high = (100 * cost[name] for name in ("slower", "low", "high"))
+    assert slower <= 0.5
+    said = f"{slower:+.2f} % longer ({low:+.2f} to {high:+.2f})"
+    assert said in (REPOSITORY / "docs" / "watching.md").read_text()

@@ -8,7 +8,8 @@ import pytest
 
 from bertbench.tracking.feed import Point
 from bertbench.tracking.options import SideWork
-from bertbench.tracking.side import Side
+from bertbench.tracking.side import SHARE, Side
+from tests.docs.listing import REPOSITORY
 from tests.tracking.written import log_lines, row, write_run
 
 
@@ -70,3 +71,8 @@ def test_time_that_trackers_did_not_use_is_gone_and_time_that_they_took_too_much
     now += 25
     side.look()
     assert len(slow.steps) == 20
+
+
+def test_the_page_says_the_share_that_trackers_get() -> None:
+    page = (REPOSITORY / "docs" / "watching.md").read_text()
+    assert f"Trackers get {100 * SHARE:g} % of a processor during a run" in page

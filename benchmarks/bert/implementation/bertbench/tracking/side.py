@@ -30,7 +30,7 @@ from bertbench.tracking.state import RunState, earlier_runs, state_of
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
 
 _EVERY_S = 5.0
-_SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
+SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
 _AT_ONCE = 10  # steps, between two looks at what they cost
 _BYTES_AT_ONCE = 1 << 12  # about as many steps' lines
 _LOWEST_PRIORITY = 19
@@ -120,14 +120,14 @@ class _Allowance:
     """Processor time for work beside the run: a share of one processor, of which at most one period's is saved up."""
 
     def __init__(self) -> None:
-        self._left_s = _SHARE * _EVERY_S
+        self._left_s = SHARE * _EVERY_S
         self._seen_s, self._used_s = time.monotonic(), self._processor_s()
 
     def is_left(self) -> bool:
         """Return whether some is left, after everything that this process and trackers' services did until now."""
         now, used = time.monotonic(), self._processor_s()
-        earned, spent = _SHARE * (now - self._seen_s), used - self._used_s
-        self._left_s = min(self._left_s + earned - spent, _SHARE * _EVERY_S)
+        earned, spent = SHARE * (now - self._seen_s), used - self._used_s
+        self._left_s = min(self._left_s + earned - spent, SHARE * _EVERY_S)
         self._seen_s, self._used_s = now, used
         return self._left_s > 0
 
