@@ -2,10 +2,12 @@
 
 import json
 import re
+import statistics
 
 import pytest
 
 from bertbench.common.paths import data_folder
+from bertbench.study.compare import Row, paired_difference, samples_of
 from tests.docs.test_figures import DOCS, Printed, rows, simulated
 from tests.docs.test_records import recorded
 from tests.docs.test_study_figures import study
@@ -52,6 +54,17 @@ def test_the_hidden_communication_is_that_recorded() -> None:
     for mode in ("before", "bucket", "after"):
         low, middle, high = hidden[mode]
         assert re.search(rf"`{mode}` (hides )?{low}, {middle} and {high} %", said), mode
+
+
+def test_bucket_clipping_beside_local_sgd_is_the_study_s() -> None:
+    found = [Row(**row) for row in study("clip_local_sgd")]
+    apart = paired_difference(found, "bucket_local_sgd", "before_local_sgd")
+    assert apart is not None
+    mean = statistics.mean(samples_of(found, "before_local_sgd").values())
+    said = "{:+.1f} % samples ({:+.1f} to {:+.1f})".format(
+        *(100 * end / mean for end in (apart.mean, apart.low, apart.high))
+    )
+    assert said in answer("Bucket clipping with local SGD?")
 
 
 def test_adams_betas_are_those_of_the_study() -> None:
