@@ -38,3 +38,6 @@ CMD ["cpu_demo"]
 FROM installed AS cpu
 
 FROM installed AS gpu
+# NVIDIA's own entry point first: it sets up CUDA's compatibility libraries for an older driver.
+ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh", "/workspace/bertbench/run_and_time.sh"]
+CMD ["cpu_demo"]

@@ -1,9 +1,13 @@
 """metrics.jsonl, as steps are recorded."""
 
+import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.results.metrics import Metrics, StepReport
@@ -26,6 +30,28 @@ def lines_after_steps(world: World, path: Path) -> list[int]:
         metrics.flush()
         counts.append(lines(path))
     return counts
+
+
+def test_away_from_the_host_a_step_takes_what_its_phases_take_on_the_device(tmp_path: Path) -> None:
+    first, *others = run_ranks(1, step_ms_of_phases, tmp_path / "metrics.jsonl")[0]
+    assert first > 10
+    assert others == [first, first]
+
+
+def step_ms_of_phases(world: World, path: Path) -> list[float]:
+    """`step_ms` of three steps that the host took 1 ms to launch, and whose phases took more than 10 ms each."""
+    one = torch.ones(())
+    elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
+    with MlperfLog(None) as log, Metrics(path, elsewhere, log) as metrics:
+        for step in range(1, 5):
+            for phase in (FORWARD, BACKWARD):
+                metrics.phases.enter(phase)
+                time.sleep(0.006)
+            metrics.phases.enter(None)
+            metrics.record(step, 12 * step, StepReport(one, one, 0.1, one, None), 1.0, LoadedStep([], 1.0))
+        metrics.flush()
+    _, *timed = (json.loads(line)["step_ms"] for line in path.read_text().splitlines())  # the first warms up
+    return timed
 
 
 def lines(path: Path) -> int:

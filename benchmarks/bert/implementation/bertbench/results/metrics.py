@@ -117,6 +117,7 @@ class Metrics:
         on_host = torch.tensor([[step.wait_ms, step.skipped] for step in steps])
         table = torch.cat((on_device, on_host.to(on_device)), dim=1)
         times = self._own_times()
+        on_gpu_ms = self._on_gpu_ms(times)
         all_summed = self._world.sum(torch.cat((table.flatten(), times.flatten().to(table))))
         summed, ranks_ms = all_summed[: table.numel()].view_as(table), all_summed[table.numel() :].view_as(times)
         rates, norms, scales = (
@@ -134,7 +135,7 @@ class Metrics:
                 "lr": _digits(rate),
                 "grad_norm": _digits(norm) if math.isfinite(norm) else None,
                 "clipped": round(clipped / self._world.size, 6),
-                "step_ms": round(taken.step_ms, 3),
+                "step_ms": round(on_gpu_ms or taken.step_ms, 3),
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.load_efficiency, 4),
                 "skipped": int(skipped),
@@ -166,6 +167,13 @@ class Metrics:
         times[self._world.rank] = (total - self._before_ms) / self._timed_steps
         self._timed_steps, self._before_ms = 0, total
         return times
+
+    def _on_gpu_ms(self, times: torch.Tensor) -> float | None:
+        """Return the mean time of the steps since the last flush by a GPU's events; None on a CPU, or if unknown.
+
+        The host's clock would show how fast it launches kernels, which can be many steps ahead of the GPU.
+        """
+        return float(times[self._world.rank].sum()) if self._world.device.type != "cpu" and len(times) else None
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
         """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""
