@@ -84,3 +84,10 @@ def test_the_cost_of_trackers_is_that_recorded_and_no_more_than_half_a_percent()
     assert slower <= 0.5
     said = f"{slower:+.2f} % longer ({low:+.2f} to {high:+.2f})"
     assert said in (REPOSITORY / "docs" / "watching.md").read_text()
+
+
+def test_soaps_step_is_that_recorded() -> None:
+    found = recorded("optim_soap")["results"]
+    soap_ms = found["others_mean_ms"]["soap"]
+    said = f"{soap_ms / 1e3:.1f} s, {soap_ms / found['adamw_fused_ms']:.0f} times AdamW"
+    assert said in (REPOSITORY / "docs" / "performance.md").read_text()
