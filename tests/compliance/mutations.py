@@ -14,12 +14,18 @@ from tests.compliance.logs import (
 TEN_MINUTES = 600_000
 
 
-def setting(key: str, value: Any, nth: int = 0) -> Mutation:
+def _with(at_key: str, nth: int, **fields: Any) -> Mutation:
+    """Replace fields of a key's nth record."""
+
     def change(records: list[Record]) -> list[Record]:
-        records[at(records, key, nth)]["value"] = value
+        records[at(records, at_key, nth)].update(fields)
         return records
 
     return change
+
+
+def setting(key: str, value: Any, nth: int = 0) -> Mutation:
+    return _with(key, nth, value=value)
 
 
 def telling(key: str, nth: int = 0, **metadata: Any) -> Mutation:
@@ -55,11 +61,7 @@ def later(key: str, milliseconds: float, nth: int = 0) -> Mutation:
 
 
 def timed(key: str, time_ms: Any, nth: int = 0) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        records[at(records, key, nth)]["time_ms"] = time_ms
-        return records
-
-    return change
+    return _with(key, nth, time_ms=time_ms)
 
 
 def again(key: str, milliseconds: float = 0, nth: int = 0, **changed: Any) -> Mutation:
@@ -98,11 +100,7 @@ def moved(key: str, before: str, nth: int = 0) -> Mutation:
 
 
 def renamed(key: str, name: Any, nth: int = 0) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        records[at(records, key, nth)]["key"] = name
-        return records
-
-    return change
+    return _with(key, nth, key=name)
 
 
 def epoch_nums(number: Callable[[int], Any]) -> Mutation:
@@ -195,7 +193,7 @@ def accuracies(value: Callable[[int, float], float]) -> Mutation:
 
 
 def stopped_after(evaluations: int) -> Mutation:
-    """A run cut after so many evaluations, the last of which is made to reach the target."""
+    """Cut the run after some evaluations, and let the last of them reach the target."""
 
     def change(records: list[Record]) -> list[Record]:
         cut, stop = at(records, "eval_stop", evaluations - 1) + 1, at(records, "train_samples")

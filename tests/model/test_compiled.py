@@ -15,6 +15,7 @@ from bertbench.model.dropout import plain_dropout
 from bertbench.model.loss import weighted_loss
 from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.shape import BertShape
+from tests.compiling import compiled_by
 
 SHAPE = BertShape(
     vocab_size=29, hidden_size=24, layers=2, attention_heads=2, feed_forward_size=40, max_positions=16
@@ -29,15 +30,10 @@ def _fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounter:
-    """Count the graphs that torch.compile makes, whatever it is asked to make of them."""
-    graphs, original = CompileCounter(), torch.compile
-
-    def compile_counted(function: Any, dynamic: bool = False, fullgraph: bool = False, **_: Any) -> Any:
-        return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
-
-    monkeypatch.setattr(torch, "compile", compile_counted)
-    return graphs
+def counter() -> Iterator[CompileCounter]:
+    """Count the graphs that torch.compile makes."""
+    with compiled_by(CompileCounter()) as graphs:
+        yield graphs
 
 
 def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itself(counter: CompileCounter) -> None:

@@ -1,8 +1,5 @@
 """Pieces of a split model under torch.compile, in one process; tests/parallel/test_equality.py compares on ranks."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -16,18 +13,12 @@ from bertbench.loading.sampler import Part
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.parallel.stage import Stage
+from tests.compiling import compiled_by
 
 SHAPE = BertShape(
     vocab_size=29, hidden_size=24, layers=4, attention_heads=2, feed_forward_size=40, max_positions=16,
     hidden_dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def losses_and_gradients(fuse: bool) -> tuple[list[float], list[torch.Tensor]]:
@@ -54,14 +45,10 @@ def losses_and_gradients(fuse: bool) -> tuple[list[float], list[torch.Tensor]]:
     return losses, [words.grad, *gradients]  # type: ignore[list-item]
 
 
-def test_all_layers_of_all_stages_share_two_graphs_and_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs, original = CompileCounter(), torch.compile
-
-    def compile_counted(function: Any, dynamic: bool, fullgraph: bool, **_: Any) -> Any:
-        return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
-
-    monkeypatch.setattr(torch, "compile", compile_counted)
-    plain, compiled = losses_and_gradients(fuse=False), losses_and_gradients(fuse=True)
+def test_all_layers_of_all_stages_share_two_graphs_and_compute_the_same() -> None:
+    plain = losses_and_gradients(fuse=False)
+    with compiled_by(CompileCounter()) as graphs:
+        compiled = losses_and_gradients(fuse=True)
     assert graphs.frame_count == 7, "embeddings, a layer's two ends, three heads, the pairs' loss"
     assert compiled[0] == pytest.approx(plain[0], rel=1e-6)
     for ours, expected in zip(compiled[1], plain[1], strict=True):

@@ -7,7 +7,6 @@ dropout 0, since random streams belong to ranks. What each rank sends is what th
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
+from tests.compiling import compiled_by
 from tests.ranks import run_ranks
 
 STEPS = 2
@@ -69,8 +69,8 @@ COMPILED: Layouts = {
 Values = NDArray[np.float32]
 
 
-class Told(NamedTuple):
-    """What a run of a few steps gives."""
+class Trained(NamedTuple):
+    """Results of a run of a few steps."""
 
     losses: list[float]
     norms: list[float]
@@ -82,26 +82,20 @@ class Told(NamedTuple):
     by_formula: dict[str, int]
 
 
-def told_of(world: World, *systems: System) -> list[Told]:
-    return [_told(world, system) for system in systems]
+def trained(world: World, *systems: System) -> list[Trained]:
+    return [_trained(world, system) for system in systems]
 
 
-def told_of_compiled(world: World, *systems: System) -> list[Told]:
-    """As `told_of`, with compiled pieces, by a backend that writes no code: Inductor takes a minute for so many."""
-    graphs, original = CompileCounterWithBackend("aot_eager"), torch.compile
-
-    def by_backend(function: Any, **options: Any) -> Any:
-        kept = {name: options[name] for name in ("dynamic", "fullgraph") if name in options}
-        return original(function, backend=graphs, **kept)
-
-    with mock.patch.object(torch, "compile", by_backend):
-        told = told_of(world, *systems)
+def trained_compiled(world: World, *systems: System) -> list[Trained]:
+    """As `trained`, with compiled pieces."""
+    with compiled_by(CompileCounterWithBackend("aot_eager")) as graphs:
+        found = trained(world, *systems)
     # embeddings or heads, both ends of a layer, and each again in evaluation
     assert graphs.frame_count >= 6 * len(systems)
-    return told
+    return found
 
 
-def _told(world: World, system: System) -> Told:
+def _trained(world: World, system: System) -> Trained:
     training, evaluation = open_data(system)
     sampler = make_sampler(system, training, 11)
     trainer = make_trainer(system, world, 11, sampler)
@@ -124,7 +118,7 @@ def _told(world: World, system: System) -> Told:
             sent, by_formula = traffic.sent, expected_bytes(system, trainer, loaded)
         else:
             reports.append(trainer.step(number, loaded.parts))
-    told = Told(
+    found = Trained(
         [world.sum(report.loss).item() for report in reports],
         [report.norm.item() for report in reports],
         gradients,
@@ -134,7 +128,7 @@ def _told(world: World, system: System) -> Told:
         by_formula,
     )
     trainer.close()
-    return told
+    return found
 
 
 def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> dict[str, int]:
@@ -181,28 +175,28 @@ def check(
     optimizer: str,
     ranks: int = 4,
     layouts: Layouts = LAYOUTS,
-    tell: Callable[..., list[Told]] = told_of,
+    train: Callable[..., list[Trained]] = trained,
 ) -> None:
     def system(*overrides: str) -> System:
         return tiny(f"optimizer.name={optimizer}", "optimizer.learning_rate=0.01", *SHAPE, *overrides)
 
-    ((alone,),) = run_ranks(1, told_of, system("launch.ranks_per_node=1"))
-    answers = run_ranks(ranks, tell, *(system(f"launch.ranks_per_node={ranks}", *layouts[name]) for name in names))
+    ((alone,),) = run_ranks(1, trained, system("launch.ranks_per_node=1"))
+    answers = run_ranks(ranks, train, *(system(f"launch.ranks_per_node={ranks}", *layouts[name]) for name in names))
     assert alone.losses[1] < alone.losses[0]
-    for name, told in zip(names, answers[0], strict=True):
-        assert told.losses == pytest.approx(alone.losses, abs=LOSS), name
-        assert told.norms == pytest.approx(alone.norms, abs=LOSS), name
+    for name, run in zip(names, answers[0], strict=True):
+        assert run.losses == pytest.approx(alone.losses, abs=LOSS), name
+        assert run.norms == pytest.approx(alone.norms, abs=LOSS), name
         for which, tolerance in (("gradients", GRADIENT), ("state", STATE)):
-            ours, expected = getattr(told, which), getattr(alone, which)
+            ours, expected = getattr(run, which), getattr(alone, which)
             assert ours.keys() == expected.keys(), name
             for key, values in expected.items():
                 assert ours[key] == pytest.approx(values, abs=tolerance), (name, key)
-        assert told.accuracy == alone.accuracy, name
+        assert run.accuracy == alone.accuracy, name
     for rank in answers:
-        for name, told in zip(names, rank, strict=True):
-            assert told.sent == told.by_formula, name
-            assert told.sent or name.startswith("4x1x1")
-    assert all([told.losses for told in rank] == [told.losses for told in answers[0]] for rank in answers)
+        for name, run in zip(names, rank, strict=True):
+            assert run.sent == run.by_formula, name
+            assert run.sent or name.startswith("4x1x1")
+    assert all([run.losses for run in rank] == [run.losses for run in answers[0]] for rank in answers)
 
 
 def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..., System]) -> None:
@@ -212,7 +206,7 @@ def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_pieces_of_a_split_model_take_the_steps_of_one_rank(tiny: Callable[..., System], name: str) -> None:
-    check(tiny, [name], "lamb", ranks=2, layouts=COMPILED, tell=told_of_compiled)
+    check(tiny, [name], "lamb", ranks=2, layouts=COMPILED, train=trained_compiled)
 
 
 @pytest.mark.slow
@@ -234,7 +228,7 @@ def test_every_layout_takes_the_steps_of_one_rank(tiny: Callable[..., System], f
 def test_bf16_trains_alike_in_a_layout_that_sends_it_between_stages(tiny: Callable[..., System]) -> None:
     systems = [tiny(*SHAPE, "launch.ranks_per_node=4", "precision.compute=bf16", *LAYOUTS[name])
                for name in ("4x1x1", "1x2x2")]  # fmt: skip
-    alone, split = run_ranks(4, told_of, *systems)[0]
+    alone, split = run_ranks(4, trained, *systems)[0]
     assert split.losses == pytest.approx(alone.losses, rel=0.02)  # bf16 keeps 8 bits
     assert split.losses != alone.losses
     assert split.sent == split.by_formula

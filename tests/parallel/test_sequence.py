@@ -22,7 +22,7 @@ from bertbench.model.dropout import apply_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
-from tests.parallel.test_equality import SHAPE, check, told_of, whole
+from tests.parallel.test_equality import SHAPE, check, trained, whole
 from tests.ranks import run_ranks
 
 SEQUENCE = ("parallel.tensor=2", "parallel.sequence=true")
@@ -53,8 +53,8 @@ def test_four_ranks_that_share_tokens_send_in_bf16_what_the_formula_says(tiny: C
         *SHAPE, "model.feed_forward_size=24", "model.attention_heads=4", "model.hidden_size=12", "parallel.tensor=4",
         "parallel.sequence=true", "launch.ranks_per_node=4", "precision.compute=bf16",
     )  # fmt: skip
-    for (told,) in run_ranks(4, told_of, system):
-        assert told.sent == told.by_formula
+    for (run,) in run_ranks(4, trained, system):
+        assert run.sent == run.by_formula
 
 
 class Seen(NamedTuple):

@@ -19,7 +19,7 @@ from bertbench.model.bert import Bert
 from bertbench.study.compare import claim_study
 from bertbench.study.journal import Journal
 from bertbench.study.language_study import LanguageStudy, initial_model
-from bertbench.study.paired import Paired, paired
+from bertbench.study.paired import Paired, SeedResult, paired
 from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import VirtualRanks
 
@@ -79,14 +79,9 @@ class BucketsDefinition(LanguageStudy):
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(SeedResult):
     """One seed of one arm."""
 
-    arm: str
-    seed: int
-    samples_to_target: float | None
-    """Between evaluations by a straight line; None if missed."""
-    reached: bool
     clipped: float
     """Share of clipping decisions that reduced a gradient."""
 

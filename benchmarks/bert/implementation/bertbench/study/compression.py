@@ -27,7 +27,7 @@ from bertbench.optim.options import Compression, ReduceOptions
 from bertbench.results.linefile import LineFile
 from bertbench.study.compare import claim_study
 from bertbench.study.language_study import LanguageStudy, initial_model
-from bertbench.study.paired import Paired, paired
+from bertbench.study.paired import Paired, SeedResult, paired
 from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import Reduced
 
@@ -47,14 +47,9 @@ class CompressionDefinition(LanguageStudy):
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(SeedResult):
     """One seed of one arm."""
 
-    arm: str
-    seed: int
-    samples_to_target: float | None
-    """Between evaluations by a straight line; None if missed."""
-    reached: bool
     accuracy: float
     """At the last evaluation."""
 

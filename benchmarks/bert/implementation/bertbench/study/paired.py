@@ -10,6 +10,17 @@ HEAD = ("arm", "reached", "samples", "beside the first", "95 % interval")
 
 
 @dataclass(frozen=True)
+class SeedResult:
+    """One seed of one arm."""
+
+    arm: str
+    seed: int
+    samples_to_target: float | None
+    """Between evaluations by a straight line; None if missed."""
+    reached: bool
+
+
+@dataclass(frozen=True)
 class Paired:
     """An arm beside the reference arm, over the seeds with which both reached the target."""
 

@@ -117,7 +117,7 @@ def _step_aside() -> None:
 
 
 class _Allowance:
-    """Processor time for work beside the run: a share of one processor, of which at most one period's is saved up."""
+    """Processor time for work beside the run: SHARE of one processor; unused time is saved for one period at most."""
 
     def __init__(self) -> None:
         self._left_s = SHARE * _EVERY_S
