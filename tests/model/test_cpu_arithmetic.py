@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from bertbench.model import cpu_attention as in_place
 from bertbench.model.attention import plain_attention
-from bertbench.model.dropout import apply_dropout, keep_mask, keep_share, random_bits
+from bertbench.model.dropout import apply_dropout, keep_mask, keep_share
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
@@ -37,33 +37,35 @@ def test_attention_in_place_equals_torchs_operations_forward_and_backward(
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_drops_the_same_probabilities_forward_and_backward() -> None:
-    qkv, gradient = _inputs()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_attention_drops_the_same_probabilities_forward_and_backward(dtype: torch.dtype) -> None:
+    qkv, gradient = (tensor.detach().to(dtype).requires_grad_() for tensor in _inputs())
     torch.manual_seed(11)
     context = in_place.cpu_attention(qkv, SEQUENCES, 0.3)
     (found,) = torch.autograd.grad(context, qkv, gradient)
     torch.manual_seed(11)
-    expected_context = torch.empty_like(context)
-    for lengths, tokens in (  # long sequences one by one, then squares of one width: 4, 16 and 32
-        ([131], slice(0, 131)),
-        ([131], slice(131, 262)),
-        ([97], slice(262, 359)),
-        ([2], slice(457, 459)),
-        ([5], slice(452, 457)),
-        ([31, 31, 31], slice(359, 452)),
-    ):
+    wide = qkv.detach().double().requires_grad_()
+    expected_context = torch.empty_like(context, dtype=torch.float64)
+    squares = [([2], slice(457, 459)), ([5], slice(452, 457)), ([31, 31, 31], slice(359, 452))]  # of 4, 16 and 32
+    if dtype == torch.bfloat16:
+        order = [*squares, ([97], slice(262, 359)), ([131], slice(0, 131)), ([131], slice(131, 262))]
+    else:  # long sequences one by one, then squares
+        order = [([131], slice(0, 131)), ([131], slice(131, 262)), ([97], slice(262, 359)), *squares]
+    for lengths, tokens in order:
         length, some = lengths[0], len(lengths)
         query, key, value = (
-            part.unflatten(0, (some, length)).transpose(1, 2).flatten(0, 1) for part in qkv[tokens].unbind(1)
+            part.unflatten(0, (some, length)).transpose(1, 2).flatten(0, 1) for part in wide[tokens].unbind(1)
         )
         probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
-        rows, width = {2: (4, 4), 5: (16, 16), 31: (32, 32), 97: (97, 112), 131: (131, 144)}[length]
-        bits = random_bits(torch.Size((some * HEADS, rows, width)))[:, :length, :length]
-        answer = (probabilities * keep_mask(bits, 0.3, torch.float64) / keep_share(0.3)) @ value
+        columns = {2: 4, 5: 16, 31: 32, 97: 112, 131: 144}[length]
+        room = columns if length <= 31 or dtype == torch.bfloat16 else length
+        mask = keep_mask(torch.Size((some * HEADS, room, columns)), 0.3, torch.float64)[:, :length, :length]
+        answer = (probabilities * mask / keep_share(0.3)) @ value
         expected_context[tokens] = answer.unflatten(0, (some, -1)).transpose(1, 2).flatten(0, 1)
-    (expected,) = torch.autograd.grad(expected_context, qkv, gradient)
-    torch.testing.assert_close(context, expected_context, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    (expected,) = torch.autograd.grad(expected_context, wide, gradient.double())
+    tolerance = 1e-12 if dtype == torch.float64 else 3e-2
+    torch.testing.assert_close(context.double(), expected_context, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,16 @@ def test_a_nan_stays_in_its_short_sequence() -> None:
 
 def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(3)
-    stays = keep_mask(random_bits(torch.Size((1009, 997))), 0.1, torch.float32)
+    stays = keep_mask(torch.Size((1009, 997)), 0.1, torch.float32)
     dropped = (stays == 0).double().mean()
     assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / stays.numel()) ** 0.5
     assert keep_share(0.1) == pytest.approx(0.9, abs=1e-5)
     assert stays.unique().tolist() == [0, 1]
-    # neighbours share a 64-bit draw: their drops must still be independent
-    pair = torch.stack(((stays[:, 0:996:4] == 0).flatten(), (stays[:, 1:996:4] == 0).flatten())).double()
-    assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
+    # neighbours share a 64-bit draw, pairs of the two halves a 16-bit one: their drops must still be independent
+    flat = (stays.flatten() == 0).double()
+    for one, other in ((flat[0:-4:4], flat[1:-3:4]), (flat[: len(flat) // 2], flat[-(len(flat) // 2) :])):
+        pair = torch.stack((one, other))
+        assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
 
 
 def test_dropout_and_its_gradient_use_one_mask() -> None:

@@ -17,9 +17,15 @@ ALL_ONEDNN = Products("onednn", "onednn", "onednn")
 
 
 @pytest.mark.parametrize(
-    "products", [ALL_ONEDNN, *(BY_TORCH._replace(**{name: "onednn"}) for name in Products._fields)], ids=str
+    "products",
+    [
+        ALL_ONEDNN,
+        *(BY_TORCH._replace(**{name: "onednn"}) for name in Products._fields),
+        BY_TORCH._replace(to_weight="copied"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize(("rows", "features"), [(3 * SIZE_STEP, WIDE), (37, 16 * WIDE)])
+@pytest.mark.parametrize(("rows", "features"), [(3 * SIZE_STEP, WIDE), (3 * SIZE_STEP, 7), (37, 16 * WIDE)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_it_is_torchs_linear_layer_forward_and_backward(
     rows: int, features: int, products: Products, dtype: torch.dtype
@@ -70,10 +76,11 @@ def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library
     assert shapes == [(256, 256), (256, 1024), (768, 256), (1024, 256), (30522, 256)]
     assert measured.layer_shapes(BertShape(512, 128, 2, 8, 256)) == []
     seconds = measured.measure([(7, 5), (11, 3)], lambda shape: shape[0], torch.float32)
-    assert seconds.shape == (2, 3, 2)
-    assert ((seconds > 0) & (seconds < 10)).all()
-    seconds = torch.tensor([[[1.0, 0.9], [1.0, 0.98], [1.0, 1.1]]])
-    assert measured.fastest(seconds) == [Products("onednn", "torch", "torch")]
+    assert seconds.shape == (2, 3, 3)
+    assert ((seconds > 0) & (seconds < 10)).flatten(1).sum(1).tolist() == [7, 7]
+    assert seconds[:, :2, 2].isinf().all()  # only weights' gradients can be copied
+    seconds = torch.tensor([[[1.0, 0.9, torch.inf], [1.0, 0.98, torch.inf], [1.0, 1.1, 0.9]]])
+    assert measured.fastest(seconds) == [Products("onednn", "torch", "copied")]
 
 
 @pytest.mark.parametrize(

@@ -1,137 +1,128 @@
-"""Compute attention on CPU by products that read and write the flat tensors in place.
+"""Compute attention on CPU by products that read and write long sequences in place, and short ones in squares.
 
-Short sequences are gathered into squares first (model/squares.py); long ones are read in place.
+In half precision all sequences go into squares (model/squares.py).
 
 Shapes: T tokens in the batch, H heads, K width of a head; B heads of sequences of one length N share a product; a row
 of N scores has room for W. Rows in squares, P, are explained in model/squares.py.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from bertbench.model.dropout import keep_mask, keep_share, random_bits, times_mask
-from bertbench.model.sequences import EqualLengths, Sequences
-from bertbench.model.squares import LONGEST
+from bertbench.model.dropout import keep_mask, keep_share, times_mask
+from bertbench.model.sequences import Sequences
+from bertbench.model.squares import SHORT, Squares
 
-# Heads of a long sequence share a product up to this many scores: 1 MB stays in a core's cache between passes.
-_SCORES = 2**18
+# Heads of a long sequence share a product up to this many scores. On a Xeon, 2^18, which fit into the cache of a core,
+# take 1.1 times as long in float32 and 1.2 times in bfloat16: eight times as many calls, each on cold data.
+_SCORES = 2**21
 _LINE = 16  # 4-byte numbers in a cache line
 
 
 def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
     """Compute softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out.
 
-    Softmax overwrites the scores, the backward pass overwrites tensors after their last use, and dropout keeps only its
-    random bits. So a step copies only short sequences' heads, and works in blocks of memory that stay in cache.
+    Softmax overwrites the scores, and the backward pass overwrites tensors after their last use.
     """
     context_THK: torch.Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
 
-class _Piece(NamedTuple):
+class _Block(NamedTuple):
     """Tensors that share a product; all are views, so that results are written in place."""
 
-    query_BNK: torch.Tensor
-    key_BNK: torch.Tensor
-    value_BNK: torch.Tensor
-    result_BNK: torch.Tensor
-    """The context in the forward pass, the context's gradient in the backward pass."""
+    views_BNK: list[torch.Tensor]
     mask_n11W: torch.Tensor | None
+    keys: int
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+        half, heads = qkv_T3HK.itemsize == 2, qkv_T3HK.shape[2]
+        squares = sequences.squares if half else sequences.short
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
-        scale = 1 / math.sqrt(qkv_T3HK.shape[-1])
-        rows_3PK = sequences.short.gather(qkv_T3HK) if sequences.short.squares else None
-        context_PK = None if rows_3PK is None else torch.empty_like(rows_3PK[0])
-        probabilities, bits = [], []
-        for piece in _pieces(sequences, qkv_T3HK, rows_3PK, context_THK, context_PK):
-            scores_BNW, length = _rows(piece.query_BNK), piece.query_BNK.shape[1]
-            _fill(scores_BNW, length, piece.mask_n11W)
-            _product(piece.query_BNK, piece.key_BNK.transpose(1, 2), scale, scores_BNW[..., :length], piece.mask_n11W)
+        rows_3PK = squares.gather(qkv_T3HK)
+        context_PK = torch.empty_like(rows_3PK[0])
+        scale, enlarged = 1 / math.sqrt(qkv_T3HK.shape[-1]), 1 / keep_share(dropout)
+        probabilities, kept = [], []
+        blocks = _blocks(sequences, squares, heads, [*qkv_T3HK.unbind(1), context_THK], [*rows_3PK, context_PK])
+        for (query, key, value, context), mask_n11W, keys in blocks:
+            scores_BNW, length = _rows(query), query.shape[1]
+            if mask_n11W is not None:
+                scores_BNW.unflatten(0, (len(mask_n11W), -1)).copy_(mask_n11W)
+            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length], mask_n11W)
+            scores_BNW[..., keys:] = -math.inf
             read_BNW = torch.softmax(scores_BNW, -1, out=scores_BNW)
-            probabilities.append(scores_BNW)
+            probabilities.append(read_BNW)
             if dropout:
-                bits.append(random_bits(scores_BNW.shape))
-                mask_BNW = keep_mask(bits[-1], dropout, scores_BNW.dtype)
-                read_BNW = times_mask(scores_BNW, mask_BNW, mask_BNW)
-            _product(read_BNW[..., :length], piece.value_BNK, 1 / keep_share(dropout), piece.result_BNK)
-        if context_PK is not None:
-            sequences.short.scatter(context_PK[None], context_THK[:, None])
-        ctx.sequences, ctx.dropout, ctx.scale, ctx.shape = sequences, dropout, scale, qkv_T3HK.shape
-        read_again = qkv_T3HK if sequences.longest > LONGEST else None  # short sequences are in their squares
-        ctx.save_for_backward(read_again, rows_3PK, *probabilities, *bits)
+                mask_BNW = keep_mask(scores_BNW.shape, dropout, scores_BNW.dtype)
+                read_BNW = times_mask(scores_BNW, mask_BNW, torch.empty_like(scores_BNW) if half else mask_BNW)
+                kept.append(mask_BNW if half else read_BNW)
+            _product(read_BNW[..., :length], value, enlarged, context)
+        squares.scatter(context_PK[None], context_THK[:, None])
+        # The backward pass multiplies by masks in half precision, where that is fast (model/dropout.py). In float32
+        # masks would be one more tensor in the cache: it reads probabilities after dropout, and the context.
+        ctx.sequences, ctx.squares, ctx.dropout, ctx.scale, ctx.half = sequences, squares, dropout, scale, half
+        ctx.shape = qkv_T3HK.shape
+        read_again = qkv_T3HK if not squares.holds(sequences.longest) else None
+        ctx.save_for_backward(read_again, None if half else context_THK, rows_3PK, *probabilities, *kept)
         return context_THK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_THK: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        qkv_T3HK, rows_3PK, *saved = ctx.saved_tensors
-        short, heads, enlarged = ctx.sequences.short, ctx.shape[2], 1 / keep_share(ctx.dropout)
-        gradient_T3HK = gradient_THK.new_empty(ctx.shape)
-        gradient_PK = gradient_3PK = None
-        if rows_3PK is not None:
-            gradient_PK, gradient_3PK = short.gather(gradient_THK[:, None])[0], torch.empty_like(rows_3PK)
-            short.clear_filler(gradient_PK, heads)
-        flat_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK
-        pieces = _pieces(ctx.sequences, flat_T3HK, rows_3PK, gradient_THK, gradient_PK)
-        into = _pieces(ctx.sequences, gradient_T3HK, gradient_3PK, gradient_THK, gradient_PK)
-        for place, (piece, to) in enumerate(zip(pieces, into, strict=True)):
-            read_BNW = probabilities_BNW = saved[place]
-            by_scores_BNW, length = torch.empty_like(probabilities_BNW), piece.query_BNK.shape[1]
-            by_scores_BNW[..., length:] = 0
-            _product(piece.result_BNK, piece.value_BNK.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
-            if ctx.dropout:
-                mask_BNW = keep_mask(saved[len(pieces) + place], ctx.dropout, probabilities_BNW.dtype)
-                times_mask(by_scores_BNW, mask_BNW, by_scores_BNW)
-                read_BNW = times_mask(probabilities_BNW, mask_BNW, mask_BNW)
-            _product(read_BNW[..., :length].transpose(1, 2), piece.result_BNK, enlarged, to.value_BNK)
-            torch._softmax_backward_data(
-                by_scores_BNW, probabilities_BNW, -1, by_scores_BNW.dtype, grad_input=by_scores_BNW
-            )
+        qkv_T3HK, context_THK, rows_3PK, *saved = ctx.saved_tensors
+        squares, heads, enlarged = ctx.squares, ctx.shape[2], 1 / keep_share(ctx.dropout)
+        gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
+        flat = [*(gradient_T3HK if qkv_T3HK is None else qkv_T3HK).unbind(1), *gradient_T3HK.unbind(1), gradient_THK]
+        if context_THK is not None:
+            flat.append((gradient_THK * context_THK).sum(-1, keepdim=True))
+        rows = [squares.gather(tensor[:, None])[0] for tensor in flat[6:]]
+        for tensor_PK in rows:
+            squares.clear_filler(tensor_PK, heads)
+        blocks = _blocks(ctx.sequences, squares, heads, flat, [*rows_3PK, *gradient_3PK, *rows])
+        for place, ((query, key, value, to_query, to_key, to_value, gradient, *sums), *_) in enumerate(blocks):
+            probabilities_BNW, length = saved[place], query.shape[1]
+            by_scores_BNW = torch.empty_like(probabilities_BNW)
+            _product(gradient, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
+            kept_BNW = saved[len(saved) // 2 + place] if ctx.dropout else None
+            read_BNW = _through_softmax(by_scores_BNW, probabilities_BNW, kept_BNW, *sums)
+            _product(read_BNW[..., :length].transpose(1, 2), gradient, enlarged, to_value)
             by_scores_BNN = by_scores_BNW[..., :length]
-            _product(by_scores_BNN, piece.key_BNK, ctx.scale, to.query_BNK)
-            _product(by_scores_BNN.transpose(1, 2), piece.query_BNK, ctx.scale, to.key_BNK)
-        if gradient_3PK is not None:
-            short.scatter(gradient_3PK, gradient_T3HK)
+            _product(by_scores_BNN, key, ctx.scale, to_query)
+            _product(by_scores_BNN.transpose(1, 2), query, ctx.scale, to_key)
+        squares.scatter(gradient_3PK, gradient_T3HK)
         return gradient_T3HK, None, None
 
 
-def _pieces(
-    sequences: Sequences,
-    qkv_T3HK: torch.Tensor,
-    rows_3PK: torch.Tensor | None,
-    result_THK: torch.Tensor,
-    result_PK: torch.Tensor | None,
-) -> list[_Piece]:
-    heads = qkv_T3HK.shape[2]
-    pieces = []
-    for tokens, some in _long(sequences.groups, heads):
-        query, key, value = (part.transpose(0, 1) for part in qkv_T3HK[tokens, :, some].unbind(1))
-        pieces.append(_Piece(query, key, value, result_THK[tokens, some].transpose(0, 1), None))
-    if rows_3PK is not None and result_PK is not None:
-        by_part = [sequences.short.split(rows_PK, heads) for rows_PK in (*rows_3PK.unbind(), result_PK)]
-        for square, query, key, value, result in zip(sequences.short.squares, *by_part, strict=True):
-            pieces.append(_Piece(query, key, value, result, square.mask_n11W))
-    return pieces
-
-
-def _long(groups: Sequence[EqualLengths], heads: int) -> list[tuple[slice, slice]]:
-    """Return the tokens of each long sequence and the heads of it that share a product."""
-    pieces = []
-    for group in groups:
-        if group.length > LONGEST:
-            some = max(1, min(heads, _SCORES // group.length**2))
+def _blocks(
+    sequences: Sequences, squares: Squares, heads: int, flat: list[torch.Tensor], rows: list[torch.Tensor]
+) -> Iterator[_Block]:
+    """Yield what shares a product: views of long sequences in `flat`, [T, H, K] each, and squares in `rows`, [P, K]."""
+    for group in sequences.groups:
+        if not squares.holds(group.length):
+            some = _heads_together(group.length, heads)
             for start in range(group.start, group.start + group.sequences * group.length, group.length):
                 tokens = slice(start, start + group.length)
-                pieces += [(tokens, slice(head, head + some)) for head in range(0, heads, some)]
-    return pieces
+                for head in range(0, heads, some):
+                    views = [tensor[tokens, head : head + some].transpose(0, 1) for tensor in flat]
+                    yield _Block(views, None, group.length)
+    by_square = zip(*(squares.split(tensor_PK, heads) for tensor_PK in rows), strict=True)
+    for square, tensors in zip(squares.squares, by_square, strict=True):
+        count, width = tensors[0].shape[:2]
+        some = count if width <= SHORT else _heads_together(width, heads)
+        for parts in zip(*(tensor.split(some) for tensor in tensors), strict=True):
+            yield _Block(list(parts), square.mask_n11W, square.keys)
+
+
+def _heads_together(length: int, heads: int) -> int:
+    """Return how many heads of a long sequence share a product: a divisor, so that products have few sizes."""
+    return max(some for some in range(1, heads + 1) if heads % some == 0 and (some == 1 or some * length**2 <= _SCORES))
 
 
 def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
@@ -141,17 +132,9 @@ def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
     """
     length = like_BNK.shape[1]
     width = length
-    if length > LONGEST and like_BNK.itemsize > 2:
+    if length > SHORT and like_BNK.itemsize > 2:
         width += (_LINE - length) % (2 * _LINE)
     return like_BNK.new_empty((*like_BNK.shape[:2], width))
-
-
-def _fill(scores_BNW: torch.Tensor, length: int, mask_n11W: torch.Tensor | None) -> None:
-    """Set scores to -inf at places without a key."""
-    if mask_n11W is None:
-        scores_BNW[..., length:] = -math.inf
-    else:
-        scores_BNW.unflatten(0, (len(mask_n11W), -1)).copy_(mask_n11W)
 
 
 def _product(
@@ -159,3 +142,26 @@ def _product(
 ) -> None:
     """Overwrite a tensor with scale * left @ right, or add to it if `add` is given."""
     torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)
+
+
+def _through_softmax(
+    by_kept_BNW: torch.Tensor,
+    probabilities_BNW: torch.Tensor,
+    kept_BNW: torch.Tensor | None,
+    sums_BN1: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Overwrite the gradient of the probabilities after dropout by that of the scores; return those probabilities.
+
+    `kept_BNW` is what the forward pass kept of dropout, None without dropout. `sums_BN1`, over K of context times its
+    gradient, equal the sums over W of probabilities times their gradient (Dao et al., arXiv 2205.14135).
+    """
+    if sums_BN1 is not None:
+        read_BNW = probabilities_BNW if kept_BNW is None else kept_BNW
+        by_kept_BNW.mul_(read_BNW).addcmul_(probabilities_BNW, sums_BN1, value=-1)
+        return read_BNW
+    read_BNW = probabilities_BNW
+    if kept_BNW is not None:
+        times_mask(by_kept_BNW, kept_BNW, by_kept_BNW)
+        read_BNW = times_mask(probabilities_BNW, kept_BNW, torch.empty_like(probabilities_BNW))
+    torch._softmax_backward_data(by_kept_BNW, probabilities_BNW, -1, by_kept_BNW.dtype, grad_input=by_kept_BNW)
+    return read_BNW

@@ -1,10 +1,12 @@
-"""Compute each of a linear layer's three products by the library that is faster at it on this machine.
+"""Compute each of a linear layer's three products in the way that is fastest at it on this machine.
 
 torch multiplies float32 matrices by MKL, and half precision by oneDNN's general products; oneDNN's products for linear
 layers are a separate operator. Which is faster depends on the processor, the shape and the product: on an EPYC, oneDNN
 computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
-slower forward in float32, and 1.7 times as fast for the weight gradient of 2,048 x 512 in bfloat16. So
-training/arithmetic.py measures both (`bertbench bench ideas` shows the effect); torch's own is the default.
+slower forward in float32, and 1.7 times as fast for the weight gradient of 512 x 2,048 in bfloat16. A weight's
+gradient reads its left matrix by columns; in half precision both libraries copy that matrix first, and a copy of the
+narrower one of both takes a fifth of the time on that Xeon. So training/arithmetic.py measures all (`bertbench bench
+ideas` shows the effect); torch's own is the default.
 
 oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
 for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.
@@ -26,11 +28,12 @@ from bertbench.model.options import SIZE_STEP
 _MUCH_WIDER = 16
 HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
 
-Library = Literal["torch", "onednn"]
+Library = Literal["torch", "onednn", "copied"]
+"""`copied` is torch's with the narrower matrix of a weight's gradient copied by columns."""
 
 
 class Products(NamedTuple):
-    """The library for each product of a linear layer."""
+    """The library for each product of a linear layer; only the weight's gradient can be `copied`."""
 
     forward: Library = "torch"
     to_input: Library = "torch"
@@ -117,6 +120,10 @@ def input_product(gradient_NO: torch.Tensor, weight_OI: torch.Tensor, library: L
 
 def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: Library) -> torch.Tensor:
     """Return the weight's gradient, gradient.T @ input: [O, I]; by torch if N has no static size."""
+    if library == "copied":
+        if gradient_NO.shape[1] <= input_NI.shape[1]:
+            return gradient_NO.T.contiguous() @ input_NI
+        return (input_NI.T.contiguous() @ gradient_NO).T.contiguous()
     if library == "torch" or len(gradient_NO) % SIZE_STEP:
         return gradient_NO.T @ input_NI
     return _onednn(gradient_NO.T, input_NI.T, None)

@@ -1,7 +1,8 @@
-"""Measure which library is faster at each product of each linear layer of a model."""
+"""Measure which library is fastest at each product of each linear layer of a model."""
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -20,6 +21,7 @@ from bertbench.model.options import LEAST_WIDTH, SIZE_STEP
 from bertbench.model.shape import BertShape
 
 _LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
+_FOR_WEIGHTS: tuple[Library, ...] = (*_LIBRARIES, "copied")
 _ROUNDS = 2
 _TOKENS = 1024  # more take longer and give the same ranking
 _MASKED = 7  # the head reads one token in 7
@@ -42,40 +44,45 @@ def layer_shapes(shape: BertShape) -> list[Shape]:
 
 
 def measure(shapes: list[Shape], rows: Callable[[Shape], int], dtype: torch.dtype) -> torch.Tensor:
-    """Return seconds [shapes, 3 products, 2 libraries], float64: the best of two rounds after a warm-up."""
-    seconds = torch.full((len(shapes), 3, len(_LIBRARIES)), torch.inf, dtype=torch.float64)
+    """Return seconds [shapes, 3 products, 3 libraries], float64: the best of two rounds after a warm-up.
+
+    A library that can't compute a product takes forever.
+    """
+    seconds = torch.full((len(shapes), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
     for at, (outputs, inputs) in enumerate(shapes):
         count = -(-rows((outputs, inputs)) // SIZE_STEP) * SIZE_STEP
         input_NI, weight_OI, gradient_NO, bias_O = (
             torch.randn(size, dtype=torch.float32).to(dtype)
             for size in ((count, inputs), (outputs, inputs), (count, outputs), (outputs,))
         )
-        for number in range(1 + _ROUNDS):
-            for place, library in enumerate(_LIBRARIES):
-                times = [time.perf_counter()]
-                forward_product(input_NI, weight_OI, bias_O, library)
-                times.append(time.perf_counter())
-                input_product(gradient_NO, weight_OI, library)
-                times.append(time.perf_counter())
-                weight_product(gradient_NO, input_NI, library)
-                times.append(time.perf_counter())
-                if number:
-                    took = torch.tensor(times, dtype=torch.float64).diff()
-                    seconds[at, :, place] = torch.minimum(seconds[at, :, place], took)
+        kinds = (
+            (partial(forward_product, input_NI, weight_OI, bias_O), _LIBRARIES),
+            (partial(input_product, gradient_NO, weight_OI), _LIBRARIES),
+            (partial(weight_product, gradient_NO, input_NI), _FOR_WEIGHTS),
+        )
+        for kind, (multiply, libraries) in enumerate(kinds):
+            for number in range(1 + _ROUNDS):
+                for place, library in enumerate(libraries):
+                    began = time.perf_counter()
+                    multiply(library)
+                    if number:
+                        seconds[at, kind, place] = min(float(seconds[at, kind, place]), time.perf_counter() - began)
     return seconds
 
 
 def fastest(seconds: torch.Tensor) -> list[Products]:
-    """Return the faster library of each product; torch's unless oneDNN's is clearly faster."""
-    by_onednn = (seconds[..., 1] < _CLEARLY * seconds[..., 0]).tolist()
-    return [Products(*(_LIBRARIES[faster] for faster in layer)) for layer in by_onednn]
+    """Return the fastest library of each product; torch's unless another one is clearly faster."""
+    weighed = torch.cat((_CLEARLY * seconds[..., :1], seconds[..., 1:]), -1)
+    return [Products(*(_FOR_WEIGHTS[library] for library in layer)) for layer in weighed.argmin(-1).tolist()]
 
 
 def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:
-    """Return the faster library of each product of each layer, measured on at most `tokens` tokens."""
+    """Return the fastest library of each product of each layer, measured on at most `tokens` tokens."""
     tokens = min(tokens, _TOKENS)
     masked = max(1, tokens // _MASKED)
     shapes = layer_shapes(shape)
+    if not shapes:
+        return {}
     seconds = measure(shapes, lambda layer: masked if layer[0] == shape.vocab_size else tokens, dtype)
     return dict(zip(shapes, fastest(agree(seconds)), strict=True))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bertbench.model.squares import ShortSequences
+from bertbench.model.squares import Squares
 
 
 class EqualLengths(NamedTuple):
@@ -34,9 +34,14 @@ class Sequences:
         return max(group.length for group in self.groups)
 
     @cached_property
-    def short(self) -> ShortSequences:
+    def short(self) -> Squares:
         """Return the short sequences in squares for CPU attention, laid out once for all layers and both passes."""
-        return ShortSequences(self.groups)
+        return Squares(self.groups, every=False)
+
+    @cached_property
+    def squares(self) -> Squares:
+        """Return all sequences in squares."""
+        return Squares(self.groups, every=True)
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":

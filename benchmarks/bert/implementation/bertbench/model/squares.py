@@ -1,12 +1,15 @@
-"""Put short sequences into squares of a few widths, so that all of one width share a matrix product.
+"""Gather the heads of sequences into squares, those of short ones of a few widths, which then share a matrix product.
 
 With a product for each length, calls cost more than the work: 64 sequences of 8 to 32 tokens make 16 products of 0.2
-MFLOP. Filler pads a sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only attention
-sees it.
+MFLOP. Filler pads a short sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only
+attention sees it.
+
+In half precision long sequences are gathered too, each into its own square: oneDNN, which multiplies there, takes 0.6
+to 0.75 of the time where a head's rows are neighbours, and generates code for each width that it meets. In float32 a
+long sequence's products gain less than the copies cost.
 
 Shapes: H heads, K width of a head; p parts of a token (query, key and value are 3); n sequences in squares of one
-width W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in short
-sequences.
+width W; P rows in all squares, one for each head of each token or filler; T tokens in the batch, R of them in squares.
 """
 
 import math
@@ -16,9 +19,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-LONGEST = 64
-"""Longest sequence that goes into a square, in tokens."""
-_WIDTHS = np.array([4, 16, 32, 48, LONGEST])  # an AMX tile has 16 rows; 4 hold the sequences that fill up a batch
+SHORT = 64
+"""The longest sequence, in tokens, that shares products and is gathered in every format."""
+_TILE = 16  # an AMX tile's rows, of which widths are multiples
+_FILLER = 4  # and a width for the sequences that fill up a batch
 
 
 class Run(Protocol):
@@ -38,13 +42,15 @@ class Run(Protocol):
 
 
 class Square(NamedTuple):
-    """The sequences of one width."""
+    """Short sequences of one width, or a long one."""
 
     tokens_nW: np.ndarray
     """Places in the flat batch; filler repeats its sequence's last token, so that not even a NaN leaves a sequence."""
     filler_nW: np.ndarray
     mask_n11W: torch.Tensor | None
-    """-inf at the filler's keys, 0 elsewhere; None where there is no filler."""
+    """-inf at the filler's keys, 0 elsewhere; None where all sequences have the same keys."""
+    keys: int
+    """The first place that has no key in any sequence."""
 
 
 class Indices(NamedTuple):
@@ -58,19 +64,25 @@ class Indices(NamedTuple):
     """The rows of [P] that are filler."""
 
 
-class ShortSequences:
-    """The sequences of a batch that go into squares."""
+class Squares:
+    """The sequences of a batch that are gathered: all of them, or the short ones."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        short = [run for run in runs if run.length <= LONGEST]
-        length_n = np.concatenate([[0][:0], *(np.full(run.sequences, run.length) for run in short)]).astype(np.int64)
-        start_n = np.concatenate([length_n[:0], *(run.start + run.length * np.arange(run.sequences) for run in short)])
-        place_n = np.searchsorted(_WIDTHS, length_n)
-        self.squares = [
-            _square(start_n[place_n == place], length_n[place_n == place], int(_WIDTHS[place]))
-            for place in np.unique(place_n)
-        ]
+    def __init__(self, runs: Sequence[Run], every: bool) -> None:
+        self._every = every
+        some = [run for run in runs if self.holds(run.length)]
+        length_n = np.concatenate([[0][:0], *(np.full(run.sequences, run.length) for run in some)]).astype(np.int64)
+        start_n = np.concatenate([length_n[:0], *(run.start + run.length * np.arange(run.sequences) for run in some)])
+        width_n = np.where(length_n <= _FILLER, _FILLER, -(-length_n // _TILE) * _TILE)
+        self.squares = []
+        for width in np.unique(width_n):
+            places = np.flatnonzero(width_n == width)
+            for place_n in [places] if width <= SHORT else places[:, None]:
+                self.squares.append(_square(start_n[place_n], length_n[place_n], int(width)))
         self._indices: dict[tuple[int, int], Indices] = {}
+
+    def holds(self, length: int) -> bool:
+        """Return whether sequences of this length are gathered."""
+        return self._every or length <= SHORT
 
     def gather(self, flat_TpHK: torch.Tensor) -> torch.Tensor:
         """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
@@ -88,7 +100,7 @@ class ShortSequences:
         rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
 
     def split(self, rows_PK: torch.Tensor, heads: int) -> list[torch.Tensor]:
-        """Return the rows as one [n H, W, K] for each width."""
+        """Return the rows as one [n H, W, K] for each square."""
         sizes = [heads * square.tokens_nW.size for square in self.squares]
         return [
             rows.unflatten(0, (-1, square.tokens_nW.shape[1]))
@@ -102,6 +114,9 @@ class ShortSequences:
         return self._indices[parts, heads]
 
     def _make_indices(self, parts: int, heads: int) -> Indices:
+        if not self.squares:
+            none = torch.empty(0, dtype=torch.int64)
+            return Indices(none, [], none)
         part_p, head_H = np.arange(parts), np.arange(heads)
         sources, fillers, tokens, firsts, steps, start = [], [], [], [], [], 0
         for square in self.squares:
@@ -136,5 +151,6 @@ def _square(start_n: np.ndarray, length_n: np.ndarray, width: int) -> Square:
     return Square(
         start_n[:, None] + np.minimum(place_W, length_n[:, None] - 1),
         filler_nW,
-        mask_nW[:, None, None] if filler_nW.any() else None,
+        mask_nW[:, None, None] if length_n.min() < length_n.max() else None,
+        int(length_n.max()),
     )
