@@ -96,3 +96,10 @@ def test_the_decoder_is_the_word_embedding() -> None:
     scores(model, torch.arange(12), [12]).masked_lm_MV[:, 40].sum().backward()
     assert model.embeddings.word.weight.grad is not None
     assert model.embeddings.word.weight.grad[40].abs().sum() > 0  # token 40 was never embedded
+
+
+def test_tokens_get_a_gradient_where_the_decoder_gets_none() -> None:
+    model = tiny_bert()
+    scores(model, torch.arange(12), [12]).next_sentence_S2.sum().backward()
+    assert model.embeddings.word.weight.grad is not None
+    assert model.embeddings.word.weight.grad.abs().sum(1).nonzero().flatten().tolist() == list(range(12))

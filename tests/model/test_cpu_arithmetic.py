@@ -107,12 +107,16 @@ def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
         assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
 
 
-def test_dropout_and_its_gradient_use_one_mask() -> None:
-    hidden, residual = torch.ones(61, 13, requires_grad=True), torch.zeros(61, 13, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_and_its_gradient_use_one_mask(dtype: torch.dtype) -> None:
+    hidden = torch.ones(61, 13, dtype=dtype, requires_grad=True)
+    residual = torch.zeros(61, 13, requires_grad=True)
     for rate, result in ((0.5, apply_dropout(hidden, 0.5)), (0.25, apply_dropout(hidden, 0.25, residual))):
-        (gradient,) = torch.autograd.grad(result.sum(), hidden)
-        assert torch.equal(gradient, result)
+        (gradient,) = torch.autograd.grad(result.sum(), hidden, retain_graph=True)
+        assert torch.equal(gradient, result.to(dtype))
+        assert result[result > 0].unique().tolist() == pytest.approx([1 / (1 - rate)], rel=1e-2)
         assert 0 < (result == 0).double().mean() < 2 * rate
+    assert torch.equal(torch.autograd.grad(result.sum(), residual)[0], torch.ones_like(residual))
     assert torch.equal(apply_dropout(hidden, 0.0), hidden)
 
 

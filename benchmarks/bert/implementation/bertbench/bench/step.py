@@ -38,7 +38,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
-_WARM_UP = 3
+_WARM_UP = 10
 _TOKENS = 2048  # about the size of a batch
 _GROUPED_BATCHES = 50  # transformers sorts this many batches together
 
@@ -99,7 +99,7 @@ def measure(
             layers = products_of(shape, batches)
             with ExitStack() as programs:
                 ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
-                # Memory settles after about three steps. A round has one step for each rival in their process.
+                # Our memory, which is never given back, and oneDNN's generated code settle after about ten steps.
                 arms = [_Arm("bertbench", ours, batches, wikipedia_batches(batch, _WARM_UP, seed + 1))]
                 if stock.is_here():
                     rival = programs.enter_context(

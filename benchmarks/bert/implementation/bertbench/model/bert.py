@@ -20,6 +20,7 @@ from bertbench.model.precision import in_format
 from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
+from bertbench.model.tied_words import look_up
 
 
 class Embeddings(nn.Module):
@@ -36,11 +37,15 @@ class Embeddings(nn.Module):
         self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
-    def forward(self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor) -> torch.Tensor:
-        """Embed flat tokens: three [T] in, [T, D] out."""
-        hidden_TD = self.word(tokens_T) + self.position(positions_T) + self._of_token_type(segments_T)
+    def forward(
+        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, tie: bool = False
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Embed flat tokens: three [T] in, [T, D] out; to `tie`, also return the word embeddings for the head."""
+        word_TD, word_VD = look_up(self.word.weight, tokens_T) if tie else (self.word(tokens_T), self.word.weight)
+        hidden_TD = word_TD + self.position(positions_T) + self._of_token_type(segments_T)
         hidden_TD = self.apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
-        return in_format(hidden_TD, self.residual_type)
+        hidden_TD = in_format(hidden_TD, self.residual_type)
+        return (hidden_TD, word_VD) if tie else hidden_TD
 
     def _of_token_type(self, segments_T: torch.Tensor) -> torch.Tensor:
         if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
@@ -162,24 +167,40 @@ class Bert(nn.Module):
         The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
-        hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
+        if self.sums_losses:
+            hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T), None
+        else:
+            hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T, tie=True)
         for layer in self.layers[:-1]:
             hidden_TD = layer(hidden_TD, sequences, finish=not self.joins_layers)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
         read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
         # its gradient is one concatenation; of slices, whole tensors of zeros would be filled and added up
         masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
-        return self.heads(masked_MD, first_SD, labels if self.sums_losses else None)
+        return self.heads(masked_MD, first_SD, labels if self.sums_losses else None, word_VD)
 
     @overload
     def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores: ...
 
     @overload
-    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None) -> Scores | LossSums: ...
+    def heads(
+        self,
+        masked_MD: torch.Tensor,
+        first_SD: torch.Tensor,
+        labels: Labels | None,
+        word_VD: torch.Tensor | None = None,
+    ) -> Scores | LossSums: ...
 
-    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor, labels: Labels | None = None) -> Scores | LossSums:
+    def heads(
+        self,
+        masked_MD: torch.Tensor,
+        first_SD: torch.Tensor,
+        labels: Labels | None = None,
+        word_VD: torch.Tensor | None = None,
+    ) -> Scores | LossSums:
         """Return scores, or losses of labels, from hidden states of masked tokens and of each sequence's first."""
-        word_VD = self.embeddings.word.weight
+        if word_VD is None:
+            word_VD = self.embeddings.word.weight
         next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         if labels is None:
             return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)

@@ -9,10 +9,11 @@ Compiled layers hash two random keys and the elements' numbers to a mask, so tha
 again instead of reading it. A hash takes 12 operations an element, torch's own generator (Philox) about 100.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _VALUES = 1 << 16
@@ -69,8 +70,30 @@ def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | No
     """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
     if rate == 0 or not _draws_bits(hidden):
         return plain_dropout(hidden, rate, residual)
-    stays, enlarged = keep_mask(hidden.shape, rate, hidden.dtype).to(hidden.dtype), 1 / keep_share(rate)
+    if hidden.itemsize == 2:
+        halved: torch.Tensor = _HalfDropout.apply(hidden, rate, residual)
+        return halved
+    stays, enlarged = keep_mask(hidden.shape, rate, hidden.dtype), 1 / keep_share(rate)
     return hidden * stays.mul_(enlarged) if residual is None else torch.addcmul(residual, hidden, stays, value=enlarged)
+
+
+class _HalfDropout(torch.autograd.Function):
+    """Dropout of a 2-byte type plus a residual of any type, by the whole-number mask of `keep_mask`."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None) -> torch.Tensor:
+        mask, ctx.enlarged = keep_mask(hidden.shape, rate, hidden.dtype), 1 / keep_share(rate)
+        ctx.save_for_backward(mask)
+        ctx.dtype, ctx.adds = hidden.dtype, residual is not None
+        dropped = times_mask(hidden, mask, torch.empty_like(hidden))
+        return dropped.mul_(ctx.enlarged) if residual is None else torch.add(residual, dropped, alpha=ctx.enlarged)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor | None]:
+        (mask,) = ctx.saved_tensors
+        by_hidden = (gradient * ctx.enlarged).to(ctx.dtype)
+        return times_mask(by_hidden, mask, by_hidden), None, gradient if ctx.adds else None
 
 
 def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
