@@ -23,7 +23,8 @@ from bertbench.model.shape import BertShape
 _LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
 _FOR_WEIGHTS: tuple[Library, ...] = (*_LIBRARIES, "copied")
 _ROUNDS = 2
-_TOKENS = 1024  # more take longer and give the same ranking
+# Tokens of a measurement, by bytes of a number: more take longer and give the same ranking
+_TOKENS = {2: 2048, 4: 1024}
 _MASKED = 7  # the head reads one token in 7
 _CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
 
@@ -78,7 +79,7 @@ def fastest(seconds: torch.Tensor) -> list[Products]:
 
 def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:
     """Return the fastest library of each product of each layer, measured on at most `tokens` tokens."""
-    tokens = min(tokens, _TOKENS)
+    tokens = min(tokens, _TOKENS[dtype.itemsize])
     masked = max(1, tokens // _MASKED)
     shapes = layer_shapes(shape)
     if not shapes:
