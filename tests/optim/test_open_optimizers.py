@@ -2,18 +2,20 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
 from bertbench.optim.nadamw import nadamw_step
 from bertbench.optim.options import AdamOptions, SoapOptions
 from bertbench.optim.schedule_free import ScheduleFreeAdam
 from bertbench.optim.soap import SoapRule
-from bertbench.optim.state import Optimizer
+from bertbench.optim.state import Optimizer, State
 from tests.optim.drawn import draw_gradients, matrices
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
@@ -40,6 +42,28 @@ def with_rate(reference: torch.optim.Optimizer) -> Callable[[float], object]:
         reference.step()
 
     return step
+
+
+@pytest.mark.parametrize("block", [17, 100])  # two blocks a tensor and more, or at most two tensors a block
+def test_a_step_in_blocks_is_the_step(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_PER_THREAD", block)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    sizes = []
+
+    def counted(state: State, *rest: Any) -> None:
+        sizes.append(sum(len(part) for part in state.weights))
+        nadamw_step(state, *rest)
+
+    at_once = matrices(*SHAPES)
+    in_parts = copy.deepcopy(at_once)
+    for parameters, step in ((at_once, nadamw_step), (in_parts, blocks.in_blocks(counted))):
+        optimizer = MultiTensorAdam(parameters, AdamOptions(), False, None, step)
+        for number in range(3):
+            draw_gradients(parameters, number)
+            optimizer.step(0.1)
+    assert all(torch.equal(own, expected) for own, expected in zip(in_parts, at_once, strict=True))
+    assert max(sizes) <= 2 * block
+    assert sum(sizes) == 3 * sum(parameter.numel() for parameter in at_once)
 
 
 def test_nadamw_equals_torchs_nadam_whose_momentum_stays() -> None:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
 from bertbench.bench.ideas import FP32, Idea, Setting, Tensors, Trial, size_of
@@ -30,6 +31,7 @@ from bertbench.model.precision import computing
 from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
+from bertbench.model.tied_words import look_up
 
 Read = tuple[torch.Tensor | slice, torch.Tensor]
 """Tokens that the masked-LM head scores, and their labels."""
@@ -49,6 +51,25 @@ def heads(setting: Setting) -> Iterator[Trial]:
     yield Trial("scores of all tokens", size_of("small's pass", batch), "model/bert.py", sides)
 
 
+def words(setting: Setting) -> Iterator[Trial]:
+    """Add the lookup's gradient to the head's."""
+    batch, shape = setting.batch("medium"), setting.shapes["medium"]
+    word_VD = nn.Parameter(torch.randn(shape.vocab_size, shape.hidden_size))
+    hidden_MD = torch.randn(len(batch.masked_at_M), shape.hidden_size)
+    gradient_TD = torch.randn(len(batch.tokens_T), shape.hidden_size)
+    gradient_MV = torch.randn(len(hidden_MD), shape.vocab_size)
+
+    def passes(rows_TD: torch.Tensor, matrix_VD: torch.Tensor) -> Tensors:
+        scores_MV = functional.linear(hidden_MD, matrix_VD)
+        return torch.autograd.grad((rows_TD, scores_MV), word_VD, (gradient_TD, gradient_MV))
+
+    sides = (
+        lambda: passes(functional.embedding(batch.tokens_T, word_VD), word_VD),
+        lambda: passes(*look_up(word_VD, batch.tokens_T)),
+    )
+    yield Trial("a gradient for each use", size_of("medium's words", batch), "model/tied_words.py", sides)
+
+
 def last_layer(setting: Setting) -> Iterator[Trial]:
     """Compute only what the heads read in the last layer."""
     model, batch = setting.model("small"), setting.batch("small")
@@ -57,9 +78,11 @@ def last_layer(setting: Setting) -> Iterator[Trial]:
 
 
 def attention(setting: Setting) -> Iterator[Trial]:
-    """Compute attention in place, in pieces that stay in cache; without dropout, as in evaluation, torch's is fused."""
+    """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
     yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py")
     yield _attention(setting, "medium", _TORCH, torch_attention, 0.0, "model/cpu_attention.py")
+    if onednn_multiplies(torch.bfloat16):
+        yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py", torch.bfloat16)
 
 
 def squares(setting: Setting) -> Iterator[Trial]:
@@ -143,7 +166,7 @@ def shards(setting: Setting) -> Iterator[Trial]:
         yield Trial("all opened first", size, "data/store/dataset.py", sides, tolerance=0.0)
 
 
-_ALL: tuple[Idea, ...] = (heads, last_layer, attention, squares, dropout, loss, products, bf16, shards)
+_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout, loss, products, bf16, shards)
 IDEAS = {idea.__name__: idea for idea in _ALL}
 
 
@@ -158,19 +181,24 @@ def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     return torch.cat(contexts)
 
 
-def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str) -> Trial:
+def _attention(
+    setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str,
+    dtype: torch.dtype = torch.float32,
+) -> Trial:  # fmt: skip
     batch, shape = setting.batch(size), setting.shapes[size]
     heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
-    qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, requires_grad=True)
-    gradient_THK = torch.randn(len(batch.tokens_T), heads, width)
+    qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)
+    gradient_THK = torch.randn(len(batch.tokens_T), heads, width, dtype=dtype)
 
     def passes(function: Attention, dropout: float) -> Tensors:
         return _results(function(qkv_T3HK, batch.sequences, dropout), [qkv_T3HK], gradient_THK)
 
     sides, size = (partial(passes, plain, rate), partial(passes, cpu_attention, rate)), f"{size}'s, dropout {rate:g}"
+    half = dtype == torch.bfloat16
     return Trial(
-        name, size_of(size, batch), file, sides, comparable=lambda: (passes(plain, 0.0), passes(cpu_attention, 0.0))
-    )
+        name, size_of(f"{size}, bf16" if half else size, batch), file, sides, tolerance=_BF16 if half else FP32,
+        comparable=lambda: (passes(plain, 0.0), passes(cpu_attention, 0.0)),
+    )  # fmt: skip
 
 
 def _products(layers: list[Linear], inputs: list[torch.Tensor], libraries: Mapping[Shape, Products]) -> Tensors:

@@ -1,6 +1,6 @@
 """Compute attention on CPU by products that read and write long sequences in place, and short ones in squares.
 
-In half precision all sequences go into squares (model/squares.py).
+In half precision all sequences are gathered into squares.
 
 Shapes: T tokens in the batch, H heads, K width of a head; B heads of sequences of one length N share a product; a row
 of N scores has room for W. Rows in squares, P, are explained in model/squares.py.
@@ -38,6 +38,7 @@ class _Block(NamedTuple):
     views_BNK: list[torch.Tensor]
     mask_n11W: torch.Tensor | None
     keys: int
+    """See Square in model/squares.py."""
 
 
 class _Attention(torch.autograd.Function):
@@ -67,8 +68,8 @@ class _Attention(torch.autograd.Function):
         squares.scatter(context_PK[None], context_THK[:, None])
         # The backward pass multiplies by masks in half precision, where that is fast (model/dropout.py). In float32
         # masks would be one more tensor in the cache: it reads probabilities after dropout, and the context.
-        ctx.sequences, ctx.squares, ctx.dropout, ctx.scale, ctx.half = sequences, squares, dropout, scale, half
-        ctx.shape = qkv_T3HK.shape
+        ctx.sequences, ctx.squares, ctx.dropout, ctx.scale = sequences, squares, dropout, scale
+        ctx.shape, ctx.blocks = qkv_T3HK.shape, len(probabilities)
         read_again = qkv_T3HK if not squares.holds(sequences.longest) else None
         ctx.save_for_backward(read_again, None if half else context_THK, rows_3PK, *probabilities, *kept)
         return context_THK
@@ -79,18 +80,20 @@ class _Attention(torch.autograd.Function):
         qkv_T3HK, context_THK, rows_3PK, *saved = ctx.saved_tensors
         squares, heads, enlarged = ctx.squares, ctx.shape[2], 1 / keep_share(ctx.dropout)
         gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
-        flat = [*(gradient_T3HK if qkv_T3HK is None else qkv_T3HK).unbind(1), *gradient_T3HK.unbind(1), gradient_THK]
+        given = [gradient_THK]
         if context_THK is not None:
-            flat.append((gradient_THK * context_THK).sum(-1, keepdim=True))
-        rows = [squares.gather(tensor[:, None])[0] for tensor in flat[6:]]
-        for tensor_PK in rows:
+            given.append((gradient_THK * context_THK).sum(-1, keepdim=True))
+        given_rows = [squares.gather(tensor[:, None])[0] for tensor in given]
+        for tensor_PK in given_rows:
             squares.clear_filler(tensor_PK, heads)
-        blocks = _blocks(ctx.sequences, squares, heads, flat, [*rows_3PK, *gradient_3PK, *rows])
+        read_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK  # the former only takes the latter's place
+        flat = [*read_T3HK.unbind(1), *gradient_T3HK.unbind(1), *given]
+        blocks = _blocks(ctx.sequences, squares, heads, flat, [*rows_3PK, *gradient_3PK, *given_rows])
         for place, ((query, key, value, to_query, to_key, to_value, gradient, *sums), *_) in enumerate(blocks):
             probabilities_BNW, length = saved[place], query.shape[1]
+            kept_BNW = saved[ctx.blocks + place] if ctx.dropout else None
             by_scores_BNW = torch.empty_like(probabilities_BNW)
             _product(gradient, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
-            kept_BNW = saved[len(saved) // 2 + place] if ctx.dropout else None
             read_BNW = _through_softmax(by_scores_BNW, probabilities_BNW, kept_BNW, *sums)
             _product(read_BNW[..., :length].transpose(1, 2), gradient, enlarged, to_value)
             by_scores_BNN = by_scores_BNW[..., :length]

@@ -1,8 +1,8 @@
-"""Take a LAMB step on a CPU without a compiler: torch's fused Adam on one cache-sized block at a time.
+"""Take optimizer steps on a CPU without a compiler, one cache-sized block at a time.
 
-Memory bandwidth is the limit. A block's weights, gradients and moments are read once, its update overwrites the
-gradients, and both norms are computed while it is in cache. Once a tensor's norms are complete, one more pass over its
-weights and updates scales and subtracts the updates.
+Memory bandwidth is the limit. LAMB is torch's fused Adam on a block: weights, gradients and moments are read once, the
+update overwrites the gradients, and both norms are computed while it is in cache. Once a tensor's norms are complete,
+one more pass over its weights and updates scales and subtracts the updates.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertbench.optim.foreach import adam_kernel, subtract_scaled
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import State, StepScalars, scalar_tensor
+from bertbench.optim.state import State, Step, StepScalars, scalar_tensor
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
 # takes 5 % longer (more calls), 1.5 times the size is no faster.
@@ -57,3 +57,25 @@ def blocks_step(
         whole = whole_norms(torch.stack(all_squares, 1).sqrt()).square()
         for weight, gradient, both_2 in zip(state.weights, state.gradients, whole.unbind(1), strict=True):
             subtract_scaled(weight, gradient, (both_2[0], both_2[1]), scalars.learning_rate)
+
+
+def in_blocks(step: Step) -> Step:
+    """Return an elementwise step that keeps its temporaries in a CPU's cache; on a GPU it takes all tensors at once."""
+
+    def take(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
+        if state.weights[0].device.type != "cpu":
+            step(state, options, decay, trust_ratio, scalars)
+            return
+        block = BLOCK_PER_THREAD * torch.get_num_threads()
+        waiting, size = State([], [], [], []), 0
+        for tensors in zip(*state, strict=True):
+            for parts in zip(*(tensor.split(block) for tensor in tensors), strict=True):
+                if size + len(parts[0]) > block:
+                    step(waiting, options, decay, trust_ratio, scalars)
+                    waiting, size = State([], [], [], []), 0
+                for part, group in zip(parts, waiting, strict=True):
+                    group.append(part)
+                size += len(parts[0])
+        step(waiting, options, decay, trust_ratio, scalars)
+
+    return take

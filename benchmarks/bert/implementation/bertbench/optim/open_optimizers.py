@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.blocks import in_blocks
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.dealing import DealtMatrices
 from bertbench.optim.foreach import native_adam_step
@@ -47,7 +48,7 @@ def elementwise_optimizer(
     """Return NAdamW or schedule-free Adam, which update each element independently, and a text that describes it."""
     hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
     if options.name == "nadamw":
-        step = nadamw_step
+        step = in_blocks(nadamw_step)
         return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"
     return ScheduleFreeAdam(parameters, options.adam, fused, hold), "schedule-free AdamW in multi-tensor passes"
 
