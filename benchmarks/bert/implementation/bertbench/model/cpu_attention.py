@@ -57,7 +57,8 @@ class _Attention(torch.autograd.Function):
             if mask_n11W is not None:
                 scores_BNW.unflatten(0, (len(mask_n11W), -1)).copy_(mask_n11W)
             _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length], mask_n11W)
-            scores_BNW[..., keys:] = -math.inf
+            if mask_n11W is None:
+                scores_BNW[..., keys:] = -math.inf
             read_BNW = torch.softmax(scores_BNW, -1, out=scores_BNW)
             probabilities.append(read_BNW)
             if dropout:
@@ -66,12 +67,13 @@ class _Attention(torch.autograd.Function):
                 kept.append(mask_BNW if half else read_BNW)
             _product(read_BNW[..., :length], value, enlarged, context)
         squares.scatter(context_PK[None], context_THK[:, None])
-        # The backward pass multiplies by masks in half precision, where that is fast (model/dropout.py). In float32
-        # masks would be one more tensor in the cache: it reads probabilities after dropout, and the context.
+        # After dropout the backward pass multiplies by masks in half precision, where that is fast (model/dropout.py).
+        # In float32 masks would be one more tensor in the cache: it reads probabilities after dropout, and the context.
         ctx.sequences, ctx.squares, ctx.dropout, ctx.scale = sequences, squares, dropout, scale
         ctx.shape, ctx.blocks = qkv_T3HK.shape, len(probabilities)
         read_again = qkv_T3HK if not squares.holds(sequences.longest) else None
-        ctx.save_for_backward(read_again, None if half else context_THK, rows_3PK, *probabilities, *kept)
+        summed = context_THK if dropout and not half else None
+        ctx.save_for_backward(read_again, summed, rows_3PK, *probabilities, *kept)
         return context_THK
 
     @staticmethod
@@ -155,15 +157,15 @@ def _through_softmax(
 ) -> torch.Tensor:
     """Overwrite the gradient of the probabilities after dropout by that of the scores; return those probabilities.
 
-    `kept_BNW` is what the forward pass kept of dropout, None without dropout. `sums_BN1`, over K of context times its
-    gradient, equal the sums over W of probabilities times their gradient (Dao et al., arXiv 2205.14135).
+    `kept_BNW` is what the forward pass kept of dropout: None without dropout, probabilities after it with `sums_BN1`,
+    else its masks. Those sums, over K of context times its gradient, equal the sums over W of probabilities times their
+    gradient (Dao et al., arXiv 2205.14135).
     """
-    if sums_BN1 is not None:
-        read_BNW = probabilities_BNW if kept_BNW is None else kept_BNW
-        by_kept_BNW.mul_(read_BNW).addcmul_(probabilities_BNW, sums_BN1, value=-1)
-        return read_BNW
     read_BNW = probabilities_BNW
     if kept_BNW is not None:
+        if sums_BN1 is not None:
+            by_kept_BNW.mul_(kept_BNW).addcmul_(probabilities_BNW, sums_BN1, value=-1)
+            return kept_BNW
         times_mask(by_kept_BNW, kept_BNW, by_kept_BNW)
         read_BNW = times_mask(probabilities_BNW, kept_BNW, torch.empty_like(probabilities_BNW))
     torch._softmax_backward_data(by_kept_BNW, probabilities_BNW, -1, by_kept_BNW.dtype, grad_input=by_kept_BNW)
