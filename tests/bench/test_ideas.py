@@ -92,4 +92,4 @@ def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: p
 def test_an_unknown_idea_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "ideas", "--ideas", "dropout,magic"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bertbench: --ideas: unknown 'magic'; choose of heads, last_layer, ")
+    assert line.startswith("bertbench: --ideas: unknown 'magic'; choose of heads, words, last_layer, ")

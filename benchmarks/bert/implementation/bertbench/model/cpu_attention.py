@@ -95,6 +95,7 @@ class _Attention(torch.autograd.Function):
             probabilities_BNW, length = saved[place], query.shape[1]
             kept_BNW = saved[ctx.blocks + place] if ctx.dropout else None
             by_scores_BNW = torch.empty_like(probabilities_BNW)
+            by_scores_BNW[..., length:] = 0  # softmax's gradient sums whole rows
             _product(gradient, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
             read_BNW = _through_softmax(by_scores_BNW, probabilities_BNW, kept_BNW, *sums)
             _product(read_BNW[..., :length].transpose(1, 2), gradient, enlarged, to_value)
