@@ -40,12 +40,16 @@ def test_the_picture_is_of_todays_records() -> None:
     assert drawn == PICTURE["current"](), "run python docs/site/picture.py"
 
 
-def test_the_ratios_in_bf16_are_those_recorded() -> None:
-    record = recorded("step")
-    (table,) = [part for part in "\n".join(record["printed"]).split("\n\n") if part.startswith("small, bf16")]
-    rival, stock = re.findall(r"([\d.]+) x as fast", table)
-    page = (REPOSITORY / "docs" / "performance.md").read_text()
-    assert f"In bf16 it is {rival} and {stock} times as fast" in page
+def test_the_step_s_ratios_are_those_recorded() -> None:
+    tables = "\n".join(recorded("step")["printed"]).split("\n\n")
+    (bf16, medium, medium_bf16) = (
+        " and ".join(re.findall(r"([\d.]+) x as fast", table))
+        for name in ("small, bf16", "medium, fp32", "medium, bf16")
+        for table in tables
+        if table.startswith(name)
+    )
+    page = " ".join((REPOSITORY / "docs" / "performance.md").read_text().split())
+    assert f"In bf16 it is {bf16} times as fast, at medium in fp32 {medium}, in bf16 {medium_bf16} (" in page
 
 
 def test_the_gains_at_a_latency_are_those_recorded() -> None:
