@@ -88,8 +88,8 @@ class _Attention(torch.autograd.Function):
         given_rows = [squares.gather(tensor[:, None])[0] for tensor in given]
         for tensor_PK in given_rows:
             squares.clear_filler(tensor_PK, heads)
-        read_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK  # the former only takes the latter's place
-        flat = [*read_T3HK.unbind(1), *gradient_T3HK.unbind(1), *given]
+        in_place_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK  # with all in squares, neither is read
+        flat = [*in_place_T3HK.unbind(1), *gradient_T3HK.unbind(1), *given]
         blocks = _blocks(ctx.sequences, squares, heads, flat, [*rows_3PK, *gradient_3PK, *given_rows])
         for place, ((query, key, value, to_query, to_key, to_value, gradient, *sums), *_) in enumerate(blocks):
             probabilities_BNW, length = saved[place], query.shape[1]

@@ -29,7 +29,7 @@ _MUCH_WIDER = 16
 HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
 
 Library = Literal["torch", "onednn", "copied"]
-"""`copied` is torch's with the narrower matrix of a weight's gradient copied by columns."""
+"""`copied` is torch's product after a transposed copy of the narrower matrix."""
 
 
 class Products(NamedTuple):

@@ -47,7 +47,7 @@ def layer_shapes(shape: BertShape) -> list[Shape]:
 def measure(shapes: list[Shape], rows: Callable[[Shape], int], dtype: torch.dtype) -> torch.Tensor:
     """Return seconds [shapes, 3 products, 3 libraries], float64: the best of two rounds after a warm-up.
 
-    A library that can't compute a product takes forever.
+    The time is infinite where a library can't compute a product.
     """
     seconds = torch.full((len(shapes), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
     for at, (outputs, inputs) in enumerate(shapes):

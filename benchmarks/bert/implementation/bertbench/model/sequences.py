@@ -40,7 +40,7 @@ class Sequences:
 
     @cached_property
     def squares(self) -> Squares:
-        """Return all sequences in squares."""
+        """Return all sequences in squares, for CPU attention in half precision."""
         return Squares(self.groups, every=True)
 
     @classmethod

@@ -21,8 +21,8 @@ import torch
 
 SHORT = 64
 """The longest sequence, in tokens, that shares products and is gathered in every format."""
-_TILE = 16  # an AMX tile's rows, of which widths are multiples
-_FILLER = 4  # and a width for the sequences that fill up a batch
+_TILE = 16  # widths are multiples of it: an AMX tile has 16 rows
+_TINY = 4  # except for the width of sequences of up to 4 tokens, which fill up batches
 
 
 class Run(Protocol):
@@ -72,7 +72,7 @@ class Squares:
         some = [run for run in runs if self.holds(run.length)]
         length_n = np.concatenate([[0][:0], *(np.full(run.sequences, run.length) for run in some)]).astype(np.int64)
         start_n = np.concatenate([length_n[:0], *(run.start + run.length * np.arange(run.sequences) for run in some)])
-        width_n = np.where(length_n <= _FILLER, _FILLER, -(-length_n // _TILE) * _TILE)
+        width_n = np.where(length_n <= _TINY, _TINY, -(-length_n // _TILE) * _TILE)
         self.squares = []
         for width in np.unique(width_n):
             places = np.flatnonzero(width_n == width)

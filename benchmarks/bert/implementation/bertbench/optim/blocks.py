@@ -5,7 +5,7 @@ update overwrites the gradients, and both norms are computed while it is in cach
 one more pass over its weights and updates scales and subtracts the updates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -36,13 +36,10 @@ def blocks_step(
     # the kernel reads each number before it writes there, which tests/optim/test_fused.py checks.
     kernel = adam_kernel(options, -1.0, -1.0, scalars)
     steps = [scalar_tensor(scalars.steps, state.weights[0].device)]
-    block = BLOCK_PER_THREAD * torch.get_num_threads()
     all_squares = []
     for weight, gradient, first, second in zip(*state, strict=True):
         squares = []
-        for weights, updates, firsts, seconds in zip(
-            *(tensor.split(block) for tensor in (weight, gradient, first, second)), strict=True
-        ):
+        for weights, updates, firsts, seconds in _blocks((weight, gradient, first, second)):
             if scalars.taken is not None:  # the kernel doesn't skip steps by itself
                 updates.nan_to_num_(0.0, 0.0, 0.0)
             kernel([updates], [updates], [firsts], [seconds], [], steps)
@@ -66,11 +63,10 @@ def in_blocks(step: Step) -> Step:
         if state.weights[0].device.type != "cpu":
             step(state, options, decay, trust_ratio, scalars)
             return
-        block = BLOCK_PER_THREAD * torch.get_num_threads()
         waiting, size = State([], [], [], []), 0
         for tensors in zip(*state, strict=True):
-            for parts in zip(*(tensor.split(block) for tensor in tensors), strict=True):
-                if size + len(parts[0]) > block:
+            for parts in _blocks(tensors):
+                if size + len(parts[0]) > _block_size():
                     step(waiting, options, decay, trust_ratio, scalars)
                     waiting, size = State([], [], [], []), 0
                 for part, group in zip(parts, waiting, strict=True):
@@ -79,3 +75,12 @@ def in_blocks(step: Step) -> Step:
         step(waiting, options, decay, trust_ratio, scalars)
 
     return take
+
+
+def _blocks(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the blocks of one logical tensor's weights, gradients and moments."""
+    return zip(*(tensor.split(_block_size()) for tensor in tensors), strict=True)
+
+
+def _block_size() -> int:
+    return BLOCK_PER_THREAD * torch.get_num_threads()
