@@ -38,7 +38,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import AdamOptions
 
-_WARM_UP = 10
+_SETTLE = 10
 _TOKENS = 2048  # about the size of a batch
 _GROUPED_BATCHES = 50  # transformers sorts this many batches together
 
@@ -73,10 +73,10 @@ class _Arm:
     name: str
     program: Program
     batches: list[Columns]
-    warm_up: list[Columns]
-    """Warm-up batches: any on a CPU; on a GPU, where code is compiled for a batch's size, its own."""
     biased: bool = False
     strong: bool = False
+    settle: list[Columns] = field(default_factory=list)
+    """Batches of the warm-up before its own."""
     took: list[Took] = field(default_factory=list)
 
 
@@ -99,16 +99,16 @@ def measure(
             layers = products_of(shape, batches)
             with ExitStack() as programs:
                 ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
-                # Our memory, which is never given back, and oneDNN's generated code settle after about ten steps.
-                arms = [_Arm("bertbench", ours, batches, wikipedia_batches(batch, _WARM_UP, seed + 1))]
+                # On a CPU our memory, which is never given back, stops growing after about ten steps.
+                settle = wikipedia_batches(batch, _SETTLE, seed + 1) if device.type == "cpu" else []
+                arms = [_Arm("bertbench", ours, batches, settle=settle)]
                 if stock.is_here():
                     rival = programs.enter_context(
                         Program(build_rivals, threads, device, shape, dtype, compile_stock, seed)
                     )
-                    one = [batches[0].take(np.arange(1))]
                     grouped = _grouped_batches(batch, rounds, seed)
                     arms += [
-                        _Arm(kind.name, rival, grouped if kind.grouped else batches, one, kind.grouped, kind.strong)
+                        _Arm(kind.name, rival, grouped if kind.grouped else batches, kind.grouped, kind.strong)
                         for kind in rivals(compile_stock, device.type == "cuda")
                     ]
                 _take_turns(arms, rounds, products, layers, dtype, device, f"{size}, {dtype}", progress)
@@ -139,7 +139,10 @@ def _take_turns(
     arms: list[_Arm], rounds: int, products: MatrixProducts, layers: list[Product], dtype: PrecisionName,
     device: torch.device, what: str, progress: Progress,
 ) -> None:  # fmt: skip
-    """Step every arm through its batch of the round; round 0 warms up."""
+    """Step every arm through its batch of the round; round 0 warms up on all of them.
+
+    A program compiles or generates code for each size that it meets first; a run meets each size often.
+    """
     for number in range(rounds + 1):
         products.try_products(_product_type(dtype), layers)
         for place, arm in enumerate(arms):
@@ -148,7 +151,7 @@ def _take_turns(
             )
             products.try_again(_product_type(dtype))
             if number == 0:
-                for content in arm.batches if device.type == "cuda" else arm.warm_up:
+                for content in (*arm.settle, *arm.batches):
                     arm.program.step(arm.name, content)
             else:
                 arm.took.append(arm.program.step(arm.name, arm.batches[number - 1]))
