@@ -76,7 +76,7 @@ class _Arm:
     biased: bool = False
     strong: bool = False
     settle: list[Columns] = field(default_factory=list)
-    """Batches of the warm-up before its own."""
+    """Batches to step through before the first round."""
     took: list[Took] = field(default_factory=list)
 
 
@@ -139,22 +139,21 @@ def _take_turns(
     arms: list[_Arm], rounds: int, products: MatrixProducts, layers: list[Product], dtype: PrecisionName,
     device: torch.device, what: str, progress: Progress,
 ) -> None:  # fmt: skip
-    """Step every arm through its batch of the round; round 0 warms up on all of them.
+    """Step every arm twice through its batch of the round, and time the second step.
 
-    A program compiles or generates code for each size that it meets first; a run meets each size often.
+    The first one generates code for the batch's sizes, which a run meets often, and fills the caches, as a run's last
+    step did.
     """
-    for number in range(rounds + 1):
+    for number in range(rounds):
         products.try_products(_product_type(dtype), layers)
         for place, arm in enumerate(arms):
-            progress.update(
-                number * len(arms) + place, (rounds + 1) * len(arms), f"{what}: round {number} of {rounds}, {arm.name}"
-            )
+            doing = f"{what}: round {number + 1} of {rounds}, {arm.name}"
+            progress.update(number * len(arms) + place, rounds * len(arms), doing)
             products.try_again(_product_type(dtype))
-            if number == 0:
-                for content in (*arm.settle, *arm.batches):
-                    arm.program.step(arm.name, content)
-            else:
-                arm.took.append(arm.program.step(arm.name, arm.batches[number - 1]))
+            for content in arm.settle if number == 0 else []:
+                arm.program.step(arm.name, content)
+            arm.program.step(arm.name, arm.batches[number])
+            arm.took.append(arm.program.step(arm.name, arm.batches[number]))
 
 
 def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, layer_flops: float) -> Measured:
