@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import multiprocessing, nn
+from torch import multiprocessing
 
 from bertbench.bench.peak import peak_bytes, reset_peak, wait
 from bertbench.common.errors import RunError
@@ -54,17 +54,6 @@ class Program:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
         self._process.join()
-
-
-def give_gradients(model: nn.Module) -> None:
-    """Allocate gradients once, as in a run where they are views of buckets."""
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-
-
-def clear_gradients(model: nn.Module) -> None:
-    """Set all gradients to 0 in place."""
-    torch._foreach_zero_([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
 
 
 def _serve(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bertbench.bench import stock
-from bertbench.bench.program import Step, clear_gradients, give_gradients
+from bertbench.bench.program import Step
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
 from bertbench.model.attention import flash_kernel
@@ -70,7 +70,6 @@ def build_rivals(
     torch.manual_seed(seed)
     model = stock.stock_model(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
-    give_gradients(model)
 
     def stepper(rival: Rival) -> Step:
         program = torch.compile(model) if rival.compiled else model
@@ -80,7 +79,7 @@ def build_rivals(
                 loss = rival_loss(rival, program, content, device)
             loss.backward()
             optimizer.step()
-            clear_gradients(model)
+            optimizer.zero_grad()
 
         return step
 

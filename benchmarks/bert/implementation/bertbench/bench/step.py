@@ -17,7 +17,7 @@ import torch
 from bertbench.balance.lengths import length_shares
 from bertbench.bench import stock
 from bertbench.bench.peak import MatrixProducts, Product, layer_products
-from bertbench.bench.program import Program, Step, Took, clear_gradients, give_gradients
+from bertbench.bench.program import Program, Step, Took
 from bertbench.bench.rivals import LEARNING_RATE, build_rivals, rivals
 from bertbench.bench.samples import samples_of
 from bertbench.bench.shapes import SHAPES
@@ -196,7 +196,6 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         set_products(model, fastest_products(shape, _TOKENS, _product_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
-    give_gradients(model)
 
     def step(content: Columns) -> None:
         batch = batch_of(content)
@@ -206,7 +205,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
         weighted_loss(scores, *loaded.labels, *weights).backward()
         optimizer.step(LEARNING_RATE)
-        clear_gradients(model)
+        model.zero_grad()
 
     return {"bertbench": step}
 
