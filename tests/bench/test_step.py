@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from bertbench.bench.shapes import SHAPES
 from bertbench.cli import main
 from bertbench.commands import bench_step
 from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
 from bertbench.model.attention import plain_attention
 from bertbench.model.flops import training_flops
@@ -19,6 +22,7 @@ from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
+_GENERATES_CODE_S = 0.5
 
 
 def test_useful_work_is_that_of_real_tokens_pairs_and_masked_tokens() -> None:
@@ -154,6 +158,28 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
         assert result.share_of_layer_products == pytest.approx(result.useful_gflops * 1e9 / layers, rel=0.02, abs=1e-4)
         assert result.real_tokens_per_s > 0
         assert result.peak_memory_mb > 16 * 30_522 * 6 / 2**20
+
+
+def _slow_on_a_new_batch(_: torch.device) -> dict[str, Callable[[Columns], None]]:
+    met = set()
+
+    def step(content: Columns) -> None:
+        lengths = tuple(content.lengths)
+        if lengths not in met:
+            time.sleep(_GENERATES_CODE_S)
+        met.add(lengths)
+
+    return {"slow": step}
+
+
+def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "_SIZES", (61,))
+    cpu = torch.device("cpu")
+    with bench.Program(_slow_on_a_new_batch, 1, cpu) as program:
+        arm = bench._Arm("slow", program, bench.wikipedia_batches(2, 3, 1))
+        bench._take_turns([arm], 3, peak.MatrixProducts(cpu), [], "fp32", cpu, "tiny", Progress(False))
+    assert len(arm.took) == 3
+    assert max(took.seconds for took in arm.took) < _GENERATES_CODE_S
 
 
 def test_the_command_runs_where_only_torch_and_numpy_are() -> None:
