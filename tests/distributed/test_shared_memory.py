@@ -1,5 +1,9 @@
 import os
+import shlex
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -103,3 +107,15 @@ def test_a_rank_that_leaves_ends_the_wait_at_once() -> None:
 def test_a_single_rank_shares_with_none(tmp_path: Any) -> None:
     store = distributed.FileStore(str(tmp_path / "store"), 1)
     assert SharedMemory.join(store, 0, 1, shared_memory._MEET) is None
+
+
+def test_a_limit_on_the_size_of_files_is_named_and_costs_only_the_shared_memory(tiny_file: str, tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, "-m", "bertbench", "train", tiny_file, "--smoke"])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; exec {command}"], capture_output=True, text=True, check=False,
+        env={**os.environ, "LOGDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "warning" in line or "another rank" in line] == [
+        "warning: rank 0: no memory to share (File too large); see `ulimit -f`; sums go through gloo, slower"
+    ]

@@ -9,6 +9,7 @@ import mmap
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -60,8 +61,11 @@ class SharedMemory:
             file = _connect(store, rank, size, connections)
             shared = cls(rank, connections, file, timeout)
             os.close(file)
-        except (OSError, RuntimeError):  # a sandbox may forbid either; RuntimeError: another rank didn't come
+        except (OSError, RuntimeError) as error:  # a limit or a sandbox forbids it; RuntimeError: another didn't come
             shared = None
+            if isinstance(error, OSError) and error.errno:
+                why = f"rank {rank}: no memory to share ({error.strerror})"
+                print(f"warning: {why}; see `ulimit -f`; sums go through gloo, slower", file=sys.stderr, flush=True)
         store.set(f"{_KEY}/{rank} can", str(int(shared is not None)))
         if all(int(store.get(f"{_KEY}/{peer} can")) for peer in range(size)):
             return shared
@@ -127,8 +131,10 @@ def _connect(store: Store, rank: int, size: int, connections: dict[int, socket.s
             connection.settimeout(_MEET.total_seconds())
             connections[connection.recv(1)[0]] = connection
     if rank:
-        _, (file,), _, _ = socket.recv_fds(connections[0], 1, 1)
-        return file
+        _, files, _, _ = socket.recv_fds(connections[0], 1, 1)
+        if not files:
+            raise OSError("rank 0 could not make the memory")
+        return files[0]
     file = os.memfd_create("bertbench")  # it has no name: the kernel frees it with the last process that maps it
     os.ftruncate(file, _length(size))
     for connection in connections.values():

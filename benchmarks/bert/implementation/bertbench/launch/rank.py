@@ -14,7 +14,7 @@ from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
 
 # Errors of the disk, which a user must mend.
-_ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG}
 _SEED_BITS = 32
 
 
