@@ -43,8 +43,11 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
 
 @pytest.fixture
 def vocab(tmp_path: Path) -> Path:
+    return vocabulary_of_words(tmp_path / "vocab.txt")
+
+
+def vocabulary_of_words(path: Path) -> Path:
     words = [*WORDS[:-1], ".", "e", "##n"]  # not `text`
-    path = tmp_path / "vocab.txt"
     path.write_text("\n".join((*SPECIAL_TOKENS, *words)) + "\n")
     return path
 

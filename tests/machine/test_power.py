@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.faults.test_orphans import alive
 from tests.training.test_run import wait_for
 
 WATTS = 250
@@ -24,6 +23,14 @@ def metered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f'#!/bin/sh\necho "Instantaneous power reading:   {WATTS} Watts"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def alive(process: int) -> bool:
+    """Whether a process is there; one that nobody has waited for yet is not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def sampling(file: Path, hz: str = "20") -> list[str]:

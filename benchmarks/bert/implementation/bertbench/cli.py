@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
+from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 
 _COMPLETING = "_ARGCOMPLETE"
@@ -99,15 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complete(os.environ["COMP_LINE"].split()[1:])
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if arguments is None:  # this process is the command
+            children.begin()
         code = _run(words)
         sys.stdout.flush()
         return code
     except BertbenchError as error:
         print(f"bertbench: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("bertbench: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return children.said(interrupt)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
         return _READER_GONE

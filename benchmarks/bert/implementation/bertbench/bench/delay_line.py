@@ -14,8 +14,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 
-from bertbench.distributed.orphans import die_with_parent
-
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _MOST_BYTES = 65_536
@@ -35,9 +33,8 @@ def open_device(name: str) -> int:
     return device
 
 
-def relay(ends: tuple[Connection, Connection], latency_s: float, parent: int) -> None:
+def relay(ends: tuple[Connection, Connection], latency_s: float) -> None:
     """Receive a device from each end, then forward packets between the two after `latency_s`, until killed."""
-    die_with_parent(parent)
     devices = [recv_handle(end) for end in ends]
     waiting: dict[int, deque[tuple[float, bytes]]] = {device: deque() for device in devices}
     while True:

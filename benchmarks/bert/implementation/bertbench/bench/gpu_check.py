@@ -22,6 +22,7 @@ import torch
 
 from bertbench.bench.gpu.page import check_page
 from bertbench.bench.gpu.parts import PARTS, Part
+from bertbench.common import children
 
 _MINUTES = 25.0
 _LAST_LINES = 6  # lines of standard error kept as the reason for a failure
@@ -136,9 +137,6 @@ def _run(command: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-    except BaseException:  # Ctrl-C must leave no rank running
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
     sys.stderr.write(errors)
     return code, output, errors
 
@@ -172,4 +170,8 @@ def summary(junit: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        children.begin()
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt as interrupt:
+        sys.exit(children.said(interrupt))

@@ -50,7 +50,7 @@ def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: floa
     if not latency_ms:
         return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=context.Pipe()))
     (first, first_end), (second, second_end) = context.Pipe(), context.Pipe()
-    delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3, os.getpid()), daemon=True)
+    delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3), daemon=True)
     delaying.start()
     try:
         return on_ranks(2, function, *arguments, prepare=partial(_become_far_host, ends=(first_end, second_end)))

@@ -17,17 +17,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
 from bertbench.bench.whole_run import steps_only
+from bertbench.common.children import OUTSIDE
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.affinity import available_cores
-from bertbench.distributed.orphans import die_with_parent
 from bertbench.report.comparison import estimate
 from bertbench.tracking.ranks import children, processor_s
 
@@ -163,13 +162,12 @@ def cost_of(system: System, trackers: Sequence[str], measured: Sequence[Window],
 @contextmanager
 def _training(words: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run `bertbench train` in the body, its output in `folder`; end it after the body, with no step left to track."""
-    environment = {**os.environ, "LOGDIR": str(folder)}
+    environment = {**os.environ, "LOGDIR": str(folder), OUTSIDE: str(folder)}  # a stopped tracker ends with the bench
     environment.pop("MLFLOW_TRACKING_URI", None)  # a bench leaves nothing on a server
     with (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "bertbench", "train", *words],
             stdout=subprocess.DEVNULL, stderr=errors, env=environment,
-            preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 - no thread is at work here
         )  # fmt: skip
     try:
         yield process

@@ -8,6 +8,7 @@ import sys
 import time
 
 from bertbench.commands import check_at_least_one, emit, train
+from bertbench.common.children import outside
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
 from bertbench.distributed.rendezvous import launched_ranks
@@ -85,7 +86,7 @@ def _shown(commands: list[list[str]], text: str | None) -> str:
 
 def _started(command: list[str], text: str | None) -> int:
     try:
-        return subprocess.run(command, input=text, text=True, check=False).returncode
+        return subprocess.run(command, input=text, text=True, check=False, env=outside()).returncode
     except FileNotFoundError as error:
         raise RunError(
             f"found no {command[0]} on this machine; start this where it is installed, or see --dry-run"

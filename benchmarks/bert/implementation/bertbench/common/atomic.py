@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bertbench.common.children import remove_at_end
+
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
@@ -22,13 +24,20 @@ def new_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder, renamed to `path` if the body ends without an error. Raises OSError."""
-    unfinished = _beside(path)
-    unfinished.mkdir()
-    try:
+    with scratch_folder(path) as unfinished:
         yield unfinished
         unfinished.replace(path)
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder on the disk of `path`, which is removed after the body. Raises OSError."""
+    scratch = _beside(path)
+    scratch.mkdir()
+    try:
+        yield scratch
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def write_state(path: Path, content: object) -> None:
@@ -46,5 +55,7 @@ def write_state(path: Path, content: object) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Return a hidden name that no other process, living or killed, has taken."""
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    """Return a hidden name that no other process, living or killed, has taken; a killed command leaves none there."""
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    remove_at_end(unfinished)
+    return unfinished

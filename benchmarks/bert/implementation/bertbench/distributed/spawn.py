@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import multiprocessing
 
-from bertbench.distributed.orphans import die_with_parent
 from bertbench.distributed.world import join
 
 _TIMEOUT_S = 300
@@ -51,7 +50,6 @@ def _rank(
     function: Callable[..., Any],
     arguments: Any,
 ) -> None:
-    die_with_parent(os.getppid())
     os.environ.update(environments[rank])
     if prepare is not None:
         prepare(rank)

@@ -23,11 +23,11 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
+from bertbench.common.children import LAUNCHER, obeyed
 from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
-from bertbench.distributed.orphans import LAUNCHER
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.launch.deaths import ENOUGH, Deaths, from_outside
 from bertbench.machine.describe import differences
@@ -39,6 +39,7 @@ TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
+_FOR_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 
@@ -57,7 +58,7 @@ def agent_of(system: System) -> elastic_launch:
     It raises ChildFailedError if a rank exits with another code than 0, and SignalException if this process gets a
     signal, which it passes on to the ranks before it waits for them.
     """
-    for number in SIGNALS:
+    for number in obeyed(SIGNALS):
         signal.signal(number, _stop)
     # time for a snapshot; torch 2.11 ignores it and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
@@ -75,7 +76,7 @@ def agent_of(system: System) -> elastic_launch:
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,
-            signals_to_handle="SIGINT,SIGHUP,SIGQUIT",  # torch's own handler raises once more at each
+            signals_to_handle=",".join(number.name for number in obeyed(_FOR_TORCH)),
         ),
         sys.executable,
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 from platform import node
 from typing import IO
 
+from bertbench.common.children import die_with_parent
 from bertbench.common.errors import system_reason
-from bertbench.distributed.orphans import die_with_parent
 from bertbench.machine.meters import IPMI, Meter, find
 
 _FIRST_S = 0.1  # over which counters are read for the first time

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from bertbench.common.children import outside
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.report.listing import status
 from bertbench.tracking.feed import Feed
@@ -61,7 +62,7 @@ def side_process(work: SideWork, log: Path, runs: Path, leads: bool) -> Iterator
     """
     words = json.dumps({"work": asdict(work), "log": str(log), "runs": str(runs), "leads": leads})
     command = [sys.executable, "-m", "bertbench.tracking.side", words]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
     said = (

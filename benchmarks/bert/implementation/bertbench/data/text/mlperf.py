@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertbench import __version__
-from bertbench.common.atomic import write_state
+from bertbench.common.atomic import scratch_folder, write_state
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
@@ -70,7 +70,6 @@ def prepare_mlperf(
         return there, True
     work = out.with_name(f".{out.name}.unfinished")
     try:
-        _resume_or_start(work, recipe, vocabulary)
         _make_parts(work, texts, vocab, recipe, workers, progress)
         manifest = _assemble(work, texts, vocabulary, recipe, request)
         manifest.write(work)
@@ -99,38 +98,45 @@ class _Text:
         return [ShardFile(**shard) for shard in json.loads(self.finished(work).read_text())]
 
 
-def _resume_or_start(work: Path, recipe: MlperfRecipe, vocabulary: Vocabulary) -> None:
-    """Keep the work folder if its recipe is the same, else start over."""
-    asked = json.dumps([asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION])
-    kept = work / "request.json"
-    if not kept.exists() or kept.read_text() != asked:
-        shutil.rmtree(work, ignore_errors=True)
-        (work / "train").mkdir(parents=True)
-        kept.write_text(asked)
-
-
 def _make_parts(
     work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int, progress: Progress
 ) -> None:
+    """Make the parts that `work` lacks, all of them if those there were made differently; keep each as it finishes."""
+    asked = json.dumps([asdict(recipe), source_sha256(vocab), TOKENIZER_VERSION])
+    request = work / "request.json"
+    if not request.exists() or request.read_text() != asked:
+        shutil.rmtree(work, ignore_errors=True)
     missing = [text for text in texts if not text.finished(work).exists()]
     if len(missing) < len(texts):
         progress.message(f"{len(texts) - len(missing)} of {len(texts)} files were finished before")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
-    if min(workers, len(missing)) > 1:
-        made = _in_workers(work, missing, vocab, recipe, min(workers, len(missing)))
-    else:
-        made = (_make_part(work, text, vocab, recipe) for text in missing)
-    for count, samples in enumerate(made, start=1):
-        progress.message(f"file {count} of {len(missing)}: {samples:,} samples")
+    if not work.parent.exists():
+        work.parent.mkdir(parents=True)
+    with scratch_folder(work) as scratch:
+        if min(workers, len(missing)) > 1:
+            made = _in_workers(scratch, missing, vocab, recipe, min(workers, len(missing)))
+        else:
+            made = ((text, _make_part(scratch, text, vocab, recipe)) for text in missing)
+        for count, (text, shards) in enumerate(made, start=1):
+            (work / "train").mkdir(parents=True, exist_ok=True)
+            request.write_text(asked)
+            for stale in (work / "train").glob(f"part_{text.number:05d}_*.h5"):
+                stale.unlink()
+            for shard in shards:
+                (scratch / shard.name).replace(work / "train" / shard.name)
+            write_state(text.finished(work), [asdict(shard) for shard in shards])
+            progress.message(f"file {count} of {len(missing)}: {sum(shard.samples for shard in shards):,} samples")
 
 
-def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int) -> Iterator[int]:
-    """Make the parts in worker processes; yield each part's number of samples as it finishes."""
+def _in_workers(
+    scratch: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecipe, workers: int
+) -> Iterator[tuple[_Text, list[ShardFile]]]:
+    """Make the parts in worker processes; yield each text with its shards as it finishes."""
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        made = [pool.submit(_make_part, work, text, vocab, recipe) for text in texts]
+        made = {pool.submit(_make_part, scratch, text, vocab, recipe): text for text in texts}
         try:
             for part in as_completed(made):
-                yield part.result()
+                yield made[part], part.result()
         except BrokenProcessPool as error:
             raise DataError(
                 "a worker process was killed, perhaps because memory ran out; finished files are kept, "
@@ -140,22 +146,18 @@ def _in_workers(work: Path, texts: list[_Text], vocab: Path, recipe: MlperfRecip
             pool.shutdown(cancel_futures=True)
 
 
-def _make_part(work: Path, text: _Text, vocab: Path, recipe: MlperfRecipe) -> int:
-    """Run the generator once: write the samples of one file as shards."""
+def _make_part(folder: Path, text: _Text, vocab: Path, recipe: MlperfRecipe) -> list[ShardFile]:
+    """Run the generator once: write the samples of one file into `folder` as shards."""
     vocabulary = Vocabulary.read(vocab)
     documents = tokenize(list(text_articles(text.path)), vocabulary)
     if not documents:
         raise DataError(f"{text.path}: holds no text; expected one sentence a line, a blank line between articles")
     ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
     samples = create_samples(documents, ids, recipe.options(), recipe.seed)
-    for stale in (work / "train").glob(f"part_{text.number:05d}_*.h5"):
-        stale.unlink()
-    shards = [
-        write_shard(work / "train" / f"part_{text.number:05d}_{place:02d}.h5", block)
+    return [
+        write_shard(folder / f"part_{text.number:05d}_{place:02d}.h5", block)
         for place, block in enumerate(regrouped(samples, SHARD_SAMPLES))
     ]
-    write_state(text.finished(work), [asdict(shard) for shard in shards])
-    return sum(shard.samples for shard in shards)
 
 
 def _assemble(

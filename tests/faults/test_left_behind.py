@@ -1,0 +1,186 @@
+"""A command that is stopped, however hard, leaves no process and no temporary file behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bertbench.common import watcher
+from tests.data.test_mlperf import vocabulary_of_words
+from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions, wait_for_steps
+from tests.finetune.conftest import QUESTIONS
+from tests.tiny import tiny_text
+from tests.training.test_run import BERTBENCH, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+MARK = "BERTBENCH_TEST_ROW"
+START_S, END_S = 240, 60
+COMMANDS = {
+    "train": "train {tiny} --set schedule.max_steps=99999 --set evaluation.interval_samples=9999999",
+    "train with a side process": "train {tiny} --metrics-port 127.0.0.1:{port} --set schedule.max_steps=99999 "
+    "--set evaluation.interval_samples=9999999",
+    "launch": "launch {tiny} --runs 99",
+    "preflight": "preflight {tiny}",
+    "finetune": "finetune squad --system {tiny} --train {questions} --dev {questions} --vocab {vocab} "
+    "--out {out}/tuned --set model.max_positions=101 --set finetune.epochs=999",
+    "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data --text {text} {text}",
+    "bench step": "bench step --rounds 99",
+    "bench train": "bench train cpu_demo --steps 999",
+    "bench ideas": "bench ideas --rounds 99",
+    "bench balance": "bench balance --steps 999",
+    "bench optim": "bench optim --system {tiny} --rounds 9999",
+    "bench optim, hook": "bench optim --hook 9999",
+    "bench kernels": "bench kernels",
+    "bench layout": "bench layout --steps 99",
+    "bench overlap": "bench overlap --rounds 99",
+    "bench links": "bench links --system {tiny} --out {out}/links",
+    "bench links, far": "bench links --system {tiny} --latency-ms 3 --out {out}/links",
+    "bench track": "bench track --track tensorboard --minutes 9 --system {tiny}",
+    "study clip": "study clip --out {out}/clip",
+    "study compression": "study compression --out {out}/compression",
+    "study optimizer": "study optimizer --out {out}/optimizer",
+    "study parallel": "study parallel --out {out}/parallel",
+    "study paper": "study paper --out {out}/paper",
+    "gpu_check": "--only nccl,trainer,convergence --out {out}/gpu",
+}
+"""Every command that starts processes, at work for longer than the test looks at it."""
+QUICK = [
+    ("data prepare", signal.SIGKILL, 0.5),
+    ("bench layout", signal.SIGTERM, 0.5),
+    ("preflight", signal.SIGHUP, 0.5),
+]
+ALL = [
+    (name, number, after_s)
+    for name in COMMANDS
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+    for after_s in (0.5, 8)
+]
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    for system in ("cpu_demo", "cpu_study"):
+        command = [*BERTBENCH, "data", "prepare", "--system", system]
+        subprocess.run(command, env={**os.environ, "DATADIR": str(folder)}, check=True)
+    return folder
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A short path: sockets lie in TMPDIR."""
+    folder = tempfile.mkdtemp(dir="/tmp")
+    yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # its process has ended
+        return b""
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that inherited the mark or name it."""
+    return [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if mark.encode() in read(process / "environ") + read(process / "cmdline")
+    ]
+
+
+def has_started_one(parent: int) -> bool:
+    """Whether a child has begun its own program: until then it has its parent's memory, variables included."""
+    threads = Path(f"/proc/{parent}/task").glob("*/children")
+    return any(
+        read(Path(f"/proc/{child}/environ")) not in (read(Path(f"/proc/{parent}/environ")), b"")
+        and watcher.__file__.encode() not in read(Path(f"/proc/{child}/cmdline"))
+        for child in b" ".join(map(read, threads)).decode().split()
+    )
+
+
+def stopped(
+    words: list[str], folder: Path, temporary: Path, number: int, after_s: float, **env: str
+) -> tuple[int, str]:
+    """Stop a command so long after its first child, and wait for its processes; return its code and what it said."""
+    environment = {**os.environ, "TMPDIR": str(temporary), MARK: str(temporary), **env,
+                   "LOGDIR": str(folder / "runs"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}  # fmt: skip
+    said = folder / "said"
+    with said.open("w") as stream:
+        command = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=stream)
+    try:
+        wait_for(lambda: command.poll() is not None or has_started_one(command.pid), START_S)
+        assert command.poll() is None, said.read_text()
+        time.sleep(after_s)
+        command.send_signal(number)
+        command.wait(END_S)
+        began = time.monotonic()
+        wait_for(lambda: not marked(str(temporary)) or time.monotonic() > began + END_S, 2 * END_S)
+        names = [read(Path(f"/proc/{one}/cmdline")).replace(b"\0", b" ") for one in marked(str(temporary))]
+        assert names == []
+    finally:
+        for process in marked(str(temporary)):
+            os.kill(process, signal.SIGKILL)
+    assert list(temporary.iterdir()) == []
+    assert [path for path in folder.rglob("*") if path.name.startswith(".") or "partial" in path.name] == []
+    return command.returncode, said.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "after_s"),
+    [*QUICK, *(pytest.param(*row, marks=pytest.mark.faults) for row in ALL if row not in QUICK)],
+)
+def test_nothing_is_left_of_a_command_that_is_stopped(
+    name: str, number: signal.Signals, after_s: float, tiny_file: str, tmp_path: Path, temporary: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if name == "bench track":
+        pytest.importorskip("tensorboard")
+    folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
+    folder.mkdir()
+    text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
+    needs_data = name.startswith(("study", "bench train", "bench optim, hook"))
+    data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
+    program = [sys.executable, "-m", "bertbench.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
+    port = str(20_000 + os.getpid() % 10_000)
+    words = (
+        COMMANDS[name]
+        .format(tiny=tiny_file, text=text, vocab=vocab, out=folder, questions=QUESTIONS, port=port)
+        .split()
+    )
+    code, said = stopped([*program, *words], folder, temporary, number, after_s, **data)
+    if code == 0:
+        assert after_s > 1, said
+        return  # it was over before
+    assert code in ((-9,) if number == signal.SIGKILL else (128 + number, 75)), said
+    assert "Traceback" not in said, said
+
+
+@pytest.mark.faults
+def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
+    tiny_file: str, tmp_path: Path, temporary: Path
+) -> None:
+    run = [tiny_file, *lasting(600)]
+    log = tmp_path / "run" / "result_0.txt"
+    log.parent.mkdir()
+    command = [*BERTBENCH, "train", *run, "--result", str(log)]
+    launcher = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary), MARK: str(temporary)})
+    wait_for_steps(log, 100)
+    for rank in marked(f"{MARK}={temporary}"):
+        if rank != launcher.pid:
+            os.kill(rank, signal.SIGSTOP)  # could not end by itself
+    launcher.kill()
+    launcher.wait()
+    wait_for(lambda: not marked(str(temporary)), 10)
+    assert subprocess.run([*command, "--resume", "auto"], check=False).returncode == 0
+    assert resumptions(log) == [(1, "the run left no word")]
+    assert_as_if_undisturbed(log, *run)
