@@ -134,6 +134,21 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     assert any(reason in line for line in lines[lines.index(stop) :])
 
 
+def test_a_run_that_was_started_to_ignore_a_hang_up_goes_on(tiny_file: str, tmp_path: Path) -> None:
+    words = ["train", tiny_file, "--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400"]
+    env = {**os.environ, "LOGDIR": str(tmp_path)}
+    launcher = subprocess.Popen(["nohup", *BERTBENCH, *words], env=env, stdout=subprocess.DEVNULL)
+    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    try:
+        for begun in (lambda: bool(children(launcher.pid)), (log.with_suffix("") / "metrics.jsonl").exists):
+            wait_for(begun)
+            for process in (launcher.pid, *children(launcher.pid).values()):
+                os.kill(process, signal.SIGHUP)
+        assert launcher.wait(120) == 0
+    finally:
+        launcher.kill()
+
+
 @pytest.mark.parametrize("every", ["5", pytest.param("null", marks=pytest.mark.faults)])
 def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
     words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", f"checkpoint.every_steps={every}"]

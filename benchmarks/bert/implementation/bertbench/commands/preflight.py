@@ -11,9 +11,11 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from bertbench.commands import emit, override_options
+from bertbench.common.errors import StoppedError
 from bertbench.config import System, load_system
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
@@ -75,6 +77,9 @@ def _started(system: System, arguments: argparse.Namespace) -> int:
             "-m", "bertbench", "preflight", arguments.system, *override_options(arguments), *least,
             *(["--json"] if arguments.json else []),
         )  # fmt: skip
+    except SignalException as stopped:
+        print(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped", file=sys.stderr)
+        return 128 + int(stopped.sigval)
     except ChildFailedError as failed:
         return max(1, *(failure.exitcode for failure in failed.failures.values()))
     return 0
