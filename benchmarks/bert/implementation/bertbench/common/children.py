@@ -41,7 +41,7 @@ def begin() -> None:
     rank that torch's agent started gets its signals from its launcher, and dies with it.
     """
     before = os.environ.setdefault(OUTSIDE, tempfile.gettempdir())
-    with suppress(KeyError, OSError):  # a user without a name: then each command compiles anew
+    with suppress(KeyError, OSError):  # a user without a name: then each command compiles again
         os.environ.setdefault(_COMPILED, str(Path(before) / f"torchinductor_{getuser()}"))  # torch's own default
     folder = tempfile.mkdtemp(prefix="bertbench-")
     if _ELASTIC_AGENT in os.environ:
