@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from getpass import getuser
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import IO, NoReturn
 
@@ -58,11 +60,18 @@ def begin() -> None:
 
 
 def _stop(folder: str, number: int, frame: FrameType | None) -> NoReturn:
-    watcher.kill_descendants(folder)  # no exit handler or context manager then waits for them
+    Thread(target=_kill_until_the_end, args=(folder,), daemon=True).start()
     interrupt = KeyboardInterrupt(number)
     if _importing(frame):
         os._exit(said(interrupt))
     raise interrupt
+
+
+def _kill_until_the_end(folder: str) -> NoReturn:
+    """Kill children, also those that other threads still start: no exit handler or context manager waits for one."""
+    while True:
+        watcher.kill_descendants(folder)
+        time.sleep(watcher.LOOK_S)
 
 
 def _importing(frame: FrameType | None) -> bool:

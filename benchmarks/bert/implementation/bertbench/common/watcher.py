@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_LOOK_S = 0.05
+LOOK_S = 0.05
 _MOST_LOOKS = 200  # 10 s, for processes that the kernel can't end at once
 _TRACKER = b"multiprocessing.resource_tracker"  # ends after the processes that use it, and removes their semaphores
 
@@ -26,7 +26,7 @@ def kill_descendants(folder: str) -> None:
         for process in found:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        time.sleep(_LOOK_S)
+        time.sleep(LOOK_S)
 
 
 def _descendants(folder: bytes) -> Iterator[int]:
@@ -44,7 +44,7 @@ def main(folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     paths = [folder, *filter(None, os.fsdecode(sys.stdin.buffer.read()).split("\0"))]
     kill_descendants(folder)
-    time.sleep(_LOOK_S)  # one that was just being forked had the command's own variables
+    time.sleep(LOOK_S)  # one that was just being forked had the command's own variables
     kill_descendants(folder)
     import shutil  # noqa: PLC0415 - the command may have an idle watcher for days: keep it small
 
@@ -55,7 +55,7 @@ def main(folder: str) -> None:
                 Path(path).unlink()
             if not os.path.lexists(path):
                 break
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":
