@@ -40,6 +40,7 @@ from tests.tiny import TINY_SYSTEM
             "communication.hierarchical true does nothing for communication.compression powersgd",
         ),
         ("optimizer.impl=apex", "optimizer.impl apex needs launch.device cuda"),
+        ("schedule.warmup_steps=7", "schedule.warmup_steps 7 would end after the run, schedule.max_steps 6; set"),
         ("schedule.max_steps", "expected NAME=VALUE"),
         ("schedule.max_steps.x=1", "max_steps is a value, not a section"),
     ],
@@ -66,6 +67,7 @@ def test_a_bad_setting_is_one_error_that_says_what_was_found_and_what_to_do(
         (["compute.compile=graphs", "communication.compression=powersgd"], "can't replay communication.compression"),
         (["optimizer.sharded=true", "communication.compression=powersgd"], "leaves a rank only its slice"),
         (["optimizer.sharded=true", "optimizer.impl=apex"], "optimizer.sharded updates slices of tensors"),
+        (["schedule.warmup_steps=10", "schedule.start_warmup_step=-3"], "set schedule.warmup_steps to at most 9"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(tmp_path: Path, overrides: list[str], expected: str) -> None:

@@ -95,6 +95,17 @@ def _vocabulary_fits(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("schedule.warmup_steps", "schedule.start_warmup_step", "schedule.max_steps")
+def _warm_up_ends_in_the_run(settings: Settings) -> Iterator[str]:
+    schedule = settings.schedule
+    most = schedule.max_steps - schedule.start_warmup_step
+    if schedule.warmup_steps > most:
+        yield (
+            f"schedule.warmup_steps {schedule.warmup_steps} would end after the run, schedule.max_steps "
+            f"{schedule.max_steps}; set schedule.warmup_steps to at most {most}"
+        )
+
+
 @rule("scale_from_batch", "optimizer.name")
 def _scaling_is_adams(settings: Settings) -> Iterator[str]:
     if settings.scale_from_batch is not None and settings.optimizer.name != "adam":
@@ -238,9 +249,9 @@ def _speeds_need_an_unequal_deal(settings: Settings) -> Iterator[str]:
 
 RULES = (
     _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
-    _vocabulary_fits, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu, _errors_take_their_own_way,
-    _errors_never_overflow, _errors_sum_whole_gradients, _apex_takes_whole_tensors, _apex_skips_no_step,
-    _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model, _windows_hold_a_context,
-    _speeds_of_all_ranks, _speeds_need_an_unequal_deal, *GRAPH_RULES, *SYNC_RULES, *LAYOUT_RULES, *OPTIMIZER_RULES,
-    *CLOSED_RULES,
+    _vocabulary_fits, _warm_up_ends_in_the_run, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu,
+    _errors_take_their_own_way, _errors_never_overflow, _errors_sum_whole_gradients, _apex_takes_whole_tensors,
+    _apex_skips_no_step, _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model,
+    _windows_hold_a_context, _speeds_of_all_ranks, _speeds_need_an_unequal_deal, *GRAPH_RULES, *SYNC_RULES,
+    *LAYOUT_RULES, *OPTIMIZER_RULES, *CLOSED_RULES,
 )  # fmt: skip
