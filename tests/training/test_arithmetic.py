@@ -10,7 +10,7 @@ import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.model.linear import HAS_ONEDNN
+from bertbench.model.linear import onednn_multiplies
 from bertbench.results.files import ResultFiles
 from bertbench.training import arithmetic
 from bertbench.training.arithmetic import Arithmetic, choose, settle
@@ -30,7 +30,9 @@ def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.Mon
     monkeypatch.setattr(arithmetic, "_faster_format", None)
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
     assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")
-    assert {library for _, products in chosen.products for library in products} == ({"onednn"} if HAS_ONEDNN else set())
+    assert {library for _, products in chosen.products for library in products} == (
+        {"onednn"} if onednn_multiplies(torch.bfloat16) else set()
+    )
     assert choose(tiny("compute.products=torch", *WIDE), CPU, _same).products == ()
 
 
@@ -48,7 +50,7 @@ def test_a_record_holds_the_whole_choice(tiny: Tiny) -> None:
     chosen = choose(tiny("compute.products=auto", *WIDE), CPU, _same)
     record = json.loads(json.dumps(chosen.record()))
     assert Arithmetic.of(record, chosen.source) == chosen
-    assert len(chosen.products) == (5 if HAS_ONEDNN else 0)
+    assert len(chosen.products) == (5 if onednn_multiplies(torch.float32) else 0)
 
 
 def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_read(

@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional
 
 from bertbench.bench.ideas import FP32, Idea, Setting, Tensors, Trial, size_of
-from bertbench.bench.peak import onednn_multiplies
 from bertbench.bench.samples import samples_of
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import INDEX_NAME, write_split
@@ -24,7 +23,7 @@ from bertbench.model.attention import Attention, plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
-from bertbench.model.linear import BY_TORCH, Linear, Products
+from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
 from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum, weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
@@ -129,9 +128,8 @@ def loss(setting: Setting) -> Iterator[Trial]:
 def products(setting: Setting) -> Iterator[Trial]:
     """Choose the library of each product."""
     rows, shape = len(filled(setting.batch("medium")).tokens_T), setting.shapes["medium"]
-    shapes = [layer for layer in layer_shapes(shape) if layer[0] != shape.vocab_size]
-    for name, dtype, tolerance in (("fp32", torch.float32, FP32), ("bf16", torch.bfloat16, _BF16)) if shapes else ():
-        if onednn_multiplies(dtype):
+    for name, dtype, tolerance in (("fp32", torch.float32, FP32), ("bf16", torch.bfloat16, _BF16)):
+        if shapes := [layer for layer in layer_shapes(shape, dtype) if layer[0] != shape.vocab_size]:
             chosen = fastest_products(shape, rows, dtype, lambda seconds: seconds)
             layers = [Linear(inputs, outputs, dtype=dtype) for outputs, inputs in shapes]
             given = [torch.randn(rows, layer.in_features, dtype=dtype, requires_grad=True) for layer in layers]

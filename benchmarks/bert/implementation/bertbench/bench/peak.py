@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
 
 _SIZES = (1024, 2048)
@@ -95,14 +96,6 @@ class MatrixProducts:
                 wait(self._device)
                 rate = product.flops / (time.perf_counter() - began)
                 rates[library] = max(rate, rates.get(library, 0.0))
-
-
-def onednn_multiplies(dtype: torch.dtype) -> bool:
-    """Return whether this CPU's oneDNN multiplies matrices of this type."""
-    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
-        return False
-    # without AVX-512 it raises RuntimeError for bfloat16
-    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _by_onednn(left: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

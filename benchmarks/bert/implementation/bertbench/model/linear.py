@@ -15,6 +15,7 @@ Shapes: N tokens, I features in, O features out.
 """
 
 import platform
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -26,7 +27,6 @@ from bertbench.model.options import SIZE_STEP
 
 # An output this much wider than its input (the vocabulary's scores) is worth copying the input to a static size.
 _MUCH_WIDER = 16
-HAS_ONEDNN = platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available()
 
 Library = Literal["torch", "onednn", "copied"]
 """`copied` is torch's product after a transposed copy of the narrower matrix."""
@@ -57,24 +57,33 @@ def linear(
     input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products = BY_TORCH
 ) -> torch.Tensor:
     """Return input @ weight.T + bias by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
-    if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
-        return functional.linear(input_NI, weight_OI, bias_O)
-    if torch.is_autocast_enabled("cpu"):
+    if products != BY_TORCH and torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         input_NI, weight_OI, bias_O = input_NI.to(dtype), weight_OI.to(dtype), bias_O.to(dtype)
+    if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
+        return functional.linear(input_NI, weight_OI, bias_O)
     output_NO: torch.Tensor = _ByProducts.apply(input_NI, weight_OI, bias_O, products)
     return output_NO
 
 
-def onednn_takes(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
-    """Return whether oneDNN can multiply these: on an x86 CPU, outside torch.compile, of a static size."""
+@cache
+def onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN's products for linear layers take the format: on an x86 CPU, bfloat16 with AVX-512."""
     return (
-        HAS_ONEDNN
+        platform.machine() in ("x86_64", "AMD64")
+        and torch.backends.mkldnn.is_available()
+        and (dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()))
+    )
+
+
+def onednn_takes(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
+    """Return whether oneDNN can multiply these: on a CPU, outside torch.compile, of a static size."""
+    return (
+        not torch.compiler.is_compiling()
         and input_NI.device.type == "cpu"
-        and weight_OI.dtype in (torch.float32, torch.bfloat16)
+        and onednn_multiplies(weight_OI.dtype)
         and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, which is spread over ranks
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
-        and not torch.compiler.is_compiling()
     )
 
 

@@ -9,12 +9,12 @@ import torch
 from bertbench.model.bert import Bert, MaskedLmHead
 from bertbench.model.linear import (
     BY_TORCH,
-    HAS_ONEDNN,
     Library,
     Linear,
     Products,
     forward_product,
     input_product,
+    onednn_multiplies,
     weight_product,
 )
 from bertbench.model.options import LEAST_WIDTH, SIZE_STEP
@@ -35,10 +35,10 @@ Shape = tuple[int, int]
 """Features out and in of a linear layer."""
 
 
-def layer_shapes(shape: BertShape) -> list[Shape]:
-    """Return the shapes of layers that are worth a measurement; none if oneDNN can't multiply."""
+def layer_shapes(shape: BertShape, dtype: torch.dtype) -> list[Shape]:
+    """Return the shapes of layers that are worth a measurement; none if oneDNN can't multiply this format."""
     hidden, expanded = shape.hidden_size, shape.feed_forward_size
-    if not HAS_ONEDNN or hidden < LEAST_WIDTH:
+    if not onednn_multiplies(dtype) or hidden < LEAST_WIDTH:
         return []
     layers = {(3 * hidden, hidden), (hidden, hidden), (expanded, hidden), (hidden, expanded)}
     return sorted(layers | {(shape.vocab_size, hidden)})
@@ -81,7 +81,7 @@ def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: A
     """Return the fastest library of each product of each layer, measured on at most `tokens` tokens."""
     tokens = min(tokens, _TOKENS[dtype.itemsize])
     masked = max(1, tokens // _MASKED)
-    shapes = layer_shapes(shape)
+    shapes = layer_shapes(shape, dtype)
     if not shapes:
         return {}
     seconds = measure(shapes, lambda layer: masked if layer[0] == shape.vocab_size else tokens, dtype)

@@ -102,7 +102,7 @@ def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
     if device.type == "cpu" and not system.parallel.splits and library != "torch":
         shape, dtype = system.model.shape(), autocast_type(precision) or torch.float32
         if library == "onednn":
-            products = dict.fromkeys(layer_shapes(shape), Products(library, library, library))
+            products = dict.fromkeys(layer_shapes(shape, dtype), Products(library, library, library))
         else:
             products = fastest_products(shape, _samples(system) * shape.max_positions, dtype, agree)
     measured = system.precision.compute == "auto" or (products and library == "auto")
