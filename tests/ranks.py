@@ -1,18 +1,25 @@
-"""Run a function on real gloo processes: `run_ranks(2, function, *arguments)` returns what each rank returned."""
+"""Run a function on real gloo processes, or a command as torchrun starts it.
+
+`run_ranks(2, function, *arguments)` returns what each rank returned; `run_command(2, words, folder)` how they ended.
+"""
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
+from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# Importing torch takes seconds: the server does it once, ranks are forked from it.
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "bertbench.training.train"])
+# Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.
+CONTEXT.set_forkserver_preload(["torch._dynamo", "bertbench.training.train", "pytest"])
 _LIMIT_S = 180  # against hangs only: the slowest test's ranks take 40 s on two idle cores, twice that on busy ones
 
 
@@ -52,6 +59,35 @@ def _process(environment: Mapping[str, str], sender: Connection, function: Calla
     except BaseException:  # noqa: BLE001 - whatever it was, the test must see it
         sender.send((True, traceback.format_exc()))
         os._exit(1)
+
+
+def run_command(count: int, words: Sequence[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `bertbench WORDS` on ranks without a launcher: the highest exit code, and what all wrote.
+
+    Ranks are forked from the server, so that none imports torch again: half a second where two ranks and a launcher
+    of their own take ten of a processor. Their output goes through files of `folder`, their logs into its `runs`.
+    """
+    files = [folder / f"rank_{rank}" for rank in range(count)]
+    given = {"LOGDIR": str(folder / "runs"), **environment}
+    processes = [
+        CONTEXT.Process(target=_command, args=({**own, **given}, words, file))
+        for own, file in zip(environments_of(count), files, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(_LIMIT_S)
+        process.kill()
+    said = "".join(file.read_text() for file in files)
+    return subprocess.CompletedProcess(words, max(process.exitcode or 0 for process in processes), "", said)
+
+
+def _command(environment: Mapping[str, str], words: Sequence[str], file: Path) -> None:
+    os.environ.update(environment)
+    with file.open("w") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+    sys.exit(main(list(words)))
 
 
 def _joined(function: Callable[..., Any], arguments: Any) -> Any:

@@ -26,7 +26,6 @@ from compliance.log import read_events
 from tests.parallel.test_equality import LAYOUTS, SHAPE
 from tests.ranks import run_ranks
 from tests.tiny import TINY_SYSTEM
-from tests.weights.test_commands import bertbench
 
 SEED = 5
 # two evaluations, the last after the last step; a snapshot there too
@@ -77,11 +76,12 @@ def same(one: Weights, other: Weights) -> bool:
     )
 
 
-def test_evaluate_finds_the_accuracy_that_the_run_ended_with(trained: ResultFiles, system_file: str) -> None:
+def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
+    trained: ResultFiles, system_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     logged = [event.value for event in read_events(trained.log) if event.key == "eval_accuracy"]
-    scored = bertbench("evaluate", system_file, "--checkpoint", str(trained.folder), "--json")
-    assert scored.returncode == 0, scored.stderr
-    answer = json.loads(scored.stdout)
+    assert main(["evaluate", system_file, "--checkpoint", str(trained.folder), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     assert answer["accuracy"] == logged[-1] > 0
     assert answer["source"] == "tiny, seed 5, after 240 samples"
 

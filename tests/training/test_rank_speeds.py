@@ -17,7 +17,6 @@ from bertbench.balance.deal import by_speed
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.cli import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.ranges import clocked
@@ -33,7 +32,7 @@ from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
 from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from tests.quota import processor_quota
-from tests.ranks import run_ranks
+from tests.ranks import run_command, run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 LINEAR = CostModel(1.0, 0.0).of_length
@@ -166,15 +165,12 @@ def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
     return [float(speeds.at(step)[1]) for step in (1 + STEPS_AHEAD, 2 + STEPS_AHEAD, 4 + STEPS_AHEAD)]
 
 
-def test_a_run_measures_its_ranks_and_goes_to_its_end(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+def test_a_run_measures_its_ranks_and_goes_to_its_end(tiny_file: str, tmp_path: Path) -> None:
     settings = ("launch.rank_speeds=auto", "launch.rebalance_every_steps=2", "checkpoint.every_steps=6")
     words = [word for setting in settings for word in ("--set", setting)]
-    assert main(["train", tiny_file, "--seed", "3", *words]) == TARGET_MISSED  # out of reach in 6 steps
-    said = capfd.readouterr().err
-    assert re.search(r"rank speeds: \d+\.\d%, \d+\.\d% of the work", said)
+    done = run_command(2, ["train", tiny_file, "--seed", "3", *words], tmp_path)
+    assert done.returncode == TARGET_MISSED  # out of reach in 6 steps
+    assert re.search(r"rank speeds: \d+\.\d%, \d+\.\d% of the work", done.stderr)
     (meta,) = (tmp_path / "runs").glob("tiny/bert/result_0/snapshots/step_6/meta.json")
     speeds = json.loads(meta.read_text())["rank_speeds"]
     assert [first for first, _ in speeds] == [6]  # measured after step 4, which held from step 4 + 2 on

@@ -18,6 +18,7 @@ import torch
 from bertbench.cli import main
 from compliance.judge import judge
 from compliance.log import read_events
+from tests.ranks import run_command
 
 BERTBENCH = [sys.executable, "-m", "bertbench"]
 
@@ -38,7 +39,10 @@ def metrics(log: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+    bertbench: Callable[..., subprocess.CompletedProcess[str]],
+    tiny_file: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     began = time.time()
     done = bertbench("train", tiny_file, "--json", "--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400")
@@ -60,7 +64,8 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
     assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
-    (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
+    assert main(["report", str(log), "--json"]) == 0
+    (reported,) = json.loads(capsys.readouterr().out)
     spent = reported["runs"][0]["ledger"]
     assert spent["wall_s"] == pytest.approx(stop.time_ms / 1e3 - began, abs=0.5)  # on a machine that others use
     buckets = ("queued", "startup", "compile", "training", "evaluation", "snapshot", "waiting", "lost_work", "idle")
@@ -171,9 +176,8 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     assert said.splitlines()[-2] == "resume from the last snapshot with:"
     program, *again = shlex.split(said.splitlines()[-1])
     assert program == "bertbench"
-    assert (
-        main([*again, "--allow-config-change", "--set", "schedule.max_steps=1"]) != 2
-    )  # it is the same run that goes on
+    going_on = run_command(2, [*again, "--allow-config-change", "--set", "schedule.max_steps=1"], tmp_path)
+    assert going_on.returncode == 3, "it is the same run that goes on"
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:
@@ -183,10 +187,9 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:
         time.sleep(0.05)
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
-) -> None:
-    done = bertbench("train", tiny_file, "--set", "optimizer.learning_rate=1e30", "--set", "clip.mode=none")
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tmp_path: Path) -> None:
+    words = ["train", tiny_file, "--set", "optimizer.learning_rate=1e30", "--set", "clip.mode=none"]
+    done = run_command(2, words, tmp_path)
     assert done.returncode == 1
     assert "the loss of step" in done.stderr
     assert "Traceback" not in done.stderr
@@ -237,69 +240,67 @@ def test_a_mistake_has_no_traceback(bertbench: Callable[..., subprocess.Complete
 
 
 def test_a_run_folder_that_can_t_be_written_is_one_error(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    done = bertbench("train", tiny_file, LOGDIR=str(tmp_path / "file"))
-    assert done.returncode == 1
-    assert "set LOGDIR to a folder that can" in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "file"))
+    assert main(["train", tiny_file]) == 1
+    assert "set LOGDIR to a folder that can" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_one_error(bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str) -> None:
+def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = bertbench("train", tiny_file, "--set", f"launch.port={port}")
-        rank_0 = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        by_hand = bertbench("train", tiny_file, "--set", "launch.timeout_s=5", **rank_0, **meeting)
-    assert done.returncode == by_hand.returncode == 1
-    assert f"port {port} can't be used" in done.stderr
+        assert main(["train", tiny_file, "--set", f"launch.port={port}"]) == 1
+        words = ["train", tiny_file, "--set", "launch.timeout_s=5"]
+        by_hand = run_command(1, words, tmp_path, WORLD_SIZE="2", MASTER_PORT=str(port))
+    assert by_hand.returncode == 1
+    assert f"port {port} can't be used" in capsys.readouterr().err
     assert "check that the port is free" in by_hand.stderr
-    assert "Traceback" not in done.stderr + by_hand.stderr
+    assert "Traceback" not in by_hand.stderr
 
 
 def test_another_number_of_ranks_than_the_system_s_is_refused(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = bertbench("train", tiny_file, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    done = run_command(1, ["train", tiny_file], tmp_path)
     assert done.returncode == 1
     assert "1 ranks were started, tiny describes 2" in done.stderr
-    incomplete = bertbench("train", tiny_file, RANK="0", WORLD_SIZE="2")
-    assert incomplete.returncode == 1
-    assert "set RANK but not LOCAL_RANK" in incomplete.stderr
+    monkeypatch.setenv("RANK", "0")
+    assert main(["train", tiny_file]) == 1
+    assert "set RANK but not " in capsys.readouterr().err
 
 
 def test_the_power_of_a_run_is_sampled_beside_it(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = tmp_path / "bin" / "ipmitool"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "Instantaneous power reading:   250 Watts"\n')
     program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    measured = ("--set", "power.measure=true", "--set", "power.hz=20", "--set", "power.interconnect_watts=20")
-    done = bertbench("train", tiny_file, *measured, "--set", "schedule.max_steps=40", PATH=path)
+    settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
+    words = ["train", tiny_file, *(word for setting in settings for word in ("--set", setting))]
+    done = run_command(2, words, tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}")
     assert done.returncode == 3, done.stderr
-    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
+    log = str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
     assert "without measuring energy" not in done.stderr
-    (reported,) = json.loads(bertbench("report", str(log), "--json").stdout)
+    assert main(["report", log, "--json"]) == 0
+    (reported,) = json.loads(capsys.readouterr().out)
     run = reported["runs"][0]
     assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
-    table = bertbench("report", str(log)).stdout
-    assert "energy: joules from run_start to run_stop, and mean watts" in table
-    assert bertbench("report", str(log), "--html", str(tmp_path / "page.html")).returncode == 0
+    assert main(["report", log, "--html", str(tmp_path / "page.html")]) == 0
+    assert "energy: joules from run_start to run_stop, and mean watts" in capsys.readouterr().out
     assert "Mean power by node" in (tmp_path / "page.html").read_text()
 
 
 def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str, tmp_path: Path
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = bertbench("train", tiny_file, "--set", "power.measure=true", PATH=str(tmp_path))
+    done = run_command(2, ["train", tiny_file, "--set", "power.measure=true"], tmp_path, PATH=str(tmp_path))
     assert done.returncode == 3, done.stderr
     warnings = [line for line in done.stderr.splitlines() if "without measuring energy" in line]
     if not warnings:
@@ -307,7 +308,6 @@ def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
     assert len(warnings) == 1
     assert "has no power meter: RAPL: " in warnings[0]
     assert warnings[0].endswith("IPMI: no ipmitool is installed; the run continues without measuring energy")
-    (reported,) = json.loads(
-        bertbench("report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json").stdout
-    )
+    assert main(["report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json"]) == 0
+    (reported,) = json.loads(capsys.readouterr().out)
     assert reported["runs"][0]["energy"] is None

@@ -1,9 +1,6 @@
 """Checkpoints through the command line: import, show, export, evaluate, train."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +17,7 @@ from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import open_split
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
-from tests.ranks import run_ranks
+from tests.ranks import run_command, run_ranks
 from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.weights.test_convert import CONFIG
 from tests.weights.test_weights import PADDED, tiny_weights
@@ -129,20 +126,12 @@ def test_missing_tensors_are_in_the_report_and_an_error(published: Path, capsys:
     assert "lacks 1 of 46 tensors: cls/predictions/output_bias" in said.err
 
 
-def bertbench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bertbench", *words],
-        capture_output=True, text=True, env={**os.environ, **environment}, timeout=120, check=False,
-    )  # fmt: skip
-
-
 def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
-    tmp_path: Path, tiny_file: str, tiny: Callable[..., System]
+    tmp_path: Path, tiny_file: str, tiny: Callable[..., System], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
-    scored = bertbench("evaluate", tiny_file, "--checkpoint", str(tmp_path / "start"), "--json")
-    assert scored.returncode == 0, scored.stderr
-    answer = json.loads(scored.stdout)
+    assert main(["evaluate", tiny_file, "--checkpoint", str(tmp_path / "start"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     assert answer["samples"] == 13
     assert answer["accuracy"] > 0
     on_two = run_ranks(2, accuracy_at_the_start, tiny(f"model.checkpoint={tmp_path / 'start'}"))
@@ -167,10 +156,11 @@ def test_evaluate_says_what_mlperf_s_checkpoint_must_score(capsys: pytest.Captur
 
 def test_a_run_from_a_checkpoint_logs_each_of_its_tensors_once(tmp_path: Path, tiny_file: str) -> None:
     write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
-    words = ["train", tiny_file, "--set", "model.checkpoint=start", "--set", "schedule.max_steps=400"]
-    done = bertbench(*words, "--set", "evaluation.target=0.01", LOGDIR=str(tmp_path), DATADIR=str(tmp_path))
+    settings = ("model.checkpoint=start", "schedule.max_steps=400", "evaluation.target=0.01")
+    words = ["train", tiny_file, *(word for setting in settings for word in ("--set", setting))]
+    done = run_command(2, words, tmp_path, DATADIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
     events = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
     keys = [event["key"] for event in events]
     names = [event["metadata"]["tensor"] for event in events if event["key"] == "weights_initialization"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import distributed
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 from bertbench.config.parallel import PipelineSchedule
 from bertbench.loading.batch import Batch
@@ -32,6 +31,14 @@ class Pipeline:
         hidden_size: int,
         precision: str,
     ) -> None:
+        # brings torch's compiler, three quarters of a second, into runs that have no pipeline
+        from torch.distributed.pipelining import (  # noqa: PLC0415
+            PipelineStage,
+            Schedule1F1B,
+            ScheduleGPipe,
+            ScheduleInterleaved1F1B,
+        )
+
         self.stages = stages
         self.tokens = tokens
         """Tokens of every microbatch."""

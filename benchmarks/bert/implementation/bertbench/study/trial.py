@@ -29,7 +29,7 @@ from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["bertbench.study.trial"])
+_CONTEXT.set_forkserver_preload(["bertbench.study.trial", "torch._dynamo"])  # DDP imports the latter
 
 
 @dataclass(frozen=True)
