@@ -8,6 +8,8 @@ float32, where products of theirs are exact, and the result is rounded once more
 
 import torch
 
+EXACT = torch.zeros((), dtype=torch.float64)
+
 
 def unit(dtype: torch.dtype) -> float:
     """Return the largest relative error of one rounding into the format."""
@@ -19,12 +21,25 @@ def gamma(roundings: int, dtype: torch.dtype = torch.float32) -> float:
     return roundings * unit(dtype) / (1 - roundings * unit(dtype))
 
 
+def product_bound(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    kept_in: torch.dtype,
+    left_off: torch.Tensor = EXACT,
+    summed_in: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Return how far left @ right, kept in `kept_in`, may be off where `left` itself is off by up to `left_off`."""
+    magnitude = (left.abs() + left_off) @ right.abs()
+    summed = gamma(left.shape[-1], summed_in) * magnitude + left_off.expand_as(left) @ right.abs()
+    return summed + unit(kept_in) * ((left @ right).abs() + summed)
+
+
 def assert_product(
     found: torch.Tensor, left: torch.Tensor, right: torch.Tensor, added: torch.Tensor, kept_in: torch.dtype
 ) -> None:
     """Assert that `found`, rounded into `kept_in`, is left @ right + added, all three of which are exact."""
-    left, right, added = left.double(), right.double(), added.double()
-    exact = left @ right + added
-    summed = gamma(left.shape[-1] + 1) * (left.abs() @ right.abs() + added.abs())
-    assert found.shape == exact.shape
-    assert bool(((found - exact).abs() <= summed + unit(kept_in) * (exact.abs() + summed)).all())
+    # a sum is one more product, with 1
+    left = torch.cat((left, torch.ones(len(left), 1)), 1).double()
+    right = torch.cat((right, added.expand(1, right.shape[1])), 0).double()
+    assert found.shape == (left @ right).shape
+    assert bool(((found - left @ right).abs() <= product_bound(left, right, kept_in)).all())

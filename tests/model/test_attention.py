@@ -1,4 +1,4 @@
-"""Attention against padded SDPA in fp32: it may err at most three times as much as padded SDPA in the same format."""
+"""Attention against padded SDPA in float64: it may err by what its own sums and roundings allow."""
 
 import numpy as np
 import pytest
@@ -14,9 +14,8 @@ LENGTHS = [23, 17, 17, 11, 3]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_errs_at_most_three_times_as_much_as_padded_attention(dtype: torch.dtype) -> None:
-    for ours, padded in attention_errors(torch.device("cpu"), dtype, LENGTHS, heads=3, width=8):
-        assert ours <= 3 * padded
+def test_attention_is_padded_attention_but_for_rounding(dtype: torch.dtype) -> None:
+    assert all(share <= 1 for _, share in attention_errors(torch.device("cpu"), dtype, LENGTHS, heads=3, width=8))
 
 
 def test_the_flash_kernel_is_for_half_precision_on_gpus() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from bertbench.model.head_loss import head_loss
-from bertbench.model.loss import plain_cross_entropy_sum
+from tests.rounding import gamma, product_bound, unit
 
 ROWS, WORDS, WIDTH = 7, 13, 24
 LABELS = torch.tensor([3, -100, 12, 0, 5, 5, -100])
@@ -20,47 +20,56 @@ def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     return hidden.requires_grad_(), word.requires_grad_(), bias.requires_grad_()
 
 
-def plain(hidden: torch.Tensor, word: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return plain_cross_entropy_sum(functional.linear(hidden, word, bias), labels)
+def exact(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Loss and gradients of hidden states, word embeddings and bias, in float64."""
+    leaves = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    loss = functional.cross_entropy(functional.linear(*leaves), LABELS, ignore_index=-100, reduction="sum")
+    return loss, *torch.autograd.grad(WEIGHT * loss, leaves)
 
 
-def loss_and_gradients(
-    function: object, dtype: torch.dtype, autocast: torch.dtype | None = None, scale: float = 1.0
-) -> list[torch.Tensor]:
-    assert callable(function)
-    tensors = inputs(dtype)
-    with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
-        loss = function(*tensors, LABELS)
-    (loss * (WEIGHT * scale)).backward()
-    gradients = [tensor.grad / scale for tensor in tensors if tensor.grad is not None]
-    return [loss.detach().double(), *(gradient.double() for gradient in gradients)]
+def bounds(dtype: torch.dtype, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return how far each of the four may be off in `dtype`, by tests/rounding.py.
 
-
-def exact() -> list[torch.Tensor]:
-    return loss_and_gradients(
-        lambda hidden, word, bias, labels: functional.cross_entropy(
-            hidden @ word.T + bias, labels, ignore_index=-100, reduction="sum"
-        ),
-        torch.float64,
-    )
-
-
-@pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, 1e-13), (torch.float32, 2e-6)])
-def test_loss_and_gradients_are_those_of_a_linear_layer_and_cross_entropy(dtype: torch.dtype, relative: float) -> None:
-    torch.testing.assert_close(loss_and_gradients(head_loss, dtype), exact(), rtol=relative, atol=10 * relative)
+    A score that is off by d changes its exponential by a factor of exp(d), and its row's sum by at most as much.
+    """
+    hidden, word, bias = (tensor.detach().double() for tensor in tensors)
+    hidden, matrix = functional.pad(hidden, (0, 1), value=1.0), torch.cat((word, bias[:, None]), 1)
+    counted = (LABELS != -100).double()[:, None]
+    summed_in = torch.float32 if dtype == torch.bfloat16 else dtype  # a CPU adds up fp16 products in fp16
+    loss_in = torch.promote_types(dtype, torch.float32)
+    off = product_bound(hidden, matrix.T, dtype, summed_in=summed_in).amax(-1, keepdim=True)
+    terms = gamma(2 * WORDS + ROWS + 8, loss_in)
+    probabilities = (hidden @ matrix.T).softmax(-1)
+    by_scores = (probabilities - functional.one_hot(LABELS.clamp(min=0), WORDS)) * counted
+    relative = torch.expm1(2 * off) + terms
+    smallest = torch.finfo(dtype).smallest_normal * unit(dtype)  # below that, numbers lose bits
+    by_scores_off = counted * ((1 + unit(dtype)) * relative * probabilities + unit(dtype) * by_scores.abs() + smallest)
+    to_hidden = product_bound(by_scores, word, dtype, by_scores_off, summed_in)
+    to_matrix = product_bound(by_scores.T, hidden, dtype, by_scores_off.T, summed_in)
+    loss = ((2 * off + terms * (2 * off + (hidden @ matrix.T).abs().amax(-1, keepdim=True) + 8)) * counted).sum()
+    last = 1 + 4 * unit(loss_in)  # gradients are multiplied by the loss's
+    return loss, WEIGHT * last * to_hidden, WEIGHT * last * to_matrix[:, :-1], WEIGHT * last * to_matrix[:, -1]
 
 
 @pytest.mark.parametrize(
-    ("autocast", "scale"), [(torch.bfloat16, 1.0), (torch.float16, 1.0), (torch.float16, 65_536.0)]
+    ("dtype", "scale"),
+    [
+        (torch.float64, 1.0),
+        (torch.float32, 1.0),
+        (torch.bfloat16, 1.0),
+        (torch.float16, 1.0),
+        (torch.float16, 65_536.0),
+    ],
 )
-def test_in_16_bit_it_is_no_further_from_the_exact_answer_than_the_plain_path(
-    autocast: torch.dtype, scale: float
-) -> None:
-    found, usual = (loss_and_gradients(each, torch.float32, autocast, scale) for each in (head_loss, plain))
-    for mine, theirs, right in zip(found, usual, exact(), strict=True):
-        # by the norm; rounding falls out now better, now worse, and a CPU adds up fp16 products in fp16
-        rounding = torch.finfo(autocast).eps * right.norm()
-        assert (mine - right).norm() <= max(1.3 * (theirs - right).norm(), rounding)
+def test_loss_and_gradients_are_those_of_a_linear_layer_and_cross_entropy(dtype: torch.dtype, scale: float) -> None:
+    """Tensors are float32 under autocast in 16 bits; a loss scale must not overflow."""
+    tensors = [tensor.detach().to(torch.promote_types(dtype, torch.float32)) for tensor in inputs(dtype)]
+    leaves = [tensor.requires_grad_() for tensor in tensors]
+    with torch.autocast("cpu", dtype, enabled=dtype.itemsize == 2):
+        loss = head_loss(*leaves, LABELS)
+    found = loss, *(gradient / scale for gradient in torch.autograd.grad(loss * (WEIGHT * scale), leaves))
+    for mine, right, bound in zip(found, exact(*leaves), bounds(dtype, *leaves), strict=True):
+        assert bool(((mine - right).abs() <= bound).all())
 
 
 def test_gradients_keep_the_formats_of_their_tensors_under_autocast() -> None:

@@ -45,7 +45,7 @@ def test_it_is_torchs_linear_layer_forward_and_backward(
     assert_product(output, hidden, weight.T, bias, dtype)
     assert_product(to_hidden, gradient, weight, nothing, dtype)
     assert_product(to_weight, gradient.T, hidden, nothing, dtype)
-    assert_product(to_bias, torch.ones(rows), gradient, nothing, dtype)
+    assert_product(to_bias[None], torch.ones(1, rows), gradient, nothing, dtype)
 
 
 def test_odd_sizes_and_double_precision_are_left_to_torch() -> None:
