@@ -14,11 +14,13 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
+from bertbench.model.compiled import compile_pieces
 from bertbench.model.dropout import hashed_dropout, hashed_numbers
 from bertbench.model.gelu_gradient import ROWS, gelu_gradient
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
+from tests.compiling import compiled_by
 
 SHAPE = BertShape(
     vocab_size=29, hidden_size=24, layers=4, attention_heads=2, feed_forward_size=40, max_positions=16,
@@ -37,13 +39,23 @@ def joined(model: Bert) -> Bert:
 
 
 def gradients(model: Bert, batch: Batch) -> dict[str, torch.Tensor]:
-    scores: Any = model(*batch.inputs)
+    scores: Any = model(*batch.inputs, batch.labels)
     weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
+def compiled(model: Bert) -> Bert:
+    model = copy.deepcopy(model)
+    compile_pieces(model, "default")
+    return model
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [None, "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)],  # half a minute of C++
+)
 @pytest.mark.parametrize(("residual", "autocast"), [("fp32", False), ("fp32", True), ("bf16", True)])
-def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autocast: bool) -> None:
+def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autocast: bool, backend: str | None) -> None:
     torch.manual_seed(1)
     model = Bert(SHAPE)
     model.keep_residual(residual)
@@ -51,7 +63,9 @@ def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autoc
         nn.init.normal_(weight, std=0.2)
     batch = synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        plain, ours = gradients(model, batch), gradients(joined(model), batch)
+        plain = gradients(model, batch)
+        with compiled_by(backend):
+            ours = gradients(compiled(model) if backend else joined(model), batch)
     assert plain.keys() == ours.keys()
     largest = max(gradient.norm() for gradient in plain.values())
     for name, gradient in plain.items():

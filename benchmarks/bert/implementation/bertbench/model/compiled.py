@@ -27,7 +27,9 @@ def compile_pieces(model: Bert, mode: CompileMode) -> None:
         mode = "default"
     _compile_modules((model.embeddings, model.masked_lm, model.pooler, model.next_sentence), mode)
     _compile_layers(model.encoder_layers(), mode)
-    options = {**torch._inductor.list_mode_options(mode), **_in_place()}
+    # By default another kernel would copy LayerNorm's output to where the qkv product reads it, beside a column of ones
+    in_place = _known({"max_pointwise_cat_inputs": 0, "max_complex_pointwise_cat_inputs": 0})
+    options = {**torch._inductor.list_mode_options(mode), **in_place}
     model.join_layers(torch.compile(compiled_layer.between_attentions, dynamic=True, fullgraph=True, options=options))
     model.sums_losses, model.cross_entropy_sum = True, _compiled(plain_cross_entropy_sum, mode)
 
@@ -68,39 +70,37 @@ def configure_compiler() -> None:
 
     # DDP would split graphs at its buckets and undo fusion, though a piece is already about one bucket
     torch._dynamo.config.optimize_ddp = False
-    torch._inductor.config.compile_threads = 1  # a handful of pieces: no pool of compiling processes on every rank
     torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
-    if hasattr(torch._inductor.config, "combo_kernels_pointwise_only"):  # not in torch 2.11
+    options = {
+        "compile_threads": 1,  # a handful of pieces: no pool of compiling processes on every rank
         # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
-        torch._inductor.config.combo_kernels = True
-        torch._inductor.config.combo_kernels_pointwise_only = True
-        torch._inductor.config.combo_kernel_max_num_nodes = 32  # 8 would leave one cast of a layer alone
+        "combo_kernels": True,
+        "combo_kernels_pointwise_only": True,
+        "combo_kernel_max_num_nodes": 32,  # 8 would leave one cast of a layer alone
         # Without it, the size of a batch decides whether sums over rows and columns share a kernel: others recompile
-        torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
-    if hasattr(torch._inductor.config.triton, "mix_order_reduction_max_reads"):  # not in torch 2.11
+        "triton.mix_order_reduction_non_strict_mode": True,
         # LayerNorm's backward kernel reads 11 tensors; 10 are the default because more may spill, and none do here
-        torch._inductor.config.triton.mix_order_reduction_max_reads = 16
+        "triton.mix_order_reduction_max_reads": 16,
+    }
+    for name, value in _known(options).items():
+        setattr(torch._inductor.config, name, value)
     # Both dropouts number their elements alike; the compiler would save the second mask because of that
     torch._functorch.config.ban_recompute_used_far_apart = False
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
 
 
-def _in_place() -> dict[str, int]:
-    """Return options by which LayerNorm writes its output where the qkv product reads it, beside a column of ones.
-
-    By default another kernel would copy it there.
-    """
-    names = ("max_pointwise_cat_inputs", "max_complex_pointwise_cat_inputs")
-    return {name: 0 for name in names if hasattr(torch._inductor.config, name)}  # not all are in torch 2.11
+def _known(options: dict[str, int]) -> dict[str, int]:
+    """Return those of Inductor's options that this torch has: each minor version adds some."""
+    return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 
 def obstacle(device: torch.device) -> str | None:
     """Return, in a line, why torch.compile can't work for this device; None if it can."""
-    configure_compiler()
     try:
+        configure_compiler()
         torch.compile(_tried, fullgraph=True)(torch.zeros(97, device=device))
-    except torch._dynamo.exc.TorchDynamoException as error:
+    except (AttributeError, torch._dynamo.exc.TorchDynamoException) as error:
         return str(error).splitlines()[0]
     return None
 

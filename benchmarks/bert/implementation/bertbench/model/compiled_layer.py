@@ -14,6 +14,7 @@ that, it would move 101 more: the backward pass would add up LayerNorm's input a
 Shapes: T tokens, R tokens that a layer returns, D hidden size, F feed-forward size; N rows, I features in, O out.
 """
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -155,7 +156,7 @@ class _BiasGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, product_RF: torch.Tensor, bias_F: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(product_RF, bias_F)
-        return functional.gelu(product_RF + bias_F, approximate="tanh").to(product_RF.dtype)
+        return in_format(functional.gelu(product_RF + bias_F, approximate="tanh"), product_RF.dtype)
 
     @staticmethod
     @once_differentiable
@@ -179,7 +180,7 @@ class _LayerNorm(torch.autograd.Function):
         variance_R1, mean_R1 = torch.var_mean(values_RD, -1, correction=0, keepdim=True)
         scale_R1 = (variance_R1 + epsilon).rsqrt()
         normalised_RD = (values_RD - mean_R1) * scale_R1
-        kept_RD = normalised_RD.to(kept)
+        kept_RD = in_format(normalised_RD, kept)
         ctx.save_for_backward(kept_RD, scale_R1, weight_D)
         ctx.set_materialize_grads(False)
         return normalised_RD * weight_D + bias_D, kept_RD
@@ -187,11 +188,10 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, gradient_RD: torch.Tensor, elsewhere_RD: torch.Tensor | None
+        ctx: Any, *gradients_RD: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
         normalised_RD, scale_R1, weight_D = ctx.saved_tensors
-        if elsewhere_RD is not None:
-            gradient_RD = gradient_RD + elsewhere_RD
+        gradient_RD = reduce(torch.add, (one for one in gradients_RD if one is not None))
         to_normalised_RD = gradient_RD * weight_D
         mean_R1 = to_normalised_RD.mean(-1, keepdim=True)
         along_R1 = (to_normalised_RD * normalised_RD).mean(-1, keepdim=True)

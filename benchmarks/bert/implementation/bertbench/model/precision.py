@@ -25,5 +25,9 @@ def product_type(values: torch.Tensor) -> torch.dtype:
 
 
 def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return the tensor in `dtype`, or unchanged if that is None."""
-    return tensor if dtype is None else tensor.to(dtype)
+    """Return the tensor in `dtype`, or unchanged if that is None.
+
+    What an autograd.Function returns is converted by this: torch 2.11's compiler drops an output's gradient behind a
+    `.to` that changes nothing.
+    """
+    return tensor if dtype in (None, tensor.dtype) else tensor.to(dtype)
