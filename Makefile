@@ -1,11 +1,12 @@
 # Each target is one line of intent. `make demo` and `make test` set up what they need.
 VENV ?= .venv
+FLOOR ?= .venv-floor
 PYTHON ?= python3
 BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-track test-all image-test bench docs setup lint format types clean
+.PHONY: demo test test-faults test-track test-floor test-all image-test bench docs setup lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -25,10 +26,14 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(INSTALL) --editable ".[watch,metrics,tensorboard,mlflow,wandb]"
 	$(BIN)/python -m pytest tests/tracking
 
+test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine, and no pydantic; 6 GB
+	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not faults" $(addprefix tests/,model optim training bench)
+
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh
 	$(MAKE) test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or faults"
+	$(MAKE) test-floor
 
 image-test: $(VENV)/.dev-ready ## the image built and run without root, by podman and in a Slurm job; minutes, 5 GB
 	tests/image/install.sh
@@ -58,11 +63,20 @@ format: $(VENV)/.dev-ready
 types: $(VENV)/.dev-ready
 	$(BIN)/mypy
 
-clean: ## remove the virtual environment; data/ and runs/ stay
-	rm -rf $(VENV)
+clean: ## remove the virtual environments; data/ and runs/ stay
+	rm -rf $(VENV) $(FLOOR)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(FLOOR)/.ready: pyproject.toml constraints.txt
+	@echo "installing the oldest torch that we promise into $(FLOOR): two minutes or more"
+	$(PYTHON) -m venv --clear $(FLOOR)
+	sed 's/^torch==.*/torch==2.11.0/; /^triton==/d' constraints.txt >$(FLOOR)/constraints.txt
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
+	  --editable . pytest pytest-xdist
+	$(FLOOR)/bin/python -m pip uninstall --quiet --yes pydantic
+	touch $@
 
 $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing what a run needs into $(VENV): about a minute"

@@ -1,20 +1,41 @@
-"""A tiny system and its data, made here once a session; nothing is copied into the repository."""
+"""A tiny system and its data, made here once a session; nothing is copied into the repository.
+
+`make test-floor` and gpu_check.sh's machines have no pydantic: what imports it is skipped there, so nothing here may.
+"""
+
+from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from bertbench.common.progress import Progress
-from bertbench.config import System, load_system
 from bertbench.data.text.prepare import Source, prepare
 from bertbench.distributed.startup import LAUNCHED
 from tests.tiny import TINY_SYSTEM, recipe_of, tiny_text
 
+if TYPE_CHECKING:
+    from bertbench.config import System
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
+
+
+class _WithoutPydantic:
+    """The last to be asked for a module: skip what imports pydantic where it is not installed."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pydantic":
+            pytest.skip("pydantic is not installed", allow_module_level=True)
+
+
+sys.meta_path.append(_WithoutPydantic)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +54,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     """A prepared dataset for the tiny system."""
+    from bertbench.config import load_system  # noqa: PLC0415 - pydantic
+
     out = tmp_path_factory.mktemp("tiny") / "data"
     prepare(
         out,
@@ -47,6 +70,8 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 @pytest.fixture
 def tiny(tmp_path: Path, tiny_folder: Path) -> Callable[..., System]:
     """Load the tiny system with overrides, its data in place."""
+    from bertbench.config import load_system  # noqa: PLC0415 - pydantic
+
     path = _write(tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}})
 
     def load(*overrides: str) -> System:

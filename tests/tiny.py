@@ -1,14 +1,18 @@
 """What the tiny system of the tests is: sizes small and mostly coprime, so that a swapped dimension shows."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.data.text.prepare import Recipe
+
+if TYPE_CHECKING:  # conftest.py imports this where pydantic isn't
+    from bertbench.config import System
 
 TINY_SYSTEM: dict[str, Any] = {
     "hardware": {

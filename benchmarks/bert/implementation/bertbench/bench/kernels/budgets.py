@@ -3,23 +3,20 @@
 The file explains its own fields.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from bertbench.optim.options import Implementation
 
 FILE = Path(__file__).with_name("budgets.yaml")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Megabytes(_Section):
+class Megabytes(NamedTuple):
     """A limit that grows with the batch."""
 
     fixed: float = 0
@@ -30,7 +27,7 @@ class Megabytes(_Section):
         return self.fixed + self.per_1000_tokens * tokens / 1000
 
 
-class PieceBudget(_Section):
+class PieceBudget(NamedTuple):
     """Limits of one piece."""
 
     kernels: int
@@ -39,7 +36,7 @@ class PieceBudget(_Section):
     megabytes_beside_products: Megabytes
 
 
-class KernelBudget(_Section):
+class KernelBudget(NamedTuple):
     """Limits of each kernel."""
 
     registers: int
@@ -47,21 +44,21 @@ class KernelBudget(_Section):
     elements_of_one_block: int
 
 
-class Budgets(_Section):
-    """The whole file."""
+class Budgets(NamedTuple):
+    """Limits for one pair of torch and Triton."""
 
     every_kernel: KernelBudget
-    pieces: Mapping[str, PieceBudget]
-    with_triton_optimizer: Mapping[str, PieceBudget]
+    pieces: dict[str, PieceBudget]
+    with_triton_optimizer: dict[str, PieceBudget]
 
 
-class Found(_Section):
+class Found(NamedTuple):
     """Resources that a piece takes."""
 
     arch: str
     piece: str
     tokens: int
-    optimizer: Implementation = "torch"
+    optimizer: Implementation
     kernels: int
     launches: int
     megabytes: float
@@ -73,9 +70,20 @@ class Found(_Section):
 
 
 @cache
-def budgets() -> Budgets:
-    """Read the file."""
-    return Budgets.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+def budgets(version: str = torch.__version__) -> Budgets:
+    """Read the limits for a version of torch: those of the newest pair in the file that is no newer."""
+    read = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    # the first four characters: NVIDIA's 2.11.0a0 is 2.11 as well
+    pieces = next(limits for oldest, limits in read["torch"].items() if version[:4] >= oldest)
+    return Budgets(
+        KernelBudget(**read["every_kernel"]),
+        *({name: _piece(limits) for name, limits in pieces[group].items()} for group in Budgets._fields[1:]),
+    )
+
+
+def _piece(limits: dict[str, Any]) -> PieceBudget:
+    megabytes = {name: Megabytes(**limits[name]) for name in ("megabytes", "megabytes_beside_products")}
+    return PieceBudget(**{**limits, **megabytes})
 
 
 def broken(found: Found, limits: Budgets) -> Iterator[str]:

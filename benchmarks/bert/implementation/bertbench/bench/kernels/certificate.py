@@ -75,11 +75,11 @@ def _in_a_process(
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
         raise RunError(f"{arch}: compiling the kernels failed ({last[0]}); `{' '.join(command[1:])}` shows the rest")
-    return [Found.model_validate(one) for one in json.loads(done.stdout)]
+    return [Found(**one) for one in json.loads(done.stdout)]
 
 
 if __name__ == "__main__":
     arch, tokens, pieces = sys.argv[1], int(sys.argv[2]), sys.argv[4].split(",")
     residual: ResidualName = "bf16" if sys.argv[3] == "bf16" else "fp32"
     optimizer: Implementation = "triton" if sys.argv[5] == "triton" else "torch"
-    print(json.dumps([one.model_dump() for one in count_and_compile(arch, tokens, residual, pieces, optimizer)]))
+    print(json.dumps([one._asdict() for one in count_and_compile(arch, tokens, residual, pieces, optimizer)]))
