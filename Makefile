@@ -69,10 +69,11 @@ clean: ## remove the virtual environments; data/ and runs/ stay
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# torch brings its Triton, 3.6, whose interpreter can't work with numpy 2.4
 $(FLOOR)/.ready: pyproject.toml constraints.txt
 	@echo "installing the oldest torch that we promise into $(FLOOR): two minutes or more"
 	$(PYTHON) -m venv --clear $(FLOOR)
-	sed 's/^torch==.*/torch==2.11.0/; /^triton==/d' constraints.txt >$(FLOOR)/constraints.txt
+	sed 's/^torch==.*/torch==2.11.0/; /^triton==/d; s/^numpy==.*/numpy<2.4/' constraints.txt >$(FLOOR)/constraints.txt
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
 	  --editable . pytest pytest-xdist
 	$(FLOOR)/bin/python -m pip uninstall --quiet --yes pydantic

@@ -36,7 +36,8 @@ def check(idea: str, rows: list[Row]) -> None:
         assert row.idea == idea
         assert row.plain_ms > 0
         assert row.ours_ms > 0
-        assert row.ratio == pytest.approx(row.plain_ms / row.ours_ms, rel=0.05)  # of times rounded to 0.1 us
+        # rounded to 0.001, times to 0.1 us
+        assert row.ratio == pytest.approx(row.plain_ms / row.ours_ms, rel=0.05, abs=6e-4)
         assert (PACKAGE / row.file).is_file()
 
 
