@@ -18,7 +18,7 @@ from tests.data.test_mlperf import vocabulary_of_words
 from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions, wait_for_steps
 from tests.finetune.conftest import QUESTIONS
 from tests.tiny import tiny_text
-from tests.training.test_run import BERTBENCH, wait_for
+from tests.training.test_run import BERTBENCH, children, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MARK = "BERTBENCH_TEST_ROW"
@@ -174,9 +174,7 @@ def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
     command = [*BERTBENCH, "train", *run, "--result", str(log)]
     launcher = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary), MARK: str(temporary)})
     wait_for_steps(log, 100)
-    for rank in marked(f"{MARK}={temporary}"):
-        if rank != launcher.pid:
-            os.kill(rank, signal.SIGSTOP)  # could not end by itself
+    os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
     launcher.kill()
     launcher.wait()
     wait_for(lambda: not marked(str(temporary)), 10)
