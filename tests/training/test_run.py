@@ -148,7 +148,8 @@ def test_a_run_that_was_started_to_ignore_a_hang_up_goes_on(tiny_file: str, tmp_
     log = tmp_path / "tiny" / "bert" / "result_0.txt"
     try:
         for begun in (lambda: bool(children(launcher.pid)), (log.with_suffix("") / "metrics.jsonl").exists):
-            wait_for(begun)
+            wait_for(lambda begun=begun: begun() or launcher.poll() is not None)
+            assert launcher.poll() is None
             for process in (launcher.pid, *children(launcher.pid).values()):
                 os.kill(process, signal.SIGHUP)
         assert launcher.wait(120) == 0
