@@ -54,9 +54,7 @@ def answers_of(
 
 
 def _start(processes: Sequence[BaseProcess]) -> None:
-    CONTEXT.set_forkserver_preload(
-        _PRELOADED
-    )  # again: study/trial.py, which tests import too, names modules of its own
+    CONTEXT.set_forkserver_preload(_PRELOADED)  # again: study/trial.py names modules of its own
     for process in processes:
         process.start()
 
@@ -71,7 +69,7 @@ def _process(environment: Mapping[str, str], sender: Connection, function: Calla
 
 
 def run_command(count: int, words: Sequence[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `bertbench WORDS` on ranks without a launcher: the highest exit code, and what all wrote.
+    """Run `bertbench WORDS` on ranks without a launcher: an exit code that is not 0, if any, and what all wrote.
 
     Ranks are forked from the server, so that none imports torch again: half a second where two ranks and a launcher
     of their own take ten of a processor. Their output goes through files of `folder`, their logs into its `runs`.
@@ -85,9 +83,12 @@ def run_command(count: int, words: Sequence[str], folder: Path, **environment: s
     _start(processes)
     for process in processes:
         process.join(_LIMIT_S)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
         process.kill()
+    assert None not in codes, "a rank didn't end"
     said = "".join(file.read_text() for file in files)
-    return subprocess.CompletedProcess(words, max(process.exitcode or 0 for process in processes), "", said)
+    return subprocess.CompletedProcess(words, max((code or 0 for code in codes), key=abs), "", said)
 
 
 def _command(environment: Mapping[str, str], words: Sequence[str], file: Path) -> None:
