@@ -1,4 +1,4 @@
-"""NAdamW, schedule-free AdamW and SOAP beside other programs' steps."""
+"""NAdamW and schedule-free AdamW beside other programs' steps."""
 
 import copy
 from collections.abc import Callable
@@ -10,16 +10,13 @@ from torch import nn
 
 from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
 from bertbench.optim.nadamw import nadamw_step
-from bertbench.optim.options import AdamOptions, SoapOptions
+from bertbench.optim.options import AdamOptions
 from bertbench.optim.schedule_free import ScheduleFreeAdam
-from bertbench.optim.soap import SoapRule
 from bertbench.optim.state import Optimizer, State
 from tests.optim.drawn import draw_gradients, matrices
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
-CPU = torch.device("cpu")
 
 
 def assert_steps_alike(
@@ -116,31 +113,3 @@ def test_schedule_free_averages_its_iterates_as_worked_out_by_hand() -> None:
     ((read,), (mean,)) = optimizer.read_out()
     assert mean.item() == pytest.approx(3.5)
     assert read.item() == pytest.approx(0.1 * 3 + 0.9 * 3.5)
-
-
-def test_soap_equals_another_programs() -> None:
-    others = pytest.importorskip("pytorch_optimizer", reason="not installed (bertbench[peers] brings it)")
-    ours = matrices(*SHAPES)
-    theirs = copy.deepcopy(ours)
-    # its epsilon is outside the bias correction, and its decay comes after the update: without both
-    reference = others.SOAP(
-        theirs, betas=(0.9, 0.95), eps=0.0, weight_decay=0.0, precondition_frequency=3, max_precondition_dim=11
-    )
-    assert_steps_alike(
-        ours, soap(ours, AdamOptions(0.9, 0.95, 0.0, 0.0), SoapOptions(3, 11)), theirs, with_rate(reference)
-    )
-
-
-def soap(parameters: list[nn.Parameter], adam: AdamOptions, options: SoapOptions) -> MatrixOptimizer:
-    whole = WholeMatrices(parameters, {})
-    return MatrixOptimizer(whole, SoapRule(whole.shapes, CPU, adam, options), adam.weight_decay)
-
-
-def test_soap_without_bases_is_adam_from_the_second_step_on() -> None:
-    ours = matrices(*SHAPES)
-    theirs = copy.deepcopy(ours)
-    options = AdamOptions(0.9, 0.95, 1e-6, 0.1)
-    optimizer, adam = soap(ours, options, SoapOptions(10, 1)), MultiTensorAdam(theirs, options, False)
-    draw_gradients(ours, 99)
-    optimizer.step(0.0)  # only measures
-    assert_steps_alike(ours, optimizer, theirs, adam.step)

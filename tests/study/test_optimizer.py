@@ -35,14 +35,13 @@ SMALL: dict[str, Any] = {
     "words": {"followers": 2, "masked": 1, "held_out": 40},
     "batches": [{"size": 8, "interval_samples": 16, "decay_samples": {"low": 120.0, "high": 240.0}}],
     "target": 0.16,
-    "learning_rates": {"adam": {"low": 0.01, "high": 0.03}, "soap": {"low": 0.01, "high": 0.03}},
+    "learning_rates": {"adam": {"low": 0.01, "high": 0.03}, "muon": {"low": 0.01, "high": 0.03}},
     "space": {
         "weight_decay": {"low": 0.001, "high": 0.01},
         "one_minus_beta1": {"low": 0.1, "high": 0.2},
         "one_minus_beta2": {"low": 0.02, "high": 0.1},
     },
     "epsilon": 1e-8,
-    "soap": {"precondition_frequency": 2},
     "ema_windows": [0.1, 0.2],
     "checkpoint": {"learning_rate": 0.01, "batch": 8, "accuracy": 0.15, "max_samples": 400, "decay_share": 0.5},
     "tuning": {"trials": 2, "finalists": 1, "finalist_seeds": 1, "patience": 1.5},
@@ -93,14 +92,14 @@ def test_cells_are_pooled_by_their_geometric_mean_with_students_interval_over_th
         found = None if mean is None else Ratio(mean, None, None)
         return Comparison("a", "b", found, None if mean is None else 2 * mean, None)
 
-    found = pooled("soap", "adam", "all", [comparison(0.5), comparison(0.5), comparison(2)])
+    found = pooled("muon", "adam", "all", [comparison(0.5), comparison(0.5), comparison(2)])
     # logarithms -a, -a, a with a = ln 2: mean -a / 3, deviation 2 a / sqrt(3); t of 2 degrees at 0.975 is 4.302653
     half = 4.302653 * 2 * math.log(2) / 3
     assert found.samples == pytest.approx(2 ** (-1 / 3))
     assert (found.low, found.high) == pytest.approx((2 ** (-1 / 3) / math.exp(half), 2 ** (-1 / 3) * math.exp(half)))
     assert found.seconds == pytest.approx(2 ** (2 / 3))
     assert found.verdict == "no difference shown"
-    missed = pooled("soap", "adam", "all", [comparison(0.5), comparison(0.5), comparison(None)])
+    missed = pooled("muon", "adam", "all", [comparison(0.5), comparison(0.5), comparison(None)])
     assert missed.verdict == "not decided: the target was missed in 1 of 3 cells"
 
 
@@ -177,7 +176,7 @@ def test_the_command_goes_on_and_reports(words: list[str], tmp_path: Path, capsy
     found = json.loads(capsys.readouterr().out)
     arms = [one["arm"] for one in found["arms"]]
     assert len(arms) == 2 * 2 * 2 * 2, "optimizers, with an average and without, widths, starts"
-    assert {"adam_random_w8_b8", "soap_ema_checkpoint_w16_b8"} <= set(arms)
+    assert {"adam_random_w8_b8", "muon_ema_checkpoint_w16_b8"} <= set(arms)
     assert {(row["arm"], row["seed"]) for row in found["rows"]} == {(arm, seed) for arm in arms for seed in (1, 2, 3)}
     for row in found["rows"]:
         step = next(one["step_seconds"] for one in found["arms"] if one["arm"] == row["arm"])
@@ -205,7 +204,7 @@ def test_the_command_goes_on_and_reports(words: list[str], tmp_path: Path, capsy
     ("change", "options", "message"),
     [
         ({}, ["--seeds", "1"], "--seeds 1: expected at least 2"),
-        ({"learning_rates": {"soap": {"low": 0.1, "high": 0.2}}}, [], "found no adam, which all others"),
+        ({"learning_rates": {"muon": {"low": 0.1, "high": 0.2}}}, [], "found no adam, which all others"),
         ({"batches": [{**SMALL["batches"][0], "interval_samples": 12}]}, [], "interval_samples 12 is no multiple of"),
         ({"words": {**SMALL["words"], "masked": 8}}, [], "must be even and above words.masked"),
     ],
@@ -225,6 +224,6 @@ def test_a_mistake_is_one_message(
 
 def test_the_study_that_comes_with_the_project_tunes_all_alike() -> None:
     definition = read_study(STUDIES / "optimizer.json", OptimizerDefinition)
-    assert len(definition.arms()) == 5 * 3 * 2 * 2
+    assert len(definition.arms()) == 4 * 3 * 2 * 2
     assert definition.seeds == 10
     assert {round(bounds.high / bounds.low, 6) for bounds in definition.learning_rates.values()} == {8}

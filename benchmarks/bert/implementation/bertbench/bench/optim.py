@@ -86,23 +86,17 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
 def measure_others(
     shape: BertShape, device: torch.device, rounds: int, names: Sequence[OptimizerName], progress: Progress
 ) -> dict[str, float]:
-    """Return the mean milliseconds of each optimizer's step, one at a time, because all states might not fit memory.
-
-    SOAP's steps differ: its mean covers whole cycles of refreshes.
-    """
+    """Return the mean milliseconds of each optimizer's step, one at a time, because all states might not fit memory."""
     means: dict[str, float] = {}
     for name in names:
         progress.message(f"measuring {name}")
         model, generator = _with_gradients(shape, device)
-        options = OptimizerOptions(name)
-        optimizer, _ = open_optimizer(model, options, None)
-        cycle = options.soap.precondition_frequency if name == "soap" else 1
-        warm_up = _WARMUP + (1 if name == "soap" else 0)  # SOAP's first step computes eigenvectors
+        optimizer, _ = open_optimizer(model, OptimizerOptions(name), None)
         times = []
-        for _ in range(warm_up + -(-rounds // cycle) * cycle):
+        for _ in range(_WARMUP + rounds):
             _draw_gradients(list(model.parameters()), generator)
             times.append(_milliseconds(partial(optimizer.step, 1e-4), device))
-        means[name] = round(statistics.mean(times[warm_up:]), 3)
+        means[name] = round(statistics.mean(times[_WARMUP:]), 3)
     return means
 
 

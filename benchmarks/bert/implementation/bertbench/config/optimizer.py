@@ -4,15 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bertbench.config.sections import Count, Fraction, Section
-from bertbench.optim.options import (
-    AdamOptions,
-    Implementation,
-    MuonOptions,
-    OptimizerName,
-    OptimizerOptions,
-    SoapOptions,
-)
+from bertbench.config.sections import Fraction, Section
+from bertbench.optim.options import AdamOptions, Implementation, MuonOptions, OptimizerName, OptimizerOptions
 
 
 class Muon(Section):
@@ -22,15 +15,6 @@ class Muon(Section):
     nesterov: bool = True
     ns_steps: Annotated[int, Field(ge=1, le=100)] = 5
     """Newton-Schulz iterations of one update."""
-
-
-class Soap(Section):
-    """What `optimizer.name` soap does to the encoder's matrices; Adam updates embeddings, heads and vectors."""
-
-    precondition_frequency: Count = 10
-    """Steps between two refreshes of the eigenbases."""
-    max_precondition_dim: Count = 10_000
-    """Longest side of a matrix that gets an eigenbasis."""
 
 
 class Optimizer(Section):
@@ -50,7 +34,6 @@ class Optimizer(Section):
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
     weights as they are."""
     muon: Muon = Muon()
-    soap: Soap = Soap()
     sharded: bool = False
     """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
     the result is the same, but for rounding."""
@@ -61,5 +44,4 @@ class Optimizer(Section):
             self.name,
             AdamOptions(self.beta1, self.beta2, self.epsilon, self.weight_decay),
             MuonOptions(self.muon.momentum, self.muon.nesterov, self.muon.ns_steps),
-            SoapOptions(self.soap.precondition_frequency, self.soap.max_precondition_dim),
         )

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from bertbench.config.rule import rule
 from bertbench.config.settings import Settings
-from bertbench.optim.options import WHOLE_MATRICES
 
 
 @rule("optimizer.name", "optimizer.impl")
@@ -19,20 +18,19 @@ def _kernels_are_adams(settings: Settings) -> Iterator[str]:
 
 @rule("optimizer.name", "parallel")
 def _matrices_are_whole(settings: Settings) -> Iterator[str]:
-    name = settings.optimizer.name
-    if name in WHOLE_MATRICES and settings.parallel.splits:
+    if settings.optimizer.name == "muon" and settings.parallel.splits:
         yield (
-            f"optimizer.name {name} updates whole matrices, which parallel splits; leave parallel "
+            "optimizer.name muon updates whole matrices, which parallel splits; leave parallel "
             "out (optimizer.sharded saves memory too), or choose another optimizer"
         )
 
 
 @rule("optimizer.name", "precision.compute", "communication.compression")
 def _counts_every_step(settings: Settings) -> Iterator[str]:
-    name = settings.optimizer.name
-    if name in ("schedule_free", "soap") and settings.scales_loss:
+    if settings.optimizer.name == "schedule_free" and settings.scales_loss:
         yield (
-            f"optimizer.name {name} can't skip steps without stopping the device, which fp16 gradients need; use bf16"
+            "optimizer.name schedule_free can't skip steps without stopping the device, which fp16 gradients need; "
+            "use bf16"
         )
 
 

@@ -1,10 +1,8 @@
 """Count the bytes of an optimizer's state on one rank for a plan, without building the optimizer."""
 
-from collections.abc import Sequence
-
 from bertbench.model.shape import BertShape
 from bertbench.optim.dealing import deal
-from bertbench.optim.options import WHOLE_MATRICES, OptimizerOptions
+from bertbench.optim.options import OptimizerOptions
 
 _NUMBER = 4  # bytes: all state is fp32
 
@@ -18,13 +16,13 @@ def state_bytes(
     Adam's remaining parameters count as an equal share a rank. `averaged` adds the average of the weights.
     """
     numbers = 2 * held  # two moments, or schedule-free's offset and its second moment
-    if options.name in WHOLE_MATRICES:
+    if options.name == "muon":
         rank, ranks = place
         matrices = encoder_shapes(shape)
         adam = held - sum(rows * columns for rows, columns in matrices) // ranks
         owners = deal(matrices, ranks)
         dealt = [matrix for matrix, owner in zip(matrices, owners, strict=True) if owner == rank]
-        numbers = 2 * adam + sum(_of_matrix(options, rows, columns) for rows, columns in dealt)
+        numbers = 2 * adam + sum(rows * columns for rows, columns in dealt)
     return _NUMBER * (numbers + (held if averaged else 0))
 
 
@@ -33,14 +31,3 @@ def encoder_shapes(shape: BertShape) -> list[tuple[int, int]]:
     hidden, inner = shape.hidden_size, shape.feed_forward_size
     layer = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)]
     return layer * shape.layers
-
-
-def _of_matrix(options: OptimizerOptions, rows: int, columns: int) -> int:
-    if options.name == "muon":
-        return rows * columns
-    sides = [side for side in (rows, columns) if side <= options.soap.max_precondition_dim]
-    return 2 * rows * columns + 2 * _squares(sides)  # a mean of outer products and a basis for each side
-
-
-def _squares(sides: Sequence[int]) -> int:
-    return sum(side * side for side in sides)

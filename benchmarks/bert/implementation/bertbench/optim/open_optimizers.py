@@ -12,13 +12,12 @@ from bertbench.optim.blocks import in_blocks
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.dealing import DealtMatrices
 from bertbench.optim.foreach import native_adam_step
-from bertbench.optim.matrices import Combined, Matrices, MatrixOptimizer, MatrixRule, WholeMatrices, encoder_matrices
+from bertbench.optim.matrices import Combined, Matrices, MatrixOptimizer, WholeMatrices, encoder_matrices
 from bertbench.optim.muon import MuonRule
 from bertbench.optim.nadamw import nadamw_step
-from bertbench.optim.options import WHOLE_MATRICES, OptimizerOptions
+from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.schedule_free import ScheduleFreeAdam
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.soap import SoapRule
 from bertbench.optim.state import LogicalTensors, Resumable
 
 
@@ -29,11 +28,12 @@ def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | No
     """
     fused = model.fused_parameters()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if options.name not in WHOLE_MATRICES:
+    if options.name != "muon":
         return elementwise_optimizer(parameters, fused, options, buckets)
     encoder = encoder_matrices(model)
     matrices: Matrices = WholeMatrices(encoder, fused) if buckets is None else DealtMatrices(buckets, encoder, fused)
-    rule = _rule(matrices, options, parameters[0].device)
+    product = torch.bfloat16 if options.half_products else torch.float32
+    rule = MuonRule(matrices.shapes, parameters[0].device, options.muon, product)
     taken = set(encoder)
     others = [parameter for parameter in parameters if parameter not in taken]
     hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
@@ -51,9 +51,3 @@ def elementwise_optimizer(
         step = in_blocks(nadamw_step)
         return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"
     return ScheduleFreeAdam(parameters, options.adam, fused, hold), "schedule-free AdamW in multi-tensor passes"
-
-
-def _rule(matrices: Matrices, options: OptimizerOptions, device: torch.device) -> MatrixRule:
-    if options.name == "soap":
-        return SoapRule(matrices.shapes, device, options.adam, options.soap)
-    return MuonRule(matrices.shapes, device, options.muon, torch.bfloat16 if options.half_products else torch.float32)

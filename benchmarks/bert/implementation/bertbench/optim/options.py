@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OptimizerName = Literal["adam", "lamb", "muon", "nadamw", "schedule_free", "soap"]
-WHOLE_MATRICES: tuple[OptimizerName, ...] = ("muon", "soap")
-"""Optimizers that update a matrix as a whole, even if ranks share it."""
+OptimizerName = Literal["adam", "lamb", "muon", "nadamw", "schedule_free"]
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
@@ -33,21 +31,12 @@ class MuonOptions:
 
 
 @dataclass(frozen=True)
-class SoapOptions:
-    """SOAP's options, in addition to AdamOptions."""
-
-    precondition_frequency: int = 10
-    max_precondition_dim: int = 10_000
-
-
-@dataclass(frozen=True)
 class OptimizerOptions:
     """The optimizer and the options of its parts."""
 
     name: OptimizerName = "adam"
     adam: AdamOptions = AdamOptions()
     muon: MuonOptions = MuonOptions()
-    soap: SoapOptions = SoapOptions()
     half_products: bool = False
     """Whether Muon's products are computed in bf16, for hardware that multiplies bf16 faster."""
 

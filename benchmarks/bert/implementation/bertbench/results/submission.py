@@ -15,7 +15,6 @@ from bertbench.config import System
 from bertbench.config.hardware import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
 from bertbench.data.text.mlperf import MlperfRecipe
-from bertbench.optim.options import WHOLE_MATRICES
 from bertbench.results.mlperf_log import MlperfLog
 
 
@@ -73,8 +72,8 @@ def _choices(system: System) -> dict[str, Any]:
     """Return what decides legality and has no name in MLPerf's logs, under ours: checkers ignore these keys."""
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
-    options = system.optimizer.options()
-    own = {"bertbench_optimizer": asdict(getattr(options, options.name))} if options.name in WHOLE_MATRICES else {}
+    optimizer = system.optimizer.options()
+    own = {"bertbench_optimizer": asdict(optimizer.muon)} if optimizer.name == "muon" else {}
     return own | {
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,

@@ -1,12 +1,10 @@
 """Define what `study optimizer` trains and searches: a file in benchmarks/bert/studies."""
 
-from dataclasses import replace
 from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from bertbench.common.seeding import derive
-from bertbench.config.optimizer import Soap
 from bertbench.config.sections import Count, Fraction, Model, Section
 from bertbench.optim.options import AdamOptions, MuonOptions, OptimizerName, OptimizerOptions
 from bertbench.optim.schedule import Schedule
@@ -101,7 +99,6 @@ class OptimizerDefinition(LanguageModelStudy):
     """The optimizers and the rates that are tried: ranges of one ratio."""
     space: Space
     epsilon: Annotated[float, Field(gt=0)]
-    soap: Soap
     ema_windows: Annotated[tuple[Fraction, ...], Field(min_length=1)]
     """Averages that are read out beside the weights: steps that an average reaches back, as shares of the decay."""
     checkpoint: Checkpoint
@@ -158,9 +155,7 @@ class OptimizerDefinition(LanguageModelStudy):
         """Return the optimizer's options with an arm's values."""
         beta1 = 1 - values.one_minus_beta1
         adam = AdamOptions(beta1, 1 - values.one_minus_beta2, self.epsilon, values.weight_decay)
-        soap = OptimizerOptions().soap
-        soap = replace(soap, precondition_frequency=self.soap.precondition_frequency)
-        return OptimizerOptions(arm.optimizer, adam, MuonOptions(beta1), soap)
+        return OptimizerOptions(arm.optimizer, adam, MuonOptions(beta1))
 
     def schedule(self, arm: Arm, values: Values) -> Schedule:
         """Return the rate by step, warm-up first; its `decay_steps` are all that a run may take."""

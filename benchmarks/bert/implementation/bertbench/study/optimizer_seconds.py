@@ -13,6 +13,7 @@ from bertbench.study.optimizer_definition import Arm, Cell, OptimizerDefinition,
 from bertbench.study.optimizer_run import Run
 
 _ROUNDS = 5
+_TURN = 10  # steps
 _SEED = 1
 
 
@@ -31,8 +32,8 @@ StepSeconds = dict[Step, float]
 def step_seconds(definition: OptimizerDefinition, folder: Path, progress: Progress) -> StepSeconds:
     """Return processor seconds of a step, its data included; skip what `folder` already holds.
 
-    Optimizers take turns of two of SOAP's refreshes each, so that changes of the machine's pace affect all equally; the
-    median of the turns counts. Processor time of the one thread leaves out other programs.
+    Optimizers take turns of a few steps, so that changes of the machine's pace affect all equally; the median of the
+    turns counts. Processor time of the one thread leaves out other programs.
     """
     note = folder / "seconds.json"
     if note.exists():
@@ -48,19 +49,18 @@ def step_seconds(definition: OptimizerDefinition, folder: Path, progress: Progre
 
 
 def _in_turns(definition: OptimizerDefinition, hidden: int, batch: int) -> StepSeconds:
-    steps = 2 * definition.soap.precondition_frequency
     cell = Cell("random", hidden, batch)
     runs = {}
     for optimizer in definition.learning_rates:
         low = {name: bounds.low for name, bounds in definition.ranges(Arm(optimizer, cell)).items()}
-        values = Values(**{**low, "decay_samples": float(batch * steps * (_ROUNDS + 1))})
+        values = Values(**{**low, "decay_samples": float(batch * _TURN * (_ROUNDS + 1))})
         for ema in (False, True):
             runs[Step(optimizer, ema, hidden, batch)] = Run(definition, Arm(optimizer, cell), values, _SEED, None, ema)
     turns: dict[Step, list[float]] = {step: [] for step in runs}
     for _ in range(1 + _ROUNDS):
         for step, run in runs.items():
             begin = time.process_time()
-            for _ in range(steps):
+            for _ in range(_TURN):
                 run.step()
-            turns[step].append((time.process_time() - begin) / steps)
+            turns[step].append((time.process_time() - begin) / _TURN)
     return {step: statistics.median(own[1:]) for step, own in turns.items()}  # the first turn warms up
