@@ -28,7 +28,7 @@ def test_the_bench_times_both_optimisers_and_says_how_lamb_was_computed() -> Non
 
 
 def test_the_bench_times_optimizers_of_the_open_division() -> None:
-    names: tuple[OptimizerName, ...] = ("muon", "nadamw", "schedule_free")
+    names: tuple[OptimizerName, ...] = ("muon", "nadamw")
     means = bench.measure_others(TINY, torch.device("cpu"), 1, names, Progress(False))
     assert set(means) == set(names)
     assert min(means.values()) > 0

@@ -135,7 +135,7 @@ def test_going_on_is_exact_with_an_average_and_optimizers_of_the_open_division(
         tiny(*averaged, "optimizer.sharded=true"),
         *(
             tiny(DROPOUT, EVERY, f"optimizer.name={name}", f"optimizer.sharded={flag}")
-            for name, flag in (("muon", "true"), ("nadamw", "false"), ("schedule_free", "true"))
+            for name, flag in (("muon", "true"), ("nadamw", "false"))
         ),
     ]
     for pairs in run_ranks(2, both, systems, tmp_path):

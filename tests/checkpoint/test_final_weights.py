@@ -108,9 +108,9 @@ def runs_of(world: World, systems: list[System], logs: list[Path]) -> list[str]:
 def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
     tmp_path: Path, system_file: str, trained: ResultFiles
 ) -> None:
-    ways = (("optimizer.ema_decay=0.5",), ("optimizer.name=schedule_free", "optimizer.sharded=true"))
-    systems = [load_system(system_file, [*OVERRIDES, *way]) for way in ways]
-    runs = [ResultFiles(tmp_path / f"result_{number}.txt") for number in range(len(ways))]
+    averaged = [*OVERRIDES, "optimizer.ema_decay=0.5"]
+    systems = [load_system(system_file, [*averaged, f"optimizer.sharded={flag}"]) for flag in ("false", "true")]
+    runs = [ResultFiles(tmp_path / f"result_{number}.txt") for number in range(len(systems))]
     run_ranks(2, runs_of, systems, [files.log for files in runs])
     for files in runs:
         final = Weights.open(files.weights)

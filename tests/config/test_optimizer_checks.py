@@ -10,8 +10,6 @@ from bertbench.config import load_system
     ("settings", "expected"),
     [
         (("name=muon", "impl=triton"), "has kernels for adam and lamb only, not for optimizer.name muon"),
-        (("name=schedule_free", "ema_decay=0.9"), "schedule_free evaluates an average of its own"),
-        (("name=schedule_free", "beta1=0"), "schedule_free divides by it"),
     ],
 )
 def test_what_an_optimizer_has_not_is_refused(settings: tuple[str, ...], expected: str) -> None:
@@ -22,11 +20,6 @@ def test_what_an_optimizer_has_not_is_refused(settings: tuple[str, ...], expecte
 def test_split_matrices_are_refused() -> None:
     with pytest.raises(ConfigError, match="updates whole matrices, which parallel splits"):
         load_system("cpu_demo", ["optimizer.name=muon", "parallel.fully_shard=true"])
-
-
-def test_a_loss_scale_is_refused_where_no_step_can_be_skipped() -> None:
-    with pytest.raises(ConfigError, match="can't skip steps without stopping the device"):
-        load_system("cpu_demo", ["optimizer.name=schedule_free", "communication.compression=fp16"])
 
 
 def test_options_of_muon_reach_the_optimizer() -> None:

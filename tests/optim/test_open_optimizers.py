@@ -1,4 +1,4 @@
-"""NAdamW and schedule-free AdamW beside other programs' steps."""
+"""NAdamW beside other programs' steps."""
 
 import copy
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.nadamw import nadamw_step
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.schedule_free import ScheduleFreeAdam
 from bertbench.optim.state import Optimizer, State
 from tests.optim.drawn import draw_gradients, matrices
 
@@ -88,28 +87,3 @@ def test_nadamw_skips_a_step_without_a_trace() -> None:
             draw_gradients(parameters, number)
             optimizer.step(torch.tensor(0.1), one, one)
     assert all(torch.equal(own, expected) for own, expected in zip(skipping, straight, strict=True))
-
-
-def test_schedule_free_equals_its_authors_package() -> None:
-    schedulefree = pytest.importorskip("schedulefree", reason="not installed (bertbench[peers] brings it)")
-    ours = matrices(*SHAPES)
-    theirs = copy.deepcopy(ours)
-    reference = schedulefree.AdamWScheduleFree(theirs, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1)
-    reference.train()
-    optimizer = ScheduleFreeAdam(ours, AdamOptions(0.9, 0.95, 1e-6, 0.1), {})
-    assert_steps_alike(ours, optimizer, theirs, with_rate(reference))
-    reference.eval()  # puts the means into the weights
-    for found, expected in zip(optimizer.read_out()[1], theirs, strict=True):
-        torch.testing.assert_close(found, expected.detach().flatten(), atol=2e-5, rtol=1e-5)
-
-
-def test_schedule_free_averages_its_iterates_as_worked_out_by_hand() -> None:
-    # epsilon tiny and one gradient: u is 1, so z goes 5, 4, 3 at rate 1; x is their mean after the start, 3.5
-    weight = nn.Parameter(torch.tensor([[5.0]]))
-    optimizer = ScheduleFreeAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.0), {})
-    for _ in range(2):
-        weight.grad = torch.ones(1, 1)
-        optimizer.step(1.0)
-    ((read,), (mean,)) = optimizer.read_out()
-    assert mean.item() == pytest.approx(3.5)
-    assert read.item() == pytest.approx(0.1 * 3 + 0.9 * 3.5)

@@ -224,6 +224,6 @@ def test_a_mistake_is_one_message(
 
 def test_the_study_that_comes_with_the_project_tunes_all_alike() -> None:
     definition = read_study(STUDIES / "optimizer.json", OptimizerDefinition)
-    assert len(definition.arms()) == 4 * 3 * 2 * 2
+    assert len(definition.arms()) == 3 * 3 * 2 * 2
     assert definition.seeds == 10
     assert {round(bounds.high / bounds.low, 6) for bounds in definition.learning_rates.values()} == {8}

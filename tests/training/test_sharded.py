@@ -79,7 +79,6 @@ def test_optimizers_of_the_open_division_train_alike_in_every_clip_mode(tiny: Ca
         {
             "muon": ("optimizer.name=muon", "clip.mode=before", *CLIPPED),
             "nadamw": ("optimizer.name=nadamw", "clip.mode=after", *CLIPPED),
-            "schedule_free": ("optimizer.name=schedule_free", "clip.mode=bucket", *CLIPPED),
         },
     )
 

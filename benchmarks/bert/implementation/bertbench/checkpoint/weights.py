@@ -21,7 +21,6 @@ from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
-from bertbench.optim.schedule_free import mean
 from bertbench.optim.state import logical_weights
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, expected_tensors
@@ -85,28 +84,18 @@ class SnapshotWeights(Weights):
 
     def read(self) -> dict[str, torch.Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
-        model, offsets = (self._empty() for _ in range(2))
+        with torch.device("meta"):
+            model = Bert(self.shape)
+        model.to_empty(device="cpu")
         kind = "average" if self.optimizer.get("ema_decay") else "model"
         state = {f"{kind}.{name}": tensor for name, tensor in logical_weights(model).items()}
-        schedule_free = self.optimizer.get("name") == "schedule_free"
-        if schedule_free:
-            state |= {f"optimizer.{name}.first": tensor for name, tensor in logical_weights(offsets).items()}
         try:
             with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
                 checkpoint.load(state, storage_reader=SnapshotReader(self.path), no_dist=True)
         except CheckpointException as error:
             raise CheckpointError(f"{self.path}: doesn't hold the model of its configuration ({error})") from error
-        weights = dict(model.state_dict())
-        if schedule_free:
-            beta1 = self.optimizer["beta1"]
-            return {name: mean(weights[name], offset, beta1) for name, offset in offsets.state_dict().items()}
-        return weights
-
-    def _empty(self) -> Bert:
-        with torch.device("meta"):
-            model = Bert(self.shape)
-        return model.to_empty(device="cpu")
+        return dict(model.state_dict())
 
     @property
     def vocabulary(self) -> Path:

@@ -14,7 +14,7 @@ from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import OptimizerName
 
-_OTHERS: tuple[OptimizerName, ...] = ("muon", "nadamw", "schedule_free")
+_OTHERS: tuple[OptimizerName, ...] = ("muon", "nadamw")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

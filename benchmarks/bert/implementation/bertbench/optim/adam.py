@@ -5,7 +5,7 @@ Sources: Kingma and Ba 2015; Loshchilov and Hutter 2019 (AdamW); You et al. 2020
 the details that MLPerf's reference fixes (bias correction, eps outside the root, exclusions, no clamp).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import nn
@@ -91,11 +91,6 @@ class MultiTensorAdam:
             for moment in (*group.firsts, *group.seconds):
                 moment.zero_()
 
-    def weights_and_firsts(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield every flat tensor of weights with its first moment."""
-        for group in (self._matrices, self._vectors):
-            yield from zip(group.weights, group.firsts, strict=True)
-
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
         """See `state.Resumable`."""
         return self._matrices.moments(names) | self._vectors.moments(names)
@@ -112,9 +107,8 @@ class _Group:
     """Parameters with the same update rule, and their moments."""
 
     def __init__(self, tensors: Tensors) -> None:
-        self._tensors, self.weights = tensors, tensors.weights
-        self.firsts = [torch.zeros_like(weight) for weight in self._tensors.weights]
-        self.seconds = [torch.zeros_like(weight) for weight in self._tensors.weights]
+        self._tensors = tensors
+        self.firsts, self.seconds = ([torch.zeros_like(weight) for weight in tensors.weights] for _ in range(2))
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
         return {

@@ -7,20 +7,11 @@ The division makes it a true mean of past weights from the first step on, like A
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from bertbench.optim.state import Tensors
-
-
-@runtime_checkable
-class Averaging(Protocol):
-    """Provides an average of the weights for evaluations."""
-
-    def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and the averages that replace them in evaluations, as this rank holds them."""
 
 
 class WeightAverage:
@@ -42,7 +33,7 @@ class WeightAverage:
         torch._foreach_copy_(self._averages, self._tensors.weights)
 
     def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """See `Averaging`."""
+        """Return the weights and the averages that replace them in evaluations, as this rank holds them."""
         return self._tensors.weights, self._averages
 
     def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:

@@ -51,24 +51,18 @@ def foreach_step(
 def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) -> None:
     """Add the gradients, times the coefficient, to both moments; a skipped step leaves the moments."""
     _, gradients, firsts, seconds = state
-    advance_seconds(gradients, seconds, options, scalars)
-    share: float | list[Tensor] = 1 - options.beta1
-    if scalars.taken is not None:
-        share = [(1 - options.beta1) * scalars.taken] * len(gradients)
-    torch._foreach_lerp_(firsts, gradients, share)
-
-
-def advance_seconds(gradients: list[Tensor], seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> None:
-    """Multiply the gradients by the coefficient, and add their squares to the second moments."""
     keep: Scalar = options.beta2
+    share: float | list[Tensor] = 1 - options.beta1
     if scalars.taken is not None:  # in a skipped step, gradients are 0 and moments keep their values
         for gradient in gradients:
             gradient.nan_to_num_(0.0, 0.0, 0.0)
         keep = 1 - (1 - options.beta2) * scalars.taken
+        share = [(1 - options.beta1) * scalars.taken] * len(gradients)
     if scalars.coefficient is not None:
         torch._foreach_mul_(gradients, scalars.coefficient)
     torch._foreach_mul_(seconds, keep)
     torch._foreach_addcmul_(seconds, gradients, gradients, 1 - options.beta2)
+    torch._foreach_lerp_(firsts, gradients, share)
 
 
 def denominators(seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> list[Tensor]:

@@ -15,7 +15,7 @@ def state_bytes(
     `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to them as in training;
     Adam's remaining parameters count as an equal share a rank. `averaged` adds the average of the weights.
     """
-    numbers = 2 * held  # two moments, or schedule-free's offset and its second moment
+    numbers = 2 * held  # two moments
     if options.name == "muon":
         rank, ranks = place
         matrices = encoder_shapes(shape)

@@ -16,7 +16,6 @@ from bertbench.optim.matrices import Combined, Matrices, MatrixOptimizer, WholeM
 from bertbench.optim.muon import MuonRule
 from bertbench.optim.nadamw import nadamw_step
 from bertbench.optim.options import OptimizerOptions
-from bertbench.optim.schedule_free import ScheduleFreeAdam
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Resumable
 
@@ -45,9 +44,7 @@ def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | No
 def elementwise_optimizer(
     parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int], options: OptimizerOptions, buckets: Buckets | None
 ) -> tuple[Resumable, str]:
-    """Return NAdamW or schedule-free Adam, which update each element independently, and a text that describes it."""
+    """Return NAdamW, which updates each element independently, and a text that describes it."""
     hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
-    if options.name == "nadamw":
-        step = in_blocks(nadamw_step)
-        return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"
-    return ScheduleFreeAdam(parameters, options.adam, fused, hold), "schedule-free AdamW in multi-tensor passes"
+    step = in_blocks(nadamw_step)
+    return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"

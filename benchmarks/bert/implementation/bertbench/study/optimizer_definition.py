@@ -52,7 +52,7 @@ class Values(NamedTuple):
     """Muon's momentum is beta1, too."""
     one_minus_beta2: float
     decay_samples: float
-    """Samples in which the rate falls to 0 and after which a run ends; schedule-free keeps its rate."""
+    """Samples in which the rate falls to 0 and after which a run ends."""
 
 
 class Space(Section):
@@ -160,5 +160,4 @@ class OptimizerDefinition(LanguageModelStudy):
     def schedule(self, arm: Arm, values: Values) -> Schedule:
         """Return the rate by step, warm-up first; its `decay_steps` are all that a run may take."""
         steps = max(1, round(values.decay_samples / arm.cell.batch))
-        end = values.learning_rate if arm.optimizer == "schedule_free" else 0.0
-        return Schedule(values.learning_rate, end, max(1, round(_WARMUP * steps)), -1, steps)
+        return Schedule(values.learning_rate, 0.0, max(1, round(_WARMUP * steps)), -1, steps)

@@ -18,7 +18,7 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.loss import plain_weighted_loss
-from bertbench.optim.average import Averaging, WeightAverage, replaced
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.options import AdamOptions, OptimizerOptions
 from bertbench.optim.state import LogicalTensors
@@ -29,7 +29,7 @@ from bertbench.study.stopping_step import Curves, crossings
 _CHECKPOINT_SEED = 500  # the comparison counts from 1, tuning from 1000
 
 WEIGHTS = 0
-"""The read-out of the weights themselves, or of schedule-free's own mean; number k > 0 is the k-th average."""
+"""The read-out of the weights themselves; number k > 0 is the k-th average."""
 
 
 class Until(NamedTuple):
@@ -90,8 +90,7 @@ class Run:
 
     def accuracy(self, read_out: int, held_out: Batch) -> float:
         """Return the share of masked words that a read-out ranks first."""
-        source: object = self._averages[read_out - 1] if read_out else self._optimizer
-        with replaced(*source.read_out()) if isinstance(source, Averaging) else nullcontext():
+        with nullcontext() if read_out == WEIGHTS else replaced(*self._averages[read_out - 1].read_out()):
             return round(masked_accuracy(self.model, held_out), 6)
 
 

@@ -28,7 +28,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.model.scores import Labels
-from bertbench.optim.average import Averaging, WeightAverage, replaced
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.clip import remaining_clipping
 from bertbench.optim.distributed import SlicedOptimizer
 from bertbench.optim.scaler import LossScaler
@@ -111,14 +111,11 @@ class DDPTrainer:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Replace the weights by the average inside the context, if evaluations use one. Collective."""
-        averaging = self._average or self.optimizer
-        if isinstance(averaging, SlicedOptimizer):
-            averaging = averaging.local
-        if not isinstance(averaging, Averaging):
+        if self._average is None:
             yield
             return
         self._settle()
-        with replaced(*averaging.read_out()):
+        with replaced(*self._average.read_out()):
             self._gather()
             yield
             self._settle()

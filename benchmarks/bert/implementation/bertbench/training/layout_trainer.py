@@ -23,7 +23,7 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
-from bertbench.optim.average import Averaging, WeightAverage, replaced
+from bertbench.optim.average import WeightAverage, replaced
 from bertbench.optim.clip import remaining_clipping
 from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
 from bertbench.optim.traffic import Communication
@@ -103,8 +103,7 @@ class LayoutTrainer:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Replace the weights by the average inside the context, if evaluations use one."""
-        averaging = self._average or self.optimizer
-        with replaced(*averaging.read_out()) if isinstance(averaging, Averaging) else nullcontext():
+        with nullcontext() if self._average is None else replaced(*self._average.read_out()):
             yield
 
     def communication(self) -> Communication:
