@@ -9,7 +9,6 @@ from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import OptimizerName
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 
@@ -27,11 +26,10 @@ def test_the_bench_times_both_optimisers_and_says_how_lamb_was_computed() -> Non
     assert times.peak_memory_gb > 0.05
 
 
-def test_the_bench_times_optimizers_of_the_open_division() -> None:
-    names: tuple[OptimizerName, ...] = ("muon", "nadamw")
-    means = bench.measure_others(TINY, torch.device("cpu"), 1, names, Progress(False))
-    assert set(means) == set(names)
-    assert min(means.values()) > 0
+def test_the_bench_times_muon() -> None:
+    means = bench.measure_others(TINY, torch.device("cpu"), 1, ["muon"], Progress(False))
+    assert set(means) == {"muon"}
+    assert means["muon"] > 0
 
 
 @pytest.mark.slow

@@ -12,9 +12,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import OptimizerName
-
-_OTHERS: tuple[OptimizerName, ...] = ("muon", "nadamw")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="timed steps of each (default 7)")
     parser.add_argument("--foreach", action="store_true", help="also measure LAMB in torch's multi-tensor operations")
     parser.add_argument(
-        "--also", nargs="+", default=[], choices=_OTHERS, metavar="NAME",
-        help=f"also measure these optimizers, one at a time: {', '.join(_OTHERS)}",
+        "--also", nargs="+", default=[], choices=["muon"], metavar="NAME",
+        help="also measure these optimizers, one at a time: muon",
     )  # fmt: skip
     parser.add_argument(
         "--hook", type=int, metavar="STEPS",

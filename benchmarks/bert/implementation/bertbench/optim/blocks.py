@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertbench.optim.foreach import adam_kernel, subtract_scaled
 from bertbench.optim.options import AdamOptions
-from bertbench.optim.state import State, Step, StepScalars, scalar_tensor
+from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
 # takes 5 % longer (more calls), 1.5 times the size is no faster.
@@ -56,31 +56,7 @@ def blocks_step(
             subtract_scaled(weight, gradient, (both_2[0], both_2[1]), scalars.learning_rate)
 
 
-def in_blocks(step: Step) -> Step:
-    """Return an elementwise step that keeps its temporaries in a CPU's cache; on a GPU it takes all tensors at once."""
-
-    def take(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
-        if state.weights[0].device.type != "cpu":
-            step(state, options, decay, trust_ratio, scalars)
-            return
-        waiting, size = State([], [], [], []), 0
-        for tensors in zip(*state, strict=True):
-            for parts in _blocks(tensors):
-                if size + len(parts[0]) > _block_size():
-                    step(waiting, options, decay, trust_ratio, scalars)
-                    waiting, size = State([], [], [], []), 0
-                for part, group in zip(parts, waiting, strict=True):
-                    group.append(part)
-                size += len(parts[0])
-        step(waiting, options, decay, trust_ratio, scalars)
-
-    return take
-
-
 def _blocks(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
     """Yield the blocks of one logical tensor's weights, gradients and moments."""
-    return zip(*(tensor.split(_block_size()) for tensor in tensors), strict=True)
-
-
-def _block_size() -> int:
-    return BLOCK_PER_THREAD * torch.get_num_threads()
+    size = BLOCK_PER_THREAD * torch.get_num_threads()
+    return zip(*(tensor.split(size) for tensor in tensors), strict=True)

@@ -65,14 +65,6 @@ def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) ->
     torch._foreach_lerp_(firsts, gradients, share)
 
 
-def denominators(seconds: list[Tensor], options: AdamOptions, scalars: StepScalars) -> list[Tensor]:
-    """Return sqrt(v / (1 - beta2^t)) + epsilon of every tensor, in new memory."""
-    found = torch._foreach_div(seconds, scalars.correction2)
-    torch._foreach_sqrt_(found)
-    torch._foreach_add_(found, options.epsilon)
-    return list(found)
-
-
 def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None:
     """Subtract the updates times the rate from the weights; it may overwrite the updates."""
     if isinstance(rate, Tensor):

@@ -1,20 +1,16 @@
-"""Build the optimizers that only the open division allows, over a rank's whole model, slices or shards."""
+"""Build Muon, which only the open division allows, over a rank's whole model, slices or shards."""
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.blocks import in_blocks
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.dealing import DealtMatrices
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.matrices import Combined, Matrices, MatrixOptimizer, WholeMatrices, encoder_matrices
 from bertbench.optim.muon import MuonRule
-from bertbench.optim.nadamw import nadamw_step
 from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Resumable
@@ -27,8 +23,6 @@ def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | No
     """
     fused = model.fused_parameters()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if options.name != "muon":
-        return elementwise_optimizer(parameters, fused, options, buckets)
     encoder = encoder_matrices(model)
     matrices: Matrices = WholeMatrices(encoder, fused) if buckets is None else DealtMatrices(buckets, encoder, fused)
     product = torch.bfloat16 if options.half_products else torch.float32
@@ -39,12 +33,3 @@ def open_optimizer(model: Bert, options: OptimizerOptions, buckets: Buckets | No
     adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step, hold=hold)
     whole = MatrixOptimizer(matrices, rule, options.adam.weight_decay)
     return Combined(whole, adam), f"{rule.text}, torch's fused Adam on the rest"
-
-
-def elementwise_optimizer(
-    parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int], options: OptimizerOptions, buckets: Buckets | None
-) -> tuple[Resumable, str]:
-    """Return NAdamW, which updates each element independently, and a text that describes it."""
-    hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
-    step = in_blocks(nadamw_step)
-    return MultiTensorAdam(parameters, options.adam, False, fused, step, hold=hold), "NAdamW in multi-tensor passes"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-OptimizerName = Literal["adam", "lamb", "muon", "nadamw"]
+OptimizerName = Literal["adam", "lamb", "muon"]
 Implementation = Literal["torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]

@@ -8,7 +8,6 @@ from torch import distributed, nn
 
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.open_optimizers import elementwise_optimizer
 from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.state import Resumable, matrices_and_vectors
 from bertbench.parallel.gradients import sharded
@@ -17,9 +16,7 @@ from bertbench.parallel.gradients import sharded
 def shard_optimizer(
     parameters: Sequence[nn.Parameter], options: OptimizerOptions, shards: distributed.ProcessGroup
 ) -> Resumable:
-    """The optimizer of this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
-    if not options.closed:
-        return elementwise_optimizer(parameters, {}, options, None)[0]
+    """Return Adam or LAMB for this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
     matrices, _ = matrices_and_vectors(parameters)
     copies = distributed.get_world_size(shards)
     shares = torch.tensor([1.0 if sharded(matrix) else 1 / copies for matrix in matrices], device=parameters[0].device)

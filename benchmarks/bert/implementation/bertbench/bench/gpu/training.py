@@ -52,7 +52,7 @@ def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
         *(Choice("adam", impl) for impl in ("torch", "triton", "apex")),
         Choice("adam", sharded=True),
         Choice("lamb", accumulation=2),
-        *(Choice(name) for name in ("muon", "nadamw")),
+        Choice("muon"),
     ]
     if on_gpu:  # a CPU would compile for minutes, and doesn't scale losses
         wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
