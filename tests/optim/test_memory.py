@@ -6,7 +6,7 @@ import torch
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.memory import state_bytes
-from bertbench.optim.open_optimizers import open_optimizer
+from bertbench.optim.muon import build_muon
 from bertbench.optim.options import OptimizerOptions
 
 SHAPE = BertShape(vocab_size=97, hidden_size=14, layers=2, attention_heads=2, feed_forward_size=23, max_positions=29)
@@ -15,7 +15,7 @@ SHAPE = BertShape(vocab_size=97, hidden_size=14, layers=2, attention_heads=2, fe
 def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     model = Bert(SHAPE)
     options = OptimizerOptions("muon")
-    optimizer, _ = open_optimizer(model, options, None)
+    optimizer, _ = build_muon(model, options, None)
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()

@@ -4,13 +4,17 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 
-from bertbench.optim.matrices import MatrixOptimizer, WholeMatrices
-from bertbench.optim.muon import MuonRule
+from bertbench.distributed.world import World
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.matrices import DistributedMatrices, Matrices
+from bertbench.optim.muon import Muon
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import MuonOptions
+from bertbench.optim.options import AdamOptions, MuonOptions, OptimizerOptions
 from tests.optim.drawn import draw_gradients, matrices
+from tests.ranks import run_ranks
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 
@@ -20,17 +24,22 @@ def optimizer_of(
     fused: dict[torch.Tensor, int] | None = None,
     options: MuonOptions = MuonOptions(),  # noqa: B008 - immutable
     decay: float = 0.0,
-    number_format: torch.dtype = torch.float32,
-) -> MatrixOptimizer:
-    whole = WholeMatrices(parameters, fused or {})
-    return MatrixOptimizer(whole, MuonRule(whole.shapes, torch.device("cpu"), options, number_format), decay)
+    half_products: bool = False,
+) -> Muon:
+    adam = AdamOptions(weight_decay=decay)
+    muon = OptimizerOptions("muon", adam, options, half_products)
+    return muon_on(Matrices(parameters, fused or {}), muon)
+
+
+def muon_on(held: Matrices, options: OptimizerOptions) -> Muon:
+    return Muon(held, MultiTensorAdam([], options.adam, False), options, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_steps_equal_torchs_muon(nesterov: bool) -> None:
     ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
-    optimizer = optimizer_of(ours, None, MuonOptions(0.9, nesterov, 4), 0.1, torch.bfloat16)
+    optimizer = optimizer_of(ours, None, MuonOptions(0.9, nesterov, 4), 0.1, half_products=True)
     reference = torch.optim.Muon(
         theirs, lr=0.02, weight_decay=0.1, momentum=0.9, nesterov=nesterov, ns_steps=4, adjust_lr_fn="match_rms_adamw"
     )
@@ -113,3 +122,29 @@ def test_the_coefficient_scales_the_gradient() -> None:
             optimizer.step(0.1, factor)
     for parameter, expected in zip(clipped, scaled, strict=True):
         assert torch.equal(parameter, expected)
+
+
+def sliced(world: World, places: list[int]) -> tuple[bool, int, list[str]]:
+    """Return whether slices take the whole matrices' steps, and the pieces and the momenta that this rank holds."""
+    ours, whole = matrices((7, 13), (2, 3)), matrices((7, 13), (2, 3))
+    buckets = Buckets([[*ours, nn.Parameter(torch.zeros(101))]], world.size, places[world.rank])
+    optimizer = muon_on(DistributedMatrices(buckets, ours, {}), OptimizerOptions("muon"))
+    expected = optimizer_of(whole, decay=0.01)
+    for step in range(3):
+        draw_gradients(whole, step)
+        for mine, theirs in zip(ours, whole, strict=True):
+            mine.grad.copy_(theirs.grad)
+        optimizer.step(0.1)
+        expected.step(0.1)
+        (bucket,) = buckets.buckets
+        pieces = bucket.weights.chunk(world.size)
+        for rank, place in enumerate(places):
+            distributed.broadcast(pieces[place], rank)
+    same = all(torch.equal(mine, theirs) for mine, theirs in zip(ours, whole, strict=True))
+    return same, len(optimizer._matrices.weights), list(optimizer.moments({ours[0]: "large", ours[1]: "small"}))
+
+
+def test_matrices_in_slices_take_the_steps_of_whole_ones_to_the_bit() -> None:
+    # 96 + 16 + 112 elements in slices of 80: the first ends in the large matrix, the last holds none of either
+    answers = run_ranks(3, sliced, [1, 2, 0])
+    assert answers == [(True, 2, ["large.momentum"]), (True, 0, ["small.momentum"]), (True, 1, [])]

@@ -19,10 +19,9 @@ from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.build import plain_lamb
+from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.open_optimizers import open_optimizer
 from bertbench.optim.options import AdamOptions, OptimizerName, OptimizerOptions
 from bertbench.optim.state import Step
 
@@ -91,7 +90,7 @@ def measure_others(
     for name in names:
         progress.message(f"measuring {name}")
         model, generator = _with_gradients(shape, device)
-        optimizer, _ = open_optimizer(model, OptimizerOptions(name), None)
+        optimizer, _ = build_optimizer(model, OptimizerOptions(name), "torch")
         times = []
         for _ in range(_WARMUP + rounds):
             _draw_gradients(list(model.parameters()), generator)

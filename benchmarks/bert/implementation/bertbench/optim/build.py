@@ -20,7 +20,7 @@ from bertbench.optim.collectives import Exchange
 from bertbench.optim.distributed import SlicedOptimizer, WholeNorms, sliced_adam
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.open_optimizers import open_optimizer
+from bertbench.optim.muon import build_muon
 from bertbench.optim.options import Implementation, OptimizerOptions
 from bertbench.optim.state import Optimizer, Step
 
@@ -41,9 +41,9 @@ def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Imp
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
-    if not options.closed:
+    if not options.is_adam_or_lamb:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
-        return open_optimizer(model, options, None)
+        return build_muon(model, options, None)
     if impl == "apex":
         return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
     if impl == "triton":
@@ -62,8 +62,8 @@ def build_sliced_optimizer(
     Raises ConfigError if `impl` is not installed.
     """
     where = "on this rank's slice of every bucket, weights gathered behind the next forward pass"
-    if not options.closed:
-        local, text = open_optimizer(model, options, buckets)
+    if not options.is_adam_or_lamb:
+        local, text = build_muon(model, options, buckets)
         return SlicedOptimizer(model, buckets, exchange, local), f"{text}, {where}"
     vector_step: Step | None = None
     step_with: Callable[[WholeNorms], Step]

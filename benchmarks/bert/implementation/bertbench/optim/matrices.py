@@ -1,178 +1,110 @@
-"""Update matrices as a whole: select them, define a rule's interface, and step all of them.
+"""Hand Muon the encoder's matrices: whole on every rank, or assembled from the ranks' slices.
 
-Shapes: B matrices of one shape, M rows, N columns.
+    this rank's segments of the gradients' sum --all-to-all--> whole gradients of the matrices dealt to this rank
+    their updates, whose state is on this rank alone        --all-to-all--> updates of the segments
+
+A rank sends and receives its slice's share of these matrices; with more than a few ranks that is little beside a step's
+reduce-scatter and all-gather.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
-from bertbench.model.bert import Bert
-from bertbench.optim.foreach import subtract
-from bertbench.optim.state import LogicalTensors, Resumable, Scalar, logical_shapes, logical_tensors
-
-Kept = dict[str, list[Tensor]]
-"""State by kind, a tensor for each matrix."""
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import LogicalTensors, Tensors, logical_shapes, logical_tensors
 
 
-class MatrixRule(Protocol):
-    """Turns gradients into updates and keeps its own state between steps."""
-
-    text: str
-    """A line that describes its arithmetic."""
-
-    def updates(self, gradients: Sequence[Tensor], taken: Tensor | None, steps: Scalar) -> list[Tensor]:
-        """Return each matrix's update at learning rate 1, given finite gradients [M, N].
-
-        `taken` is 1, or 0 in a skipped step, which leaves all state; `steps` counts steps taken, including this one.
-        """
-
-    def kept(self) -> Kept:
-        """Return the state tensors themselves, all zeros before the first step."""
-
-
-def encoder_matrices(model: Bert) -> list[nn.Parameter]:
-    """Return the matrices of the encoder's layers; Adam takes embeddings, heads and vectors (Jordan et al. 2024)."""
-    matrix = 2
-    return [parameter for parameter in model.layers.parameters() if parameter.dim() == matrix]
-
-
-class ByShape:
-    """Matrices batched by shape."""
-
-    def __init__(self, shapes: Sequence[torch.Size]) -> None:
-        self._places: dict[torch.Size, list[int]] = {}
-        for place, shape in enumerate(shapes):
-            self._places.setdefault(shape, []).append(place)
-
-    def zeros(self, device: torch.device) -> list[Tensor]:
-        """Return a zero [B, M, N] for each batch."""
-        return [torch.zeros(len(places), *shape, device=device) for shape, places in self._places.items()]
-
-    def stacked(self, matrices: Sequence[Tensor]) -> list[Tensor]:
-        """Return copies of the matrices, stacked into one [B, M, N] for each batch."""
-        return [torch.stack([matrices[place] for place in places]) for places in self._places.values()]
-
-    def apart(self, batches: Sequence[Tensor]) -> list[Tensor]:
-        """Return the matrices of batches in their original order, on the same memory."""
-        placed = {
-            place: matrix
-            for places, batch in zip(self._places.values(), batches, strict=True)
-            for place, matrix in zip(places, batch.unbind(), strict=True)
-        }
-        return [placed[place] for place in range(len(placed))]
-
-
-class WholeMatrices:
+class Matrices:
     """Logical matrices that are whole on every rank."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
-        self._tensors = LogicalTensors(parameters, fused)
         self._parameters, self._fused = parameters, fused
+        self._tensors: Tensors = LogicalTensors(parameters, fused)
         self.weights = self._tensors.weights
-        """Flat views of the parameters."""
+        """Flat weights that this rank updates."""
         self.shapes = logical_shapes(parameters, fused)
         """Shapes of the matrices whose updates this rank computes."""
 
     def gradients(self) -> list[Tensor]:
-        """Return the flat gradients of `weights`."""
-        return self._tensors.gradients()
-
-    def collect(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return gradients as matrices of `shapes`."""
-        return [gradient.view(shape) for gradient, shape in zip(gradients, self.shapes, strict=True)]
+        """Return the gradients of the matrices of `shapes`."""
+        return [flat.view(shape) for flat, shape in zip(self._tensors.gradients(), self.shapes, strict=True)]
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the flat updates of `weights`."""
+        """Return the flat updates of `weights`, given those of the matrices of `shapes`."""
         return [update.reshape(-1) for update in updates]
 
-    def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return tensors that match `shapes`, under names derived from the parameters'."""
-        return dict(zip(logical_tensors(names, self._parameters, self._fused), matrices, strict=True))
+    def labels(self, names: Mapping[Tensor, str]) -> list[str]:
+        """Return names of the matrices of `shapes`, derived from the parameters'."""
+        return list(logical_tensors(names, self._parameters, self._fused))
 
 
-class Matrices(Protocol):
-    """Logical matrices, whole on this rank or dealt to the ranks; `WholeMatrices` documents the methods."""
+class DistributedMatrices(Matrices):
+    """Logical matrices in slices of buckets, each matrix dealt to a rank."""
 
-    weights: list[Tensor]
-    shapes: list[torch.Size]
+    def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
+        """Deal the matrices. Collective."""
+        super().__init__(parameters, fused)
+        ranks, rank, owners = range(buckets.ranks), distributed.get_rank(), deal(self.shapes, buckets.ranks)
+        self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
+        self._tensors = slices = LogicalSlices(buckets, parameters, fused)
+        numbers = slices.numbers
+        # segments in the order of sending: by owner, then by matrix
+        self._order = sorted(range(len(numbers)), key=lambda at: (owners[numbers[at]], numbers[at]))
+        self.weights = [slices.weights[at] for at in self._order]
+        held = torch.zeros(len(owners) + 1, dtype=torch.int64, device=buckets.weights.device)
+        for number, weight in zip(numbers, slices.weights, strict=True):
+            held[number] = weight.numel()
+        held[-1] = buckets.place
+        gathered = held.new_empty(buckets.ranks, len(held))
+        distributed.all_gather(list(gathered), held)
+        table = gathered.tolist()
+        self._sent = [sum(table[rank][at] for at, owner in enumerate(owners) if owner == peer) for peer in ranks]
+        self._received = [[row[number] for number in self._dealt] for row in table]
+        # a bucket orders slices by place, which differs from rank order with several ranks per node
+        self._by_place = sorted(ranks, key=lambda peer: table[peer][-1])
+        self.shapes = [self.shapes[number] for number in self._dealt]
+        self._nothing = buckets.weights.new_empty(0)
 
-    def gradients(self) -> list[Tensor]: ...  # noqa: D102
-    def collect(self, gradients: Sequence[Tensor]) -> list[Tensor]: ...  # noqa: D102
-    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]: ...  # noqa: D102
-    def named(self, names: Mapping[Tensor, str], matrices: Sequence[Tensor]) -> dict[str, Tensor]: ...  # noqa: D102
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the matrices dealt to this rank. Collective."""
+        gradients = self._tensors.gradients()
+        lengths = [sum(row) for row in self._received]
+        arrived = self._exchange([gradients[at] for at in self._order], self._sent, lengths).split(lengths)
+        pieces = [arrived[peer].split(self._received[peer]) for peer in self._by_place]
+        return [torch.cat(parts).view(shape) for *parts, shape in zip(*pieces, self.shapes, strict=True)]
 
+    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
+        """Return the updates of `weights`. Collective."""
+        lengths = zip(*(self._received[peer] for peer in self._by_place), strict=True)
+        pieces = [update.reshape(-1).split(row) for update, row in zip(updates, lengths, strict=True)]
+        leaving = [own[self._by_place.index(peer)] for peer in sorted(self._by_place) for own in pieces]
+        back = self._exchange(leaving, [sum(row) for row in self._received], self._sent)
+        return list(back.split([weight.numel() for weight in self.weights]))
 
-class MatrixOptimizer:
-    """Subtract rate * (update + weight_decay * w) from every matrix; the rule computes the update."""
+    def labels(self, names: Mapping[Tensor, str]) -> list[str]:
+        """Return names of the matrices dealt to this rank."""
+        labels = super().labels(names)
+        return [labels[number] for number in self._dealt]
 
-    def __init__(self, matrices: Matrices, rule: MatrixRule, weight_decay: float) -> None:
-        self._matrices, self._rule, self._decay = matrices, rule, weight_decay
-        self._steps: Scalar = 0
-
-    @torch.no_grad()
-    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """See `state.Optimizer`."""
-        self._steps = self._steps + (1 if taken is None else taken.double())
-        weights, gradients = self._matrices.weights, self._matrices.gradients()
-        if taken is not None:
-            learning_rate = (learning_rate * taken).float()
-            for gradient in gradients:
-                gradient.nan_to_num_(0.0, 0.0, 0.0)
-        if coefficient is not None and gradients:
-            torch._foreach_mul_(gradients, coefficient)
-        updates = self._matrices.spread(self._rule.updates(self._matrices.collect(gradients), taken, self._steps))
-        if not weights:  # a rank whose slices hold none of these matrices
-            return
-        if self._decay:
-            torch._foreach_mul_(weights, 1 - learning_rate * self._decay)
-        subtract(weights, updates, learning_rate)
-
-    @torch.no_grad()
-    def reset(self) -> None:
-        """See `state.Optimizer`."""
-        self._steps = 0
-        for tensors in self._rule.kept().values():
-            for tensor in tensors:
-                tensor.zero_()
-
-    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """See `state.Resumable`."""
-        return {
-            f"{name}.{kind}": tensor
-            for kind, tensors in self._rule.kept().items()
-            for name, tensor in self._matrices.named(names, tensors).items()
-            if tensor.numel()
-        }
-
-    def resume(self, steps: Scalar) -> None:
-        """See `state.Resumable`."""
-        self._steps = steps
+    def _exchange(self, leaving: Sequence[Tensor], sent: list[int], received: list[int]) -> Tensor:
+        flat = torch.cat([self._nothing, *leaving])  # torch.cat takes no empty list
+        arriving = flat.new_empty(sum(received))
+        distributed.all_to_all_single(arriving, flat, received, sent)
+        return arriving
 
 
-class Combined:
-    """Run several optimizers, each for different parameters of one model, as one."""
+def deal(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
+    """Return the rank of each matrix: deal the costliest first, each to the rank with the least work so far.
 
-    def __init__(self, *optimizers: Resumable) -> None:
-        self._optimizers = optimizers
-
-    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """See `state.Optimizer`."""
-        for optimizer in self._optimizers:
-            optimizer.step(learning_rate, coefficient, taken)
-
-    def reset(self) -> None:
-        """See `state.Optimizer`."""
-        for optimizer in self._optimizers:
-            optimizer.reset()
-
-    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """See `state.Resumable`."""
-        return {name: moment for one in self._optimizers for name, moment in one.moments(names).items()}
-
-    def resume(self, steps: Scalar) -> None:
-        """See `state.Resumable`."""
-        for optimizer in self._optimizers:
-            optimizer.resume(steps)
+    The cost of a matrix [M, N] is M N min(M, N), the cost of a product with its smaller Gram matrix.
+    """
+    costs = [shape[0] * shape[1] * min(shape) for shape in shapes]
+    work, owners = [0] * ranks, [0] * len(shapes)
+    for number in sorted(range(len(shapes)), key=lambda number: -costs[number]):
+        owner = work.index(min(work))
+        owners[number] = owner
+        work[owner] += costs[number]
+    return owners

@@ -1,7 +1,7 @@
 """Count the bytes of an optimizer's state on one rank for a plan, without building the optimizer."""
 
 from bertbench.model.shape import BertShape
-from bertbench.optim.dealing import deal
+from bertbench.optim.matrices import deal
 from bertbench.optim.options import OptimizerOptions
 
 _NUMBER = 4  # bytes: all state is fp32

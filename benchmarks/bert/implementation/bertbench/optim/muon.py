@@ -1,51 +1,101 @@
-"""Muon's rule: orthogonalise the momentum of a matrix's gradient (Jordan et al. 2024).
+"""Update the encoder's matrices by Muon, everything else by Adam (Jordan et al. 2024).
 
     momentum = mu momentum + (1 - mu) g        direction = (1 - mu) g + mu momentum, or momentum without Nesterov
     update   = 0.2 sqrt(max(rows, columns)) orthogonalize(direction)
+    w       -= rate (update + weight_decay w)
 
 The factor gives updates AdamW's root mean square, 0.2, so that both use one learning rate and weight decay (Liu et al.
-2025, Muon is Scalable for LLM Training, section 2.2).
+2025, Muon is Scalable for LLM Training, section 2.2). Shapes: B matrices of one shape, M rows, N columns.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bertbench.optim.matrices import ByShape, Kept
+from bertbench.model.bert import Bert
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Buckets
+from bertbench.optim.foreach import native_adam_step, subtract
+from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import MuonOptions
-from bertbench.optim.state import Scalar
+from bertbench.optim.options import OptimizerOptions
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import LogicalTensors, Resumable, Scalar, matrices_and_vectors
 
 _ADAMW_RMS = 0.2
+_TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
 
 
-class MuonRule:
-    """Compute Muon's updates of whole matrices and keep their momentum; matrices of one shape form one batch."""
+def build_muon(model: Bert, options: OptimizerOptions, buckets: Buckets | None) -> tuple["Muon", str]:
+    """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective."""
+    fused = model.fused_parameters()
+    encoder, _ = matrices_and_vectors(model.layers.parameters())
+    taken = set(encoder)
+    others = [parameter for parameter in model.parameters() if parameter not in taken]
+    matrices = Matrices(encoder, fused) if buckets is None else DistributedMatrices(buckets, encoder, fused)
+    hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
+    adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step, hold=hold)
+    return Muon(matrices, adam, options, encoder[0].device), _TEXT
 
-    text = "Muon by batched products on the encoder's matrices"
 
-    def __init__(
-        self, shapes: Sequence[torch.Size], device: torch.device, options: MuonOptions, product: torch.dtype
-    ) -> None:
-        """Compute products in the format `product`."""
-        self._options, self._product = options, product
-        self._groups = ByShape(shapes)
-        self._momenta = self._groups.zeros(device)
+class Muon:
+    """Run Muon on matrices, those of one shape in one batch, and another optimizer on the other parameters."""
 
-    def updates(self, gradients: Sequence[Tensor], taken: Tensor | None, steps: Scalar) -> list[Tensor]:
-        """See `matrices.MatrixRule`."""
-        del steps
-        options, updates = self._options, []
+    def __init__(self, matrices: Matrices, others: Resumable, options: OptimizerOptions, device: torch.device) -> None:
+        self._matrices, self._others, self._options = matrices, others, options
+        self._product = torch.bfloat16 if options.half_products else torch.float32
+        places: dict[torch.Size, list[int]] = {}
+        for place, shape in enumerate(matrices.shapes):
+            places.setdefault(shape, []).append(place)
+        self._batches = [(at, torch.zeros(len(at), *shape, device=device)) for shape, at in places.items()]
+        """Places of matrices of one shape, and their momenta."""
+
+    @torch.no_grad()
+    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
+        """See `state.Optimizer`."""
+        options, gradients = self._options.muon, self._matrices.gradients()
+        rate, updates = learning_rate, list(gradients)
         share: Scalar = 1 - options.momentum
-        for gradients_BMN, momenta_BMN in zip(self._groups.stacked(gradients), self._momenta, strict=True):
-            momenta_BMN.lerp_(gradients_BMN, share if taken is None else share * taken)
+        if taken is not None:  # in a skipped step, weights and momenta keep their values
+            rate, share = (rate * taken).float(), share * taken
+        for places, momenta_BMN in self._batches:
+            gradients_BMN = torch.stack([gradients[place] for place in places])
+            if taken is not None:
+                gradients_BMN.nan_to_num_(0.0, 0.0, 0.0)
+            if coefficient is not None:
+                gradients_BMN.mul_(coefficient)
+            momenta_BMN.lerp_(gradients_BMN, share)
             directions_BMN = gradients_BMN.lerp_(momenta_BMN, options.momentum) if options.nesterov else momenta_BMN
-            orthogonal_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product).float()
-            updates.append(orthogonal_BMN.mul_(_ADAMW_RMS * math.sqrt(max(orthogonal_BMN.shape[1:]))))
-        return self._groups.apart(updates)
+            updates_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product).float()
+            updates_BMN *= _ADAMW_RMS * math.sqrt(max(updates_BMN.shape[1:]))
+            for place, update in zip(places, updates_BMN, strict=True):
+                updates[place] = update
+        mine, weights = self._matrices.spread(updates), self._matrices.weights
+        if weights:  # a rank's slices may hold none of these matrices
+            torch._foreach_mul_(weights, 1 - rate * self._options.adam.weight_decay)
+            subtract(weights, mine, rate)
+        self._others.step(learning_rate, coefficient, taken)
 
-    def kept(self) -> Kept:
-        """See `matrices.MatrixRule`."""
-        return {"momentum": self._groups.apart(self._momenta)}
+    @torch.no_grad()
+    def reset(self) -> None:
+        """See `state.Optimizer`."""
+        for _, momenta_BMN in self._batches:
+            momenta_BMN.zero_()
+        self._others.reset()
+
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """See `state.Resumable`."""
+        labels = self._matrices.labels(names)
+        momenta = {
+            f"{labels[place]}.momentum": momentum
+            for places, momenta_BMN in self._batches
+            for place, momentum in zip(places, momenta_BMN, strict=True)
+        }
+        return momenta | self._others.moments(names)
+
+    def resume(self, steps: Scalar) -> None:
+        """See `state.Resumable`."""
+        self._others.resume(steps)

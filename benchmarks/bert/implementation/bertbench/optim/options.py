@@ -41,7 +41,7 @@ class OptimizerOptions:
     """Whether Muon's products are computed in bf16, for hardware that multiplies bf16 faster."""
 
     @property
-    def closed(self) -> bool:
+    def is_adam_or_lamb(self) -> bool:
         """Return whether it is Adam or LAMB, as in published results: every layout and kernel supports them."""
         return self.name in ("adam", "lamb")
 
