@@ -38,7 +38,7 @@ def counter() -> Iterator[CompileCounter]:
 
 def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itself(counter: CompileCounter) -> None:
     model = Bert(SHAPE)
-    compile_pieces(model, "default")
+    compile_pieces(model)
     for tokens in (24, 40, 72, 13):  # as the hidden size, as the feed-forward size, as query, key and value
         for layer in model.layers:
             hidden_TD = layer.before_attention(torch.randn(tokens, 24))
@@ -56,7 +56,7 @@ def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCo
         model.zero_grad()
         inputs = masked_MD.clone().requires_grad_(), first_SD.clone().requires_grad_()
         if compiled:
-            compile_pieces(model, "default")
+            compile_pieces(model)
         scores = model.heads(*inputs, labels if model.sums_losses else None)
         assert isinstance(scores, LossSums if compiled else Scores)
         loss = weighted_loss(scores, *labels, 0.5, 0.25)
@@ -78,7 +78,7 @@ def test_joined_layers_train_as_single_ones_and_compile_once_for_all_layers(
     answers = []
     for compiled in (False, True):
         if compiled:
-            compile_pieces(model, "default")
+            compile_pieces(model)
         for samples, length in ((2, 9), (3, 12)):
             model.zero_grad()
             batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
@@ -97,7 +97,7 @@ def test_a_model_gives_losses_only_for_labels_and_where_pieces_are_compiled(coun
     batch = synthetic(2, 8, SHAPE.vocab_size, torch.Generator().manual_seed(1))
     inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
     assert isinstance(model(*inputs, batch.labels), Scores)
-    compile_pieces(model, "default")
+    compile_pieces(model)
     assert isinstance(model(*inputs), Scores)
     assert isinstance(model(*inputs, batch.labels), LossSums)
 

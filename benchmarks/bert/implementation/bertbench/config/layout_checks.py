@@ -174,12 +174,9 @@ def _split_is_torchs(settings: Settings) -> Iterator[str]:
         yield f"{_SPLIT}: optimizer.impl {settings.optimizer.impl} takes whole tensors; set it to torch"
 
 
-@rule("compute.compile", "parallel")
+@rule("compute.compile", "parallel.tensor")
 def _split_compiles_pieces(settings: Settings) -> Iterator[str]:
-    mode = settings.compute.compile
-    if settings.parallel.splits and mode == "reduce-overhead":
-        yield f"{_SPLIT}: compute.compile reduce-overhead replays whole models; set it to default"
-    if settings.parallel.tensor > 1 and mode == "default":
+    if settings.parallel.tensor > 1 and settings.compute.compile == "default":
         yield (
             "parallel.tensor: compute.compile default can't compile layers whose products are sharded; set it to none, "
             "or split by parallel.pipeline or parallel.fully_shard"

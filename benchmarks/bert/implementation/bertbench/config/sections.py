@@ -251,9 +251,9 @@ class Compute(Section):
 
     compile: CompileMode | None = None
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
-    `reduce-overhead` also replays them as CUDA graphs, for tiny local batches; `graphs` replays whole steps, each
-    filled up to one of a few sizes, all recorded before the clock starts (both tried on no GPU yet); `none`: neither.
-    Where it isn't given: `default` on cuda, but not with parallel.tensor, and `none` on cpu."""
+    `graphs` also replays whole steps as CUDA graphs, each filled up to one of a few sizes, all recorded before the
+    clock starts (tried on no GPU yet); `none`: neither. Where it isn't given: `default` on cuda, but not with
+    parallel.tensor, and `none` on cpu."""
     products: ProductsName = "auto"
     """Library of a CPU's matrix products: `torch` (MKL in fp32), `onednn`, or with `auto` the one that a run measures
     to be faster for each layer, from hidden size 256 on."""

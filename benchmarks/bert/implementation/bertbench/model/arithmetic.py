@@ -23,7 +23,7 @@ def set_arithmetic(
         encoder_in_fp8(model, device)
     mode, pieces = choose_mode(device, compile_mode)
     if mode != "none":
-        compile_pieces(model, mode)
+        compile_pieces(model)
         model.hand_to_heads(autocast_type(precision))
     return describe_compute(device, precision, model.shape, pieces)
 
@@ -38,8 +38,8 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
         return mode, "not compiled"
     if reason:
         return "none", f"not compiled, therefore slower ({reason})"
-    replayed = {"reduce-overhead": ", replayed as CUDA graphs", "graphs": ", whole steps replayed as CUDA graphs"}
-    return mode, "operations between fused by torch.compile" + (replayed.get(mode, "") if device.type == "cuda" else "")
+    replayed = ", whole steps replayed as CUDA graphs" if mode == "graphs" and device.type == "cuda" else ""
+    return mode, f"operations between fused by torch.compile{replayed}"
 
 
 def describe_compute(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str) -> str:

@@ -15,23 +15,19 @@ from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
-from bertbench.model.options import CompileMode
 
 CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def compile_pieces(model: Bert, mode: CompileMode) -> None:
+def compile_pieces(model: Bert) -> None:
     """Replace the model's pieces by compiled ones; each compiles when it is first called."""
     configure_compiler()
-    if mode == "graphs":  # recorded from outside, whole iterations at once
-        mode = "default"
-    _compile_modules((model.embeddings, model.masked_lm, model.pooler, model.next_sentence), mode)
-    _compile_layers(model.encoder_layers(), mode)
+    _compile_modules((model.embeddings, model.masked_lm, model.pooler, model.next_sentence))
+    _compile_layers(model.encoder_layers())
     # By default another kernel would copy LayerNorm's output to where the qkv product reads it, beside a column of ones
     in_place = _known({"max_pointwise_cat_inputs": 0, "max_complex_pointwise_cat_inputs": 0})
-    options = {**torch._inductor.list_mode_options(mode), **in_place}
-    model.join_layers(torch.compile(compiled_layer.between_attentions, dynamic=True, fullgraph=True, options=options))
-    model.sums_losses, model.cross_entropy_sum = True, _compiled(plain_cross_entropy_sum, mode)
+    model.join_layers(_compiled(compiled_layer.between_attentions, options=in_place))
+    model.sums_losses, model.cross_entropy_sum = True, _compiled(plain_cross_entropy_sum)
 
 
 def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -> CrossEntropySum:
@@ -40,22 +36,22 @@ def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -
     Layers stay apart: another rank may hold the next one, or this rank gathers its weights later.
     """
     configure_compiler()
-    _compile_modules(modules, "default")
-    _compile_layers(layers, "default")
-    return _compiled(plain_cross_entropy_sum, "default")
+    _compile_modules(modules)
+    _compile_layers(layers)
+    return _compiled(plain_cross_entropy_sum)
 
 
-def _compiled(function: Callable[..., Any], mode: CompileMode) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True, fullgraph=True, mode=mode)
+def _compiled(function: Callable[..., Any], **more: Any) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True, fullgraph=True, **more)
 
 
-def _compile_modules(modules: Iterable[nn.Module], mode: CompileMode) -> None:
+def _compile_modules(modules: Iterable[nn.Module]) -> None:
     for module in modules:
-        module.forward = _compiled(module.forward, mode)
+        module.forward = _compiled(module.forward)
 
 
-def _compile_layers(layers: Iterable[EncoderLayer], mode: CompileMode) -> None:
-    ends = {name: _compiled(getattr(compiled_layer, name), mode) for name in ("before_attention", "after_attention")}
+def _compile_layers(layers: Iterable[EncoderLayer]) -> None:
+    ends = {name: _compiled(getattr(compiled_layer, name)) for name in ("before_attention", "after_attention")}
     for layer in layers:
         for name, end in ends.items():
             setattr(layer, name, partial(end, layer))

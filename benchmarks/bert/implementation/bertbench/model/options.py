@@ -14,9 +14,9 @@ ProductsName = Literal["auto", "torch", "onednn"]
 ResidualName = Literal["fp32", "bf16"]
 """The format in which a layer hands its output to the next."""
 
-CompileMode = Literal["none", "default", "reduce-overhead", "graphs"]
-"""Modes of torch.compile. `reduce-overhead` also replays CUDA graphs, one for each piece and batch size; `graphs`
-replays one for the whole iteration at each of a few sizes (training/graph_trainer.py)."""
+CompileMode = Literal["none", "default", "graphs"]
+"""Whether torch.compile fuses pieces of the model. `graphs` also replays a CUDA graph of the whole iteration at each of
+a few sizes (training/graph_trainer.py)."""
 
 
 SIZE_STEP = 16

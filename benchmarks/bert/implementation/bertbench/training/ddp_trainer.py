@@ -193,8 +193,6 @@ class DDPTrainer:
         return StepReport(loss, norm, device_rate, clipped, scale)
 
     def _loss(self, loaded: LoadedPart) -> torch.Tensor:
-        if self._system.compute.compile == "reduce-overhead":
-            torch.compiler.cudagraph_mark_step_begin()  # the last part's outputs may be overwritten
         part, batch = loaded
         return self._loss_of(batch, part.masked_lm_weight, part.next_sentence_weight)
 

@@ -145,7 +145,7 @@ class _Step:
     ) -> None:
         self._model = Bert(shape, flash_attention)
         self._model.keep_residual(residual)
-        compile_pieces(self._model, "default")
+        compile_pieces(self._model)
         self._model.hand_to_heads(_PRODUCTS)
         self._buckets = flat_buckets(self._model, None)
         self._batch = batch
