@@ -67,7 +67,7 @@ def trained(world: World, system: System, files: ResultFiles, goes_on: bool = Fa
                 snapshots.save_if_due(trainer, step + 1, [], metrics)
     snapshots.close()
     weights = held(trainer)
-    with trainer.averaged():
+    with trainer.evaluating():
         weights += held(trainer)
     trainer.close()
     return losses, weights

@@ -13,7 +13,7 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import load_system
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 SNAPSHOT = Path(__file__).with_name("snapshot_379a59b") / "step_10"
@@ -38,7 +38,7 @@ def test_a_setting_newer_than_the_snapshot_is_no_change() -> None:
 
 def digest_of_loaded(world: World, folder: Path) -> str:
     system = load_system("cpu_demo", SMALL)
-    trainer = DDPTrainer(system, world, 99)  # another seed: what isn't loaded differs
+    trainer = WholeTrainer(system, world, 99)  # another seed: what isn't loaded differs
     snapshots = Snapshots(system, world, 99, ResultFiles(folder / "result_0.txt") if world.leads else None)
     snapshots.load(trainer, SNAPSHOT, verified(SNAPSHOT))
     digest, state = hashlib.sha256(), trainer.state()

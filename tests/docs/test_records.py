@@ -104,9 +104,3 @@ def test_soaps_step_is_that_recorded() -> None:
     soap_ms = found["others_mean_ms"]["soap"]
     said = f"{soap_ms / 1e3:.1f} s, {soap_ms / found['adamw_fused_ms']:.0f} times AdamW"
     assert said in (REPOSITORY / "docs" / "performance.md").read_text()
-
-
-def test_the_steps_of_optimizers_are_those_recorded() -> None:
-    # not by a marker: the recorded command names optimizers that are gone
-    printed = "\n".join(recorded("optim")["printed"])
-    assert f"```\n{printed}\n```" in (REPOSITORY / "docs" / "performance.md").read_text()

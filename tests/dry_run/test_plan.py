@@ -17,14 +17,14 @@ from bertbench.dry_run.fake import count_rank
 from bertbench.dry_run.layouts import warm_up_gb
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 LENGTHS = np.array([29, 13, 7])
 
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
-    trainer = DDPTrainer(system, world, seed=1)
+    trainer = WholeTrainer(system, world, seed=1)
     optimizer = getattr(trainer.optimizer, "local", trainer.optimizer)
     groups = (optimizer._matrices, optimizer._vectors)
     moments = sum(moment.nbytes for group in groups for moment in (*group.firsts, *group.seconds))

@@ -20,8 +20,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.scores import IGNORED
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from compliance.judge import judge
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
@@ -139,28 +139,28 @@ def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
 def poison_weights(step: int, world: World) -> None:
     """On rank 1, one weight is no number from a step on."""
     if world.rank == 1:
-        taken = DDPTrainer.step
+        taken = WholeTrainer.step
 
-        def poisoned(self: DDPTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+        def poisoned(self: WholeTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
             if number == step:
                 with torch.no_grad():
                     self.model.pooler.weight[0, 0] = math.nan
             return taken(self, number, parts)
 
-        DDPTrainer.step = poisoned  # type: ignore[method-assign,assignment]
+        WholeTrainer.step = poisoned  # type: ignore[method-assign,assignment]
 
 
 def poison_gradient(step: int, world: World) -> None:
     """On rank 1, one gradient is no number in a step; the loss of that step is one."""
     if world.rank == 1:
-        taken = DDPTrainer.step
+        taken = WholeTrainer.step
 
-        def poisoned(self: DDPTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
+        def poisoned(self: WholeTrainer, number: int, parts: list) -> object:  # type: ignore[type-arg]
             if number == step:
                 self.model.pooler.weight.register_hook(lambda gradient: gradient * math.nan)
             return taken(self, number, parts)
 
-        DDPTrainer.step = poisoned  # type: ignore[method-assign,assignment]
+        WholeTrainer.step = poisoned  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.faults

@@ -10,8 +10,9 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import AverageView, replaced
 from bertbench.optim.state import LogicalTensors
+from bertbench.optim.zero1 import Weights
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from bertbench.training.trainer import Trainer
@@ -20,13 +21,14 @@ from tests.ranks import run_ranks
 
 def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
     weight = nn.Parameter(torch.tensor([9.0]))
-    average = WeightAverage(LogicalTensors([weight], {}), 0.5)
+    average = AverageView(Weights(), LogicalTensors([weight], {}), 0.5)
     for step, value in enumerate((1.0, 2.0, 4.0), start=1):
         weight.data.fill_(value)
-        average.update(step)
-    (found,) = average.read_out()[1]
+        average.after_step(step)
     # weights 1/4, 1/2, 1 of their sum 7/4: (0.25 + 1 + 4) / 1.75; the 9 from before the first step doesn't count
-    assert found.item() == pytest.approx(3.0)
+    with average.evaluating():
+        assert weight.item() == pytest.approx(3.0)
+    assert weight.item() == 4.0
 
 
 def test_weights_are_back_to_the_last_bit_after_an_error_too() -> None:
@@ -53,7 +55,7 @@ def trained(world: World, *systems: System) -> list[Seen]:
         ):
             losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
             if step == 1:
-                with trainer.averaged():
+                with trainer.evaluating():
                     read = whole(trainer)
         seen.append((losses, read, whole(trainer)))
         trainer.close()

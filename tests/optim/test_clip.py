@@ -9,10 +9,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
-from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.optim.clip import gradient_norm
 from bertbench.optim.options import ClipMode, ReduceOptions
+from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
 BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer
@@ -33,27 +32,22 @@ def loss_of(model: nn.Module, rank: int, part: int) -> torch.Tensor:
 def reduced(
     world: World, mode: ClipMode, max_norm: float, scale: float | None, options: ReduceOptions
 ) -> tuple[list[float], tuple[int, ...], float | None]:
-    """The flat gradient, last layer first, of a step in DDP after two of warm-up, so that buckets are the real ones."""
+    """The flat gradient, last layer first, of the second of two steps."""
     model = small_model()
-    factor = None if scale is None else torch.tensor(scale)
-    reducer = Reducer(mode, max_norm, world.size, bucket_sum(options, world.ranks.local_size), factor)
-    parallel = reducer.attach(model, BUCKET_MB)
-    for _ in range(3):
-        parallel.zero_grad(set_to_none=False)
+    factor = torch.tensor(1.0 if scale is None else scale)
+    reducer = reducer_of(model, world.size, BUCKET_MB, mode=mode, max_norm=max_norm, options=options, scale=factor)
+    for _ in range(2):
+        reducer.drop()
         for part in range(PARTS):
-            with parallel.no_sync() if part < PARTS - 1 else torch.enable_grad():
-                (loss_of(parallel, world.rank, part) * (scale or 1.0)).backward()
-        share = reducer.finish()
-    parameters = list(model.parameters())
-    norm = gradient_norm(parameters) / (scale or 1.0)
-    coefficient = after_coefficient(norm, max_norm) if mode == "after" else 1.0
-    gradient = flat(parameters) * coefficient / (scale or 1.0)
-    del parallel
-    return gradient.tolist(), reducer.buckets, None if share is None else share.item()
+            with reducer.accumulating(last=part == PARTS - 1):
+                (loss_of(model, world.rank, part) * factor).backward()
+        reduced = reducer.finish()
+    gradient = flat(list(model.parameters())) * (1.0 if reduced.factor is None else reduced.factor) / factor
+    return gradient.tolist(), reducer.elements, reduced.clipped.item() if mode in ("before", "bucket") else None
 
 
 def flat(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Gradients in the order in which they become ready, which is that of DDP's buckets: from the last layer back."""
+    """Gradients in the order in which they become ready, that of the buckets: from the last layer back."""
     return torch.cat([parameter.grad.view(-1) for parameter in reversed(parameters)])
 
 
@@ -108,17 +102,16 @@ def test_what_is_not_finite_on_one_rank_survives_every_clip_on_all_ranks() -> No
 def finite_after_overflow(world: World) -> list[bool]:
     """For each mode, whether the reduced gradient is finite where one element on rank 1 wasn't."""
     found = []
-    for mode in ("before", "bucket"):
+    modes: list[ClipMode] = ["before", "bucket"]
+    for mode in modes:
         module = nn.Linear(5, 3)
-        reducer = Reducer(mode, 1.0, world.size, bucket_sum(ReduceOptions(), 2), None)
-        parallel = reducer.attach(module)
-        loss = parallel(torch.ones(2, 5)).sum()
+        reducer = reducer_of(module, world.size, mode=mode)
+        loss = module(torch.ones(2, 5)).sum()
         if world.rank == 1:
             loss = loss + module.bias[0] * torch.inf
         loss.backward()
         reducer.finish()
         found.append(bool(torch.isfinite(gradient_norm(list(module.parameters())))))
-        del parallel
     return found
 
 
@@ -134,10 +127,10 @@ class Operations(TorchDispatchMode):
         return function(*arguments, **(named or {}))
 
 
-def test_the_hook_reads_nothing_back_from_the_device() -> None:
+def test_the_reducer_reads_nothing_back_from_the_device() -> None:
     for seen in run_ranks(2, operations_of_a_step):
         for names in seen:
-            assert "c10d::allreduce_" in names, "the hook was watched"
+            assert {"c10d::allreduce_", "c10d::_reduce_scatter_base_"} & set(names), "the sum was watched"
             assert "aten::linalg_vector_norm" in names or "aten::_foreach_norm" in names, "it clipped"
             assert "aten::_local_scalar_dense" not in names  # what .item() and a condition on a tensor call
 
@@ -156,12 +149,13 @@ def operations_of_a_step(world: World) -> list[list[str]]:
         ("before", ReduceOptions()), ("bucket", ReduceOptions()), ("bucket", ReduceOptions("bf16")),
         ("bucket", ReduceOptions("fp16")), ("bucket", ReduceOptions(hierarchical=True)),
     ):  # fmt: skip
-        reducer = Reducer(mode, 1.0, world.size, bucket_sum(options, 2), torch.tensor(8.0))
-        parallel = reducer.attach(small_model(), BUCKET_MB)
-        loss = loss_of(parallel, world.rank, 0)
+        model = small_model()
+        reducer = reducer_of(
+            model, world.size, BUCKET_MB, mode=mode, options=options, local_size=2, scale=torch.tensor(8.0)
+        )
+        loss = loss_of(model, world.rank, 0)
         with Operations() as operations:
             loss.backward()
             reducer.finish()
         seen.append(operations.names)
-        del parallel
     return seen

@@ -8,10 +8,11 @@ from torch import distributed, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import PowerSgdSum, bucket_sum
+from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.options import ReduceOptions
-from bertbench.optim.traffic import bytes_per_step
+from bertbench.optim.powersgd import PowerSgdSum
+from bertbench.optim.sums import bytes_per_step
+from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
 WAYS = {
@@ -29,7 +30,7 @@ SHAPES = ((19, 23), (19,), (29, 19), (29,))
 
 
 class Sent(TorchDispatchMode):
-    """Bytes that go into all-reduces."""
+    """Bytes that go into sums."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +39,8 @@ class Sent(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         if function._schema.name == "c10d::allreduce_":
             self.bytes += sum(tensor.nbytes for tensor in arguments[0])
+        if function._schema.name == "c10d::_reduce_scatter_base_":
+            self.bytes += arguments[1].nbytes
         return function(*arguments, **(named or {}))
 
 
@@ -46,14 +49,12 @@ def sums(world: World) -> dict[str, tuple[float, bool, int]]:
     found = {}
     for name, options in WAYS.items():
         model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
-        way = bucket_sum(options, local_size=2)
-        reducer = Reducer("none", 1.0, world.size, way, None)
-        parallel = reducer.attach(model, 1000 / 2**20)
+        reducer = reducer_of(model, world.size, 1000 / 2**20, options=options, local_size=2)
         generator = torch.Generator().manual_seed(world.rank)
         for _ in range(3):  # PowerSGD begins with the third
-            parallel.zero_grad(set_to_none=False)
+            reducer.drop()
             # multiples of one input: gradient matrices have at most rank 2, so PowerSGD's rank 3 finds them exactly
-            loss = parallel(torch.randn(2, 1, generator=generator) * torch.linspace(-1, 1, 23)).square().sum()
+            loss = model(torch.randn(2, 1, generator=generator) * torch.linspace(-1, 1, 23)).square().sum()
             own = torch.cat(
                 [g.view(-1) for g in torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)]
             )
@@ -65,11 +66,12 @@ def sums(world: World) -> dict[str, tuple[float, bool, int]]:
         copies = [torch.empty_like(got) for _ in range(world.size)]
         distributed.all_gather(copies, got)
         error = ((got - own).abs().max() / own.abs().max()).item()
-        if isinstance(way, PowerSgdSum):  # its factors travel in threads of gloo, where `Sent` may not see them
+        if isinstance(
+            way := reducer._sum, PowerSgdSum
+        ):  # its factors travel in threads of gloo, where `Sent` may not see them
             matrices = (*way._state.p_memory_dict.values(), *way._state.q_memory_dict.values())
             sent.bytes = sum(matrix.nbytes for matrix in matrices) + 4 * (19 + 29)  # and the biases in full
         found[name] = (error, all(torch.equal(got, copy) for copy in copies), sent.bytes)
-        del parallel
     return found
 
 
@@ -78,9 +80,9 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
         for name, (error, alike, sent) in found.items():
             assert alike, name
             assert error < TOLERANCE[name], name
-            expected = bytes_per_step(SHAPES, WAYS[name])
-            if WAYS[name].hierarchical:  # between nodes each of two ranks sends half, padded to a whole element
-                assert sent == pytest.approx(expected / 2, abs=4 * len(SHAPES))
+            expected = bytes_per_step(WAYS[name], Gradient(SHAPES))
+            if WAYS[name].hierarchical:  # all of it within a node, half between nodes; padded to equal slices
+                assert sent == pytest.approx(1.5 * expected, abs=1.5 * 12 * len(SHAPES))
             else:
                 assert sent == expected, name
         assert found["none"][2] == 4 * (19 * 23 + 19 + 29 * 19 + 29)
@@ -88,4 +90,6 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
 
 def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
-    assert bytes_per_step([(100, 50), (6, 5), (7,)], ReduceOptions("powersgd", powersgd_rank=4)) == 4 * (600 + 30 + 7)
+    assert bytes_per_step(ReduceOptions("powersgd", powersgd_rank=4), Gradient([(100, 50), (6, 5), (7,)])) == 4 * (
+        600 + 30 + 7
+    )

@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
+from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.options import ReduceOptions
-from bertbench.optim.traffic import bytes_per_step, link_bytes_per_step
+from bertbench.optim.sums import bytes_per_step
+from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
 WAYS = {"int8": ReduceOptions("int8"), "topk": ReduceOptions("topk", topk_share=0.05)}
@@ -44,16 +45,14 @@ class Sent(TorchDispatchMode):
 def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
     """Over some steps: what was applied and what should have been, in all; what is left; bytes sent, by formula too."""
     model = nn.Linear(29, 67, bias=False)  # one bucket of 1,943: no multiple of 3 ranks or of 512
-    way = bucket_sum(WAYS[name], 1)
-    reducer = Reducer("none", 1.0, world.size, way, None)
-    parallel = reducer.attach(model)
+    reducer = reducer_of(model, world.size, options=WAYS[name])
     generator = torch.Generator().manual_seed(world.rank)
     applied, true = torch.zeros(SIZE), torch.zeros(SIZE)
     for step in range(-2, STEPS):
         if step == 0:
             reducer.reset()
-        parallel.zero_grad(set_to_none=True)
-        loss = parallel(torch.randn(5, 29, generator=generator)).square().sum()
+        reducer.drop()
+        loss = model(torch.randn(5, 29, generator=generator)).square().sum()
         (own,) = torch.autograd.grad(loss, model.weight, retain_graph=True)
         with Sent(world.size) as sent:
             loss.backward()
@@ -61,14 +60,13 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         if step >= 0:
             applied += model.weight.grad.view(-1)
             true += world.sum(own.reshape(-1))
-    left = world.sum(way.state()[f"error.{world.rank}.0"].clone())
+    left = world.sum(reducer.state()[f"error.{world.rank}.0"].clone())
     if name == "int8":
         slices = [torch.empty(len(left) // world.size) for _ in range(world.size)]
-        distributed.all_gather(slices, way.state()[f"slice_error.{world.rank}.0"])
+        distributed.all_gather(slices, reducer.state()[f"slice_error.{world.rank}.0"])
         left = left + torch.cat(slices)
-    handed = bytes_per_step([], WAYS[name], reducer.buckets, world.size)
+    handed = bytes_per_step(WAYS[name], Gradient([], reducer.elements, world.size))
     by_formula = link_bytes_per_step(handed, SIZE, world.size, False, WAYS[name].compression)
-    del parallel
     return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sent.bytes, by_formula
 
 
@@ -85,9 +83,9 @@ def test_what_is_applied_and_what_is_carried_make_up_the_sum_for_the_bytes_of_th
 
 def test_eight_bits_are_a_quarter_of_the_bytes() -> None:
     # 2 ranks: slices of 5,000, 10 scales each; 1,000,001 over 4 ranks: slices of 250,001, 489 scales each
-    assert bytes_per_step([], WAYS["int8"], [10_000], 2) == 2 * (5_000 + 4 * 10)
-    assert bytes_per_step([], WAYS["int8"], [1_000_001], 4) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
-    assert bytes_per_step([], WAYS["topk"], [10_000, 7], 4) == 8 * (500 + 1)
+    assert bytes_per_step(WAYS["int8"], Gradient([], [10_000], 2)) == 2 * (5_000 + 4 * 10)
+    assert bytes_per_step(WAYS["int8"], Gradient([], [1_000_001], 4)) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
+    assert bytes_per_step(WAYS["topk"], Gradient([], [10_000, 7], 4)) == 8 * (500 + 1)
     assert link_bytes_per_step(8 * 501, 10_007, 4, False, "topk") == 3 * 8 * 501
 
 
@@ -111,13 +109,10 @@ def test_a_gradient_that_is_not_finite_is_so_on_every_rank(name: str) -> None:
 
 def broken_gradient(world: World, name: str) -> bool:
     model = nn.Linear(3, 5)
-    reducer = Reducer("none", 1.0, world.size, bucket_sum(WAYS[name], 1), None)
-    parallel = reducer.attach(model)
-    parallel(torch.full((1, 3), math.nan if world.rank else 1.0)).sum().backward()
+    reducer = reducer_of(model, world.size, options=WAYS[name])
+    model(torch.full((1, 3), math.nan if world.rank else 1.0)).sum().backward()
     reducer.finish()
-    found = bool(model.weight.grad.isnan().any())
-    del parallel
-    return found
+    return bool(model.weight.grad.isnan().any())
 
 
 @pytest.mark.parametrize("compression", ["int8", "topk"])

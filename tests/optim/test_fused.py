@@ -138,7 +138,7 @@ def shares(ranks: int) -> list[list[int]]:
     with torch.device("meta"):
         model = Bert(BertShape())
     with mock.patch("torch.distributed.broadcast"):
-        buckets = Buckets(bucket_table(list(model.parameters())[::-1], None), ranks, 0)
+        buckets = Buckets(bucket_table(list(model.parameters())[::-1], None), True, ranks, 0)
     matrices, _ = matrices_and_vectors(model.parameters())
     found = []
     for buckets.place in range(ranks):

@@ -146,5 +146,5 @@ def sliced(world: World, places: list[int]) -> tuple[bool, int, list[str]]:
 
 def test_matrices_in_slices_take_the_steps_of_whole_ones_to_the_bit() -> None:
     # 96 + 16 + 112 elements in slices of 80: the first ends in the large matrix, the last holds none of either
-    answers = run_ranks(3, sliced, [1, 2, 0])
-    assert answers == [(True, 2, ["large.momentum"]), (True, 0, ["small.momentum"]), (True, 1, [])]
+    answers = run_ranks(3, sliced, [2, 0, 1])
+    assert answers == [(True, 0, ["large.momentum"]), (True, 1, ["small.momentum"]), (True, 2, [])]

@@ -9,17 +9,22 @@ import torch
 from torch import distributed, nn
 
 from bertbench.distributed.world import World
+from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
-from bertbench.optim.collectives import Wait, exchange, place_of
-from bertbench.optim.distributed import SlicedDataParallel, SlicedOptimizer, WholeNorms, sliced_adam
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.clip import Clip
+from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import AdamOptions, Compression
+from bertbench.optim.options import AdamOptions, Compression, OptimizerOptions, ReduceOptions
+from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices, rectangles
-from bertbench.optim.state import Step, matrices_and_vectors
-from bertbench.optim.traffic import link_bytes_per_step
+from bertbench.optim.state import Optimizer, matrices_and_vectors
+from bertbench.optim.sums import SUMS
+from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm
 from bertbench.parallel.counting import Traffic
 from tests.ranks import run_ranks
 
@@ -29,7 +34,7 @@ TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed
 def test_tensors_begin_at_multiples_of_16_elements_and_slices_are_equally_long() -> None:
     # 7 -> 16, 20 -> 32, 16: 64 elements in all; a third of them is 21.3 -> 32
     assert starts_of([7, 20, 16]) == [0, 16, 48, 64]
-    assert slice_length([7, 20, 16], ranks=3) == 32
+    assert slice_length([7, 20, 16], slices=3) == 32
     # slice 0 holds 7, and 16 of the 20; slice 1 the last 4, and all of the 16; slice 2 nothing
     assert [owned([7, 20, 16], 3, place) for place in range(3)] == [7 + 16, 4 + 16, 0]
 
@@ -65,7 +70,7 @@ def tiny_backward(model: Bert) -> None:
 def tiny_buckets(world: World, model: Bert) -> Buckets:
     model.initialize(torch.Generator().manual_seed(3))
     table = bucket_table(ready_order(model, lambda: tiny_backward(model)), bucket_mb=0.0004)
-    return Buckets(table, world.size, world.rank)
+    return Buckets(table, sliced=True, slices=world.size, place=world.rank)
 
 
 def segments(world: World) -> list[tuple[str, int, int, int]]:
@@ -92,52 +97,59 @@ def test_every_element_of_every_logical_tensor_is_in_one_ranks_segment() -> None
 class _Noted:
     """An exchange that does nothing and notes what begins and what is awaited."""
 
-    place = 0
+    slices, place = 1, 0
 
     def __init__(self, buckets: Buckets, events: list[str]) -> None:
         self._buckets, self._events = buckets, events
 
     def _begin(self, kind: str, buffer: torch.Tensor) -> Wait:
         numbers = {
-            tensor.data_ptr(): number
-            for number, bucket in enumerate(self._buckets.buckets)
-            for tensor in (bucket.weights, bucket.gradients)
+            tensor.data_ptr(): bucket.number
+            for bucket, weights in zip(self._buckets.all, self._buckets.weights, strict=True)
+            for tensor in (weights, bucket.gradients)
         }
         number = numbers[buffer.data_ptr()]
         self._events.append(f"{kind} {number}")
         return lambda: self._events.append(f"wait {kind} {number}")
 
-    def sum_slice(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: torch.Tensor) -> Wait:
         return self._begin("sum", buffer)
 
     def gather(self, buffer: torch.Tensor) -> Wait:
         return self._begin("gather", buffer)
 
 
-def lamb(norms: WholeNorms) -> Step:
-    return partial(foreach_step, whole_norms=norms)
+def path(
+    model: Bert, buckets: Buckets, among: Exchange, compression: Compression = "none"
+) -> tuple[GradientReducer, SlicedWeights, Optimizer]:
+    """Return what a step of LAMB passes through."""
+    way = SUMS[compression].of(ReduceOptions(compression), among, len(buckets.all))
+    optimizer, _ = build_optimizer(model, OptimizerOptions("lamb"), "torch", buckets)
+    own = [buckets.own(bucket.gradients) for bucket in buckets.all]
+    return (
+        GradientReducer(buckets, Clip(), way, partial(sliced_norm, own)),
+        SlicedWeights(model, buckets, among),
+        optimizer,
+    )
 
 
 def order_of_events(world: World) -> tuple[list[str], int]:
     model, events = Bert(TINY), list[str]()
     buckets = tiny_buckets(world, model)
-    noted = _Noted(buckets, events)
-    parallel = SlicedDataParallel(model, buckets, noted, "none", 1.0, "none", None)
-    optimizer = SlicedOptimizer(
-        model, buckets, noted, *sliced_adam(buckets, AdamOptions(), True, model.fused_parameters(), lamb)
-    )
+    reducer, weights, optimizer = path(model, buckets, _Noted(buckets, events))
     for number, layer in enumerate(model.layers):
         layer.register_forward_hook(lambda *_, number=number: events.append(f"forward {number}"))
         layer.register_full_backward_hook(lambda *_, number=number: events.append(f"backward {number}"))
-    with parallel.no_sync():
+    with reducer.accumulating(last=False):
         tiny_backward(model)
     assert not any("sum" in event for event in events), "accumulation sends nothing"
     events.clear()
     tiny_backward(model)
-    parallel.finish()
+    reducer.finish()
     optimizer.step(0.1)
+    weights.publish()
     tiny_backward(model)
-    return events, len(buckets.buckets)
+    return events, len(buckets.all)
 
 
 def test_sums_travel_behind_the_backward_pass_and_weights_behind_the_next_forward_pass() -> None:
@@ -160,23 +172,22 @@ def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
     """Bytes by count and by formula, and of filling."""
     model = Bert(TINY)
     buckets = tiny_buckets(world, model)
-    among = exchange(hierarchical=False, local_size=world.size)
-    parallel = SlicedDataParallel(model, buckets, among, "none", 1.0, compression, None)
-    optimizer = SlicedOptimizer(
-        model, buckets, among, *sliced_adam(buckets, AdamOptions(), True, model.fused_parameters(), lamb)
-    )
+    reducer, weights, optimizer = path(model, buckets, ReduceScatter(), compression)
     groups: Any = SimpleNamespace(data=distributed.group.WORLD, layout=SimpleNamespace(pipeline=1))
     with Traffic(groups) as traffic:
         tiny_backward(model)
-        parallel.finish()
-        parallel.norm()
+        reducer.finish()
         optimizer.step(0.1)
-        optimizer.settle()
+        weights.publish()
+        weights.ready()
     matrices, _ = matrices_and_vectors(model.parameters())
     tensors = sum(model.fused_parameters().get(matrix, 1) for matrix in matrices)
     norms = 2 * (world.size - 1) * (8 + 2 * 4 * tensors) / world.size  # one in fp64, two of each tensor in fp32
     width = 4 if compression == "none" else 2
-    filled, parameters = buckets.weights.numel(), sum(parameter.numel() for parameter in model.parameters())
+    filled, parameters = (
+        sum(flat.numel() for flat in buckets.weights),
+        sum(parameter.numel() for parameter in model.parameters()),
+    )
     formula = link_bytes_per_step(width * filled, filled, world.size, sharded=True)
     return traffic.sent["data"] - round(norms), formula, filled - parameters
 
@@ -198,14 +209,15 @@ def test_slices_take_a_third_less_than_an_all_reduce_and_a_broadcast_of_weights(
 def no_matrix_here(world: World) -> list[float]:
     """Weights after a step where the second rank's slice holds biases only."""
     matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
-    model = nn.Sequential(nn.Module())
-    buckets = Buckets([[matrix, bias]], world.size, world.rank)
-    among = exchange(hierarchical=False, local_size=world.size)
+    buckets = Buckets([[matrix, bias]], sliced=True, slices=world.size, place=world.rank)
+    step, hold = WholeNorms(buckets, {}).joined_by(foreach_step), partial(LogicalSlices, buckets)
     options = AdamOptions(epsilon=0.0, weight_decay=0.0)
-    optimizer = SlicedOptimizer(model, buckets, among, *sliced_adam(buckets, options, True, {}, lamb))
-    buckets.gradients.fill_(3.0)
+    optimizer = MultiTensorAdam([matrix, bias], options, True, {}, step, hold=hold)
+    weights = SlicedWeights(nn.Sequential(), buckets, ReduceScatter())
+    buckets.all[0].gradients.fill_(3.0)
     optimizer.step(0.5)
-    optimizer.settle()
+    weights.publish()
+    weights.ready()
     return torch.cat((matrix.detach().view(-1), bias.detach())).tolist()
 
 

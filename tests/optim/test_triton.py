@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.collectives import exchange
-from bertbench.optim.distributed import SlicedOptimizer, sliced_adam
+from bertbench.optim.exchange import ReduceScatter
 from bertbench.optim.options import AdamOptions
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.zero1 import SlicedWeights, WholeNorms
 from tests import ranks
 
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
@@ -119,19 +121,21 @@ def both_in_slices(world: World) -> list[float]:
 def slices_beside_plain_ones(world: World, lamb: bool) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
     plain, sliced = parameters(), parameters()
-    buckets = Buckets([sliced[:2], sliced[2:]], world.size, world.rank)
-    among = exchange(hierarchical=False, local_size=world.size)
-    model = nn.Module()
-    optimizer = SlicedOptimizer(
-        model, buckets, among, *sliced_adam(buckets, OPTIONS, lamb, {}, kernels().TritonStep, step_of())
-    )
+    buckets = Buckets([sliced[:2], sliced[2:]], sliced=True, slices=world.size, place=world.rank)
+    step, hold = step_of(), partial(LogicalSlices, buckets)
+    matrix_step = WholeNorms(buckets, {}).joined_by(step) if lamb else step
+    optimizer = MultiTensorAdam(sliced, OPTIONS, lamb, {}, matrix_step, step, hold)
+    weights = SlicedWeights(nn.Module(), buckets, ReduceScatter())
     whole = MultiTensorAdam(plain, OPTIONS, lamb)
     for number in range(3):
         set_gradients(plain, number, 1.0)
         set_gradients(sliced, number, 1.0)
+        for bucket in buckets.all:
+            bucket.take_in()
         whole.step(0.03, torch.tensor(0.5))
         optimizer.step(0.03, torch.tensor(0.5))
-        optimizer.settle()
+        weights.publish()
+        weights.ready()
     return parted(plain, sliced)
 
 

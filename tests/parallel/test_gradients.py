@@ -9,6 +9,7 @@ from torch import distributed, nn
 
 from bertbench.config.layout import Layout
 from bertbench.distributed.world import World
+from bertbench.optim.clip import Clip
 from bertbench.parallel import gradients
 from bertbench.parallel.process_groups import ProcessGroups
 from tests.ranks import run_ranks
@@ -31,7 +32,7 @@ def reduce_on_two(world: World) -> tuple[list[int], list[float], list[float]]:
     parameters = list(model.parameters())
     groups = ProcessGroups(Layout(2, 1, 1, 1), world, False)
     with mock.patch.object(gradients, "_BUCKET_ELEMENTS", 42):
-        summed = gradients.Gradients(parameters, None, groups, False, PARTS)
+        summed = gradients.SplitReducer(parameters, None, groups, Clip(), False, PARTS)
     present: list[int] = []
     all_reduce = distributed.all_reduce
 
@@ -51,7 +52,7 @@ def reduce_on_two(world: World) -> tuple[list[int], list[float], list[float]]:
         with mock.patch.object(distributed, "all_reduce", noted):
             for _ in range(PARTS):
                 (model(inputs).square().sum() * (world.rank + 1)).backward()
-            summed.reduce()
+            summed._reduce()
     alone = torch.autograd.grad(model(inputs).square().sum(), parameters)
     expected = [float(PARTS * 3 * gradient.sum()) for gradient in alone]  # ranks weigh 1 and 2
     return present, [float(parameter.grad.sum()) for parameter in parameters if parameter.grad is not None], expected

@@ -1,22 +1,28 @@
-"""Virtual ranks beside real ones: DDP and its hook on gloo processes, and the same shares of the batch in one."""
+"""Virtual ranks beside real ones: the reducer on gloo processes, and the same shares of the batch in one."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
-from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
-from bertbench.optim.options import ClipMode, ReduceOptions
+from bertbench.model.scores import Scores
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.exchange import Exchange
+from bertbench.optim.gradient_sum import ElementSum
+from bertbench.optim.options import ClipMode
+from bertbench.optim.reducer import GradientReducer
 from bertbench.study.virtual_ranks import VirtualRanks
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import open_data
-from bertbench.training.trainer import initial_model
+from bertbench.training.trainer import initial_model, tiny_backward
 from tests.ranks import run_ranks
 
 SEED = 5
@@ -43,29 +49,32 @@ def limits_of(system: System, ranks: int, shares: list[LoadedPart]) -> dict[Clip
     return {"none": 1.0, "after": whole / 2, "before": between, "bucket": between}
 
 
+def scores_of(model: Bert, batch: Batch) -> Scores:
+    scores: Scores = model(*batch.inputs)
+    return scores
+
+
 def reduced(world: World, system: System, limits: dict[ClipMode, float]) -> list[tuple[list[float], list[int], float]]:
     """For each mode: the gradient of a step, the buckets' elements, this rank's share of clipping."""
     part, batch = share_of(system, world.rank)
     found = []
     for mode in MODES:
         model = initial_model(system, SEED)
-        reducer = Reducer(mode, limits[mode], world.size, bucket_sum(ReduceOptions(), world.size), None)
-        parallel = reducer.attach(model, BUCKET_MB)
-        for _ in range(3):  # DDP has its buckets from the second backward pass on
-            parallel.zero_grad(set_to_none=False)
-            scores = parallel(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
+        order = ready_order(model, partial(tiny_backward, partial(scores_of, model), system.model.shape()))
+        buckets = Buckets(bucket_table(order, BUCKET_MB))
+        clip, parameters = make_clip(mode, limits[mode], world.size, len(buckets.all)), list(model.parameters())
+        reducer = GradientReducer(buckets, clip, ElementSum(Exchange()), partial(gradient_norm, parameters))
+        for _ in range(2):
+            reducer.drop()
+            scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
             loss = weighted_loss(
                 scores, batch.masked_labels_M, batch.next_sentence_S, part.masked_lm_weight, part.next_sentence_weight
             )
             loss.backward()
-            clipped = reducer.finish()
-        parameters = list(model.parameters())
-        norm = gradient_norm(parameters)
-        factor = after_coefficient(norm, limits[mode]) if mode == "after" else 1.0
-        share = float(norm > limits[mode]) if mode == "after" else 0.0
+            found_here = reducer.finish()
+        factor = 1.0 if found_here.factor is None else found_here.factor
         gradient = torch.cat([parameter.grad.flatten() for parameter in parameters]) * factor
-        found.append((gradient.tolist(), list(reducer.buckets), share if clipped is None else clipped.item()))
-        del parallel
+        found.append((gradient.tolist(), list(reducer.elements), found_here.clipped.item()))
     return found
 
 

@@ -22,8 +22,8 @@ from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.model.padded import padded
 from tests.ranks import run_ranks
 
@@ -89,7 +89,7 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     sampler = make_sampler(system, training, 11)
     loaded = Loader(sampler, world.rank, world.device, fill=optimised).steps(range(steps))
     with pytest.MonkeyPatch.context() as patch:
-        trainer = DDPTrainer(system, world, 11, products=ONEDNN if optimised else None)
+        trainer = WholeTrainer(system, world, 11, products=ONEDNN if optimised else None)
         if not optimised:
             slow_down(trainer, patch)
         answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
@@ -97,7 +97,7 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     return answer
 
 
-def slow_down(trainer: DDPTrainer, patch: pytest.MonkeyPatch) -> None:
+def slow_down(trainer: WholeTrainer, patch: pytest.MonkeyPatch) -> None:
     """Undo what model, loss and optimizer save."""
     patch.setattr(loss, "cross_entropy_sum", plain_cross_entropy_sum)
     assert isinstance(trainer.optimizer, MultiTensorAdam)

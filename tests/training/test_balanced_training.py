@@ -12,8 +12,8 @@ from bertbench.loading.batch import gather
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Part
 from bertbench.training.build import make_exchange, make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 STEPS = 3
@@ -27,7 +27,7 @@ def on_four_ranks(world: World, systems: list[System]) -> list[list[float]]:
 
 def losses(world: World, system: System) -> list[float]:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
     exchange = make_exchange(system, sampler, world)
     steps = Loader(sampler, world.rank, world.device, exchange).steps(range(STEPS))
@@ -45,7 +45,7 @@ def alone(world: World, systems: list[System]) -> list[list[float]]:
     answers = []
     for system in systems:
         training, _ = open_data(system)
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         sampler = make_sampler(system, training, 11)
         answers.append([])
         for step in range(STEPS):

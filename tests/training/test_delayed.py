@@ -11,13 +11,13 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import plain_sum
 from bertbench.optim.delayed import DelayedSum
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.exchange import Exchange
+from bertbench.optim.gradient_sum import ElementSum
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
+from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
 DROPOUT = "model.hidden_dropout=0.1"
@@ -27,7 +27,7 @@ def ended(world: World, systems: list[System], steps: int) -> list[tuple[list[fl
     """Of each system: losses, weights, and what kinds of tensors its snapshot holds."""
     answers = []
     for system in systems:
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
         losses = [
             world.sum(trainer.step(number, step.parts).loss).item()
@@ -72,15 +72,13 @@ def test_a_step_gets_the_sum_of_the_step_that_was_so_long_ago() -> None:
 
 def sums_of_steps(world: World, delay: int) -> list[float]:
     model = nn.Linear(1, 1, bias=False)
-    reducer = Reducer("none", 1.0, world.size, DelayedSum(plain_sum(ReduceOptions(), 3), delay), None)
-    parallel, answers = reducer.attach(model), []
+    reducer, answers = reducer_of(model, world.size, way=DelayedSum(ElementSum(Exchange()), delay)), []
     for step in range(5):
-        parallel.zero_grad(set_to_none=True)
-        parallel(torch.full((1, 1), 10.0**world.rank * (step + 1))).sum().backward()
+        reducer.drop()
+        model(torch.full((1, 1), 10.0**world.rank * (step + 1))).sum().backward()
         reducer.finish()
         answers.append(model.weight.grad.item())
     reducer.reset()
-    del parallel
     return answers
 
 

@@ -15,12 +15,12 @@ from bertbench.loading.bins import Bins, fill_to, size_of
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
-from bertbench.optim import collectives
+from bertbench.optim import exchange
 from bertbench.training import graph_trainer
 from bertbench.training.build import make_bins, make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.tape import Operations, tape
 from tests.training.test_synchronisation import reads_of
@@ -51,7 +51,7 @@ class AsOnAGpu:
             mock.patch.object(torch.compiler, "is_compiling", lambda: True),
             mock.patch.object(torch, "compile", lambda function, **_: function),
             mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2),
-            mock.patch.object(collectives, "_wait", _wait_unseen),
+            mock.patch.object(exchange, "_wait", _wait_unseen),
         ]
         for patch in self._patches:
             patch.start()
@@ -71,7 +71,7 @@ def _wait_unseen(work: Any) -> Callable[[], None]:
     return wait
 
 
-def losses(world: World, trainer: DDPTrainer, system: System, bins: Bins | None = None) -> list[float]:
+def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | None = None) -> list[float]:
     sampler = make_sampler(system, open_data(system)[0], SEED)
     steps = Loader(sampler, world.rank, world.device, bins=bins).steps(range(5))
     answer = []
@@ -96,7 +96,7 @@ def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(
 
 
 def both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
-    expected = losses(world, DDPTrainer(plain, world, SEED), plain)
+    expected = losses(world, WholeTrainer(plain, world, SEED), plain)
     with AsOnAGpu():
         bins = make_bins(graphs, open_data(graphs)[0])
         assert bins is not None

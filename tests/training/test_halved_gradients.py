@@ -10,8 +10,8 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.training.test_accuracy_unharmed import DEMO_SIZES
 
 STEPS, LAST = 200, 40
@@ -34,7 +34,7 @@ def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tin
 
 def losses(world: World, system: System) -> list[float]:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     loaded = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(STEPS))
     answer = [world.sum(trainer.step(number, step.parts).loss).item() for number, step in enumerate(loaded)]
     trainer.close()

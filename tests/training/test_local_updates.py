@@ -11,12 +11,12 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.optim.bucket_sum import done
-from bertbench.optim.local_updates import LocalUpdates
+from bertbench.optim.exchange import Exchange
+from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.options import OuterOptions
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 STEPS = 5
@@ -40,16 +40,18 @@ class PlainSgd:
 
 def trained(world: World, system: System, sgd: bool, evaluates: bool = False) -> tuple[list[float], list[float]]:
     """Losses of some steps, and the weights that an evaluation would see; `evaluates` asks for them on the way too."""
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     if sgd:
-        trainer.optimizer = PlainSgd(list(trainer.model.parameters()))
+        trainer._path = trainer._path._replace(optimizer=PlainSgd(list(trainer.model.parameters())))
     loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
     losses = []
     for number, step in enumerate(loader.steps(range(STEPS))):
         losses.append(world.sum(trainer.step(number, step.parts).loss).item())
         if evaluates:
-            _ = trainer.model
-    weights = parameters_to_vector(trainer.model.parameters()).tolist()
+            with trainer.evaluating():
+                pass
+    with trainer.evaluating():
+        weights = parameters_to_vector(trainer.model.parameters()).tolist()
     trainer.close()
     return losses, weights
 
@@ -95,7 +97,7 @@ def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Callable
 
 def weights_between(world: World, system: System) -> tuple[list[float], ...]:
     """Of a rank that trains alone: its weights, those of an evaluation, and its own again, as a snapshot has them."""
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
     for number, step in enumerate(loader.steps(range(2))):
         trainer.step(number, step.parts)
@@ -107,26 +109,35 @@ def weights_between(world: World, system: System) -> tuple[list[float], ...]:
         ]
 
     before = own()
-    seen = parameters_to_vector(trainer.model.parameters()).tolist()
+    with trainer.evaluating():
+        seen = parameters_to_vector(trainer.model.parameters()).tolist()
     after = own()
     trainer.close()
     return before, seen, after
 
 
 def test_the_outer_step_is_torchs_sgd_with_nesterovs_momentum() -> None:
+    ((ours, by_torch),) = run_ranks(1, outer_steps)
+    assert ours == [pytest.approx(one, abs=1e-6) for one in by_torch]
+
+
+def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
     """One rank, two weights, moved by hand; torch's optimizer gets what they moved by as gradient."""
     weights, expected = nn.ParameterList([torch.tensor([1.0, -2.0])]), torch.tensor([1.0, -2.0], requires_grad=True)
-    local = LocalUpdates(weights, {}, 1, OuterOptions(2, learning_rate=0.7, momentum=0.9), done)
+    local = OuterStepView(weights, {}, OuterOptions(2, learning_rate=0.7, momentum=0.9), Exchange())
     sgd = torch.optim.SGD([expected], lr=0.7, momentum=0.9, nesterov=True)
+    ours, by_torch = list[list[float]](), list[list[float]]()
     for step, move in enumerate([(0.5, 0.25), (0.125, -1.0), (-0.5, 0.0), (2.0, 0.5), (0.0, 1.0), (1.0, 1.0)], start=1):
         with torch.no_grad():
             weights[0] += torch.tensor(move)
         if step % 2 == 0:
             expected.grad = expected.detach() - weights[0].detach()
             sgd.step()
-        local.took(step)
+        local.after_step(step)
         if step % 2 == 0:
-            assert weights[0].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+            ours.append(weights[0].tolist())
+            by_torch.append(expected.tolist())
+    return ours, by_torch
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
 from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
@@ -115,7 +115,7 @@ def straight_and_resumed(
         speeds = make_speeds(system)
         assert speeds is not None
         sampler = make_sampler(system, open_data(system)[0], 11, speeds)
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         snapshots = Snapshots(system, world, 11, files if world.leads else None, speeds)
         taken = 0
         if goes_on:
@@ -155,7 +155,7 @@ def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
     assert speeds is not None
     sampler = make_sampler(system, open_data(system)[0], 11, speeds)
     with clocked(clock):
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         if world.rank == 1:
             trainer.model.register_forward_pre_hook(lambda *_: time.sleep(0.15))
         loader = RebalancingLoader(Loader(sampler, world.rank, world.device), 2, speeds, world, clock)
@@ -199,9 +199,9 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
     clock, speeds = PhaseClock(world.device), make_speeds(system)
     sampler = make_sampler(system, open_data(system)[0], 11, speeds)
     with clocked(clock):
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         if speeds and system.launch.rank_speeds == "auto":
-            speeds.change(0, of_all_ranks(world, trainer.rate))
+            speeds.change(0, of_all_ranks(world, trainer.passes_per_s))
         loader: Loader | RebalancingLoader = Loader(sampler, world.rank, world.device)
         if speeds and system.launch.rebalance_every_steps:
             assert isinstance(loader, Loader)

@@ -10,8 +10,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.training.build import make_exchange, make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 STEPS = 4
@@ -28,7 +28,7 @@ def trained(world: World, *systems: System) -> list[Trained]:
     answers = []
     for system in systems:
         training, _ = open_data(system)
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         sampler = make_sampler(system, training, 11)
         steps = Loader(sampler, world.rank, world.device, make_exchange(system, sampler, world)).steps(range(STEPS))
         reports = [trainer.step(number, step.parts) for number, step in enumerate(steps)]
@@ -118,7 +118,7 @@ def test_an_overflow_on_one_rank_makes_all_skip_the_step(tiny: Callable[..., Sys
 def overflowing(world: World, system: System) -> tuple[list[float], list[float], list[float], list[float]]:
     """Norms and loss scales of three steps, the second with an overflow on rank 1; weights before and after that."""
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
     reports, weights = [], []
     for overflows in (False, True, False):

@@ -5,7 +5,7 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.test_sharded import SEVERAL_BUCKETS, Trained, trained
 
@@ -24,7 +24,7 @@ def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Callable[..., System],
 
 
 def transports(world: World, *systems: System) -> list[str]:
-    trainers = [DDPTrainer(system, world, 11) for system in systems]
+    trainers = [WholeTrainer(system, world, 11) for system in systems]
     said = [trainer.communication().transport for trainer in trainers]
     for trainer in trainers:
         trainer.close()

@@ -14,9 +14,10 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.report.report_page import html
 from bertbench.report.runs import systems
+from bertbench.report.step_trace import where
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
-from bertbench.training.profiling import PROFILED_STEPS, Profiler, where
+from bertbench.training.profiling import PROFILED_STEPS, Profiler
 from bertbench.training.short_run import shortened
 from bertbench.training.train import Options, train
 from compliance.judge import judge

@@ -18,8 +18,8 @@ from bertbench.report.straggler import straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
 
@@ -34,7 +34,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
         log.with_suffix("").mkdir(exist_ok=True)
         metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
         with MlperfLog(None) as lines, Metrics(metrics, world, lines) as measured:
-            trainer = DDPTrainer(system, world, 11)
+            trainer = WholeTrainer(system, world, 11)
             sampler = make_sampler(system, open_data(system)[0], 11)
             if world.rank == rank:
                 delay(trainer, sampler, phase)
@@ -44,7 +44,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
             trainer.close()
 
 
-def delay(trainer: DDPTrainer, sampler: Any, phase: str) -> None:
+def delay(trainer: WholeTrainer, sampler: Any, phase: str) -> None:
     def sleep(*_: object) -> None:
         time.sleep(_DATA_DELAY_S if phase == DATA else _DELAY_S)
 

@@ -17,8 +17,8 @@ from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 _OPERATORS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
@@ -78,7 +78,7 @@ def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to
 
 def check_gradients(world: World, system: System) -> None:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
     noted: list[str] = []
     with _Operators(noted, {"aten::zero_"}):
@@ -95,7 +95,7 @@ def check_all(world: World, *systems: System) -> None:
 
 def check_steps(world: World, system: System) -> None:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
     steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory

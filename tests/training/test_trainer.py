@@ -16,9 +16,9 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training.build import make_exchange, make_sampler
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import open_data
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
@@ -33,7 +33,7 @@ def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
 
 def losses_of(world: World, system: System, seed: int) -> list[float]:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, seed)
+    trainer = WholeTrainer(system, world, seed)
     sampler = make_sampler(system, training, seed)
     exchange = make_exchange(system, sampler, world)
     steps = Loader(sampler, world.rank, world.device, exchange).steps(range(5))
@@ -43,7 +43,7 @@ def losses_of(world: World, system: System, seed: int) -> list[float]:
 
 
 def accuracy(world: World, system: System) -> float:
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     measured = Evaluator(open_data(system)[1], 5, world).accuracy(trainer.model, "fp32")
     trainer.close()
     return measured
@@ -87,7 +87,7 @@ def uneven_step(sampler: Sampler) -> int:
 
 def loss_of_uneven_step(world: World, system: System) -> float:
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
     step = uneven_step(sampler)
     (loaded,) = Loader(sampler, world.rank, world.device).steps(range(step, step + 1))
@@ -99,7 +99,7 @@ def loss_of_uneven_step(world: World, system: System) -> float:
 def means_of_uneven_step(world: World, system: System) -> list[float]:
     """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
     training, _ = open_data(system)
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     sampler = make_sampler(system, training, 11)
     step, means = uneven_step(sampler), []
     for rank in (0, 1):
@@ -129,7 +129,7 @@ def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Callable[..., S
 
 
 def check_untouched(world: World, system: System) -> None:
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     fresh = Bert(system.model.shape())
     fresh.initialize(torch.Generator().manual_seed(derive(11, "weights")))
     for name, tensor in trainer.model.state_dict().items():
@@ -179,7 +179,7 @@ def with_and_without_overflow(world: World, system: System) -> list[tuple[list[f
     training, _ = open_data(system)
     answers = []
     for batches in ((0, "overflow", 1, 2), (0, 1, 2)):
-        trainer = DDPTrainer(system, world, 11)
+        trainer = WholeTrainer(system, world, 11)
         sampler = make_sampler(system, training, 11)
         steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
         reports = []

@@ -12,9 +12,9 @@ from bertbench.cli import main
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import open_split
+from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
 from tests.ranks import run_command, run_ranks
@@ -140,7 +140,7 @@ def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
 
 def accuracy_at_the_start(world: World, system: System) -> float:
     """Of a trainer whose weights are the file's, warm-up or not."""
-    trainer = DDPTrainer(system, world, 11)
+    trainer = WholeTrainer(system, world, 11)
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor, tiny_weights()[name]), name
     accuracy = Evaluator(open_split(system, "eval"), 5, world).accuracy(trainer.model, "fp32")

@@ -20,7 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 METHODS: tuple[Method, Method] = ("none", "planned")
 
@@ -51,7 +51,7 @@ def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Meas
         Planner(entries, Balance(method, system.balance.cost), system.global_batch_size, seed, 1, world.size)
         for method in METHODS
     ]
-    trainer = DDPTrainer(system, world, seed)
+    trainer = WholeTrainer(system, world, seed)
     times: dict[Method, list[float]] = {method: [] for method in METHODS}
     ratios = []
     for step in range(steps + 1):

@@ -1,4 +1,4 @@
-"""Measure the cost of clipping in the communication hook: steps with a hook that only sums beside steps that clip.
+"""Measure the cost of clipping bucket by bucket: steps that only sum beside steps that clip before each sum.
 
 Both models run in the same ranks on the same batch, in alternating order, so that the machine's other work affects
 both equally.
@@ -16,7 +16,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def measure(sum_only: System, bucket_clip: System, steps: int) -> HookCost:
 
 
 def _on_rank(world: World, sum_only: System, bucket_clip: System, steps: int) -> HookCost:
-    trainers = [DDPTrainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
+    trainers = [WholeTrainer(system, world, seed=1) for system in (sum_only, bucket_clip)]
     generator = torch.Generator().manual_seed(world.rank)
     size_of_batch, model = sum_only.local_batch, sum_only.model
     batch = synthetic(size_of_batch, model.max_positions, model.vocab_size, generator)

@@ -13,7 +13,6 @@ from typing import get_args
 
 import torch
 from torch import distributed
-from torch._C._distributed_c10d import GradBucket
 from torch.nn import functional
 
 from bertbench.bench.network import limit_bandwidth, on_two_hosts
@@ -23,13 +22,16 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
+from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
-from bertbench.optim.bucket_sum import TensorFuture, done
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import flat_sum
+from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.exchange import Exchange, Wait
+from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.options import ClipMode, OptimizerOptions
+from bertbench.optim.reducer import GradientReducer
+from bertbench.training.trainer import tiny_backward
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
@@ -71,25 +73,14 @@ def measure(rounds: int, batch: int) -> Measured:
     return measured
 
 
-class _Sum:
+class _Switched(Exchange):
     """Sum over the ranks, or skip it."""
 
-    def __init__(self) -> None:
-        self.on = True
+    on = True
 
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        buffer = bucket.buffer() if factor is None else bucket.buffer().mul_(factor)
-        return flat_sum(buffer) if self.on else done(buffer)
-
-    def finish(self) -> None:
-        """Nothing."""
-
-    def reset(self) -> None:
-        """Do nothing: no state stays between steps."""
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Nothing."""
-        return {}
+    def sum(self, buffer: torch.Tensor) -> Wait:
+        """See `Exchange`."""
+        return super().sum(buffer) if self.on else self.gather(buffer)
 
 
 class Arm:
@@ -107,11 +98,12 @@ class Arm:
         self.model = Bert(shape)
         self.model.initialize(torch.Generator().manual_seed(1))
         self.model.to(device)
-        self.parameters = list(self.model.parameters())
-        self.sum, self._mode = _Sum(), mode
+        self.sum = _Switched()
         self._computing = partial(computing, precision, device)
-        self.reducer = Reducer(mode, _MAX_NORM, ranks, self.sum, None)
-        self._parallel = self.reducer.attach(self.model, bucket_mb)
+        order = ready_order(self.model, lambda: tiny_backward(lambda batch: self._score(batch.to(device)), shape))
+        buckets = Buckets(bucket_table(order, bucket_mb))
+        clip, norm = make_clip(mode, _MAX_NORM, ranks, len(buckets.all)), partial(gradient_norm, order)
+        self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
         self._optimizer, _ = build_optimizer(self.model, OptimizerOptions(), "torch")
 
     def step(self, batch: Batch) -> tuple[float, float]:
@@ -120,22 +112,21 @@ class Arm:
         CPU only: a GPU has only queued the work by then.
         """
         began = time.perf_counter()
-        with self._computing():
-            scores = self._parallel(*batch.inputs)
+        scores = self._score(batch)
         loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
         loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
         forward = time.perf_counter()
         loss.backward()
-        self.reducer.finish()
+        reduced = self.reducer.finish()
         backward = time.perf_counter()
-        norm = gradient_norm(self.parameters)
-        self._optimizer.step(1e-4, after_coefficient(norm, _MAX_NORM) if self._mode == "after" else None)
-        self._parallel.zero_grad(set_to_none=True)
+        self._optimizer.step(1e-4, reduced.factor)
+        self.reducer.drop()
         return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
 
-    def close(self) -> None:
-        """Release DDP and its hook; call it before the process group ends."""
-        del self._parallel
+    def _score(self, batch: Batch) -> Scores:
+        with self._computing():
+            scores: Scores = self.model(*batch.inputs)
+        return scores
 
 
 def _on_rank(world: World, rounds: int, size: int) -> Measured:
@@ -149,10 +140,9 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
         return arms[mode].step(batch)
 
     for mode in MODES:
-        for _ in range(2):  # DDP builds its final buckets after the first backward pass
-            step(mode, summed=True)
+        step(mode, summed=True)  # the first makes memory
     backward_ms = statistics.median(step("none", summed=False)[1] for _ in range(_MEASURED))
-    buckets = arms["none"].reducer.buckets
+    buckets = arms["none"].reducer.elements
     middle = _middle_bandwidth(world, buckets, backward_ms)
     all_reduce_ms: dict[float, float] = {}
     rows = []
@@ -173,8 +163,6 @@ def _on_rank(world: World, rounds: int, size: int) -> Measured:
             hidden = 1 - min(1.0, exposed / all_reduce_ms[bandwidth])
             taken_ms = statistics.median(taken for taken, _ in own)
             rows.append(Overlap(mode, bandwidth, round(taken_ms, 1), round(exposed, 1), round(hidden, 3)))
-    for arm in arms.values():
-        arm.close()
     return Measured(sum(buckets), len(buckets), backward_ms, all_reduce_ms, rows)
 
 

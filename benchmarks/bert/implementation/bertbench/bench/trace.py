@@ -24,7 +24,7 @@ from bertbench.model.arithmetic import set_arithmetic
 from bertbench.optim.options import ClipMode
 
 Interval = tuple[float, float]
-_WARM_UP = 5  # DDP builds its buckets after the first step; torch.compile and the allocator need the rest
+_WARM_UP = 5  # torch.compile and the allocator need them
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,6 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
                 arm.step(batch)
             torch.cuda.synchronize(world.device)
         rows.append(_row(mode, world.size, steps, events_of(profiler)))
-        arm.close()
     return rows
 
 

@@ -38,22 +38,6 @@ def clocked(clock: PhaseClock) -> Iterator[None]:
         _clock = before
 
 
-def reduced_behind(loss: torch.Tensor) -> None:
-    """Let what follows this rank's own part of a backward pass, until it returns, count as waiting.
-
-    DDP waits for its reductions in a callback at the end of the backward pass; callbacks run in the order in which
-    they were queued, and one that the loss queues is the first.
-    """
-    clock = _clock
-    if clock is None:
-        return
-
-    def waits() -> None:
-        clock.enter(phases.WAIT)
-
-    loss.register_hook(lambda _: torch.autograd.Variable._execution_engine.queue_callback(waits))
-
-
 class _Timed:
     """A range that a clock sees."""
 

@@ -153,7 +153,7 @@ def _split_clips_after(settings: Settings) -> Iterator[str]:
 def _split_has_no_hook(settings: Settings) -> Iterator[str]:
     communication = settings.communication
     if settings.parallel.splits and (communication.compression != "none" or communication.hierarchical):
-        yield f"{_SPLIT}: communication.compression and communication.hierarchical belong to DDP; leave them out"
+        yield f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
 
 
 @rule("precision.compute", "parallel")

@@ -152,7 +152,7 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
         yield world
     finally:
         world.watchdog.close()
-    # In this order, or gloo sometimes aborts at exit with DDP's hook still alive (3 of 8 runs).
+    # In this order, or gloo sometimes aborts at exit with a future still alive (3 of 8 runs).
     gc.collect()
     world.barrier()
     if shared is not None:

@@ -9,10 +9,10 @@ from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.dry_run.fake import CountedRank, count_rank
 from bertbench.dry_run.layouts import Outlook, capacity_gb, memory_gb, outlook
+from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
-from bertbench.optim.traffic import link_bytes_per_step
 from bertbench.parallel.counting import expected
 from bertbench.parallel.theory import stage_parameters
 from bertbench.training.inputs import check_weights, open_data

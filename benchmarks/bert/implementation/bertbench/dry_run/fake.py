@@ -1,29 +1,28 @@
-"""Simulate one rank of an absent world: torch's fake process group, and tensors that have sizes but no content.
+"""Simulate one rank of an absent world with tensors that have sizes but no content.
 
-The code that trains runs on them: the model, DDP with its communication hook, the loss. So buckets and activations are
+The code that trains runs on them: the model, its loss, the order of its gradients. So buckets and activations are
 counted, not estimated, in a second or two and a few hundred megabytes, whatever the system's size.
 """
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import distributed, nn
-from torch._C._distributed_c10d import GradBucket
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bertbench.balance.lengths import predictions
 from bertbench.config import System
 from bertbench.data.store.columns import Columns
+from bertbench.dry_run.link_bytes import carried_bytes
+from bertbench.dry_run.optimizer_state import state_bytes
 from bertbench.loading.batch import Batch, batch_of, synthetic
 from bertbench.model.attention import Attention, attention, flash_attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert
@@ -32,14 +31,10 @@ from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
-from bertbench.optim.bucket_sum import BucketSum, TensorFuture
-from bertbench.optim.buckets import owned
-from bertbench.optim.collectives import place_of
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
-from bertbench.optim.memory import state_bytes
-from bertbench.optim.options import ReduceOptions
-from bertbench.optim.traffic import bytes_per_step, carried_bytes
+from bertbench.optim.buckets import backward_order, bucket_table, owned
+from bertbench.optim.exchange import place_of
+from bertbench.optim.gradient_sum import Gradient
+from bertbench.optim.sums import bytes_per_step
 
 
 class CountedRank(NamedTuple):
@@ -47,7 +42,7 @@ class CountedRank(NamedTuple):
 
     parameters: int
     bucket_elements: tuple[int, ...]
-    """Elements of each gradient bucket, in the order of reduction, once DDP has rebuilt them."""
+    """Elements of each gradient bucket, in the order of reduction."""
     optimizer_bytes: int
     warm_up_bytes: int
     """What the backward pass of a warm-up step keeps, all of whose sequences are as long as the model takes."""
@@ -58,80 +53,34 @@ class CountedRank(NamedTuple):
 
 
 def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> CountedRank:
-    """Build rank `rank` of the system and take it through warm-up; then a part with sequences of these lengths.
-
-    No process group may exist; there is none afterwards.
-    """
+    """Build rank `rank` of the system and take it through warm-up; then a part with sequences of these lengths."""
     size = system.local_batch // system.data.gradient_accumulation_steps
     warm_up = synthetic(size, system.model.max_positions, system.model.vocab_size, torch.Generator().manual_seed(1))
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _fake_world(rank, system.world_size):
-        with mode:
-            model = Bert(system.model.shape())
-        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-        buckets = _buckets(system, model, mode)
-        sizes = tuple(sum(bucket) for bucket in buckets)
-        options, ranks, sync = system.communication.options(), system.world_size, system.sync
-        return CountedRank(
-            parameters=sum(math.prod(shape) for shape in shapes),
-            bucket_elements=sizes,
-            optimizer_bytes=_state_bytes(system, rank, buckets)
-            + carried_bytes(sum(sizes), options, sync.outer, sync.delay, ranks),
-            warm_up_bytes=_kept_bytes(system, warm_up),
-            activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
-            bytes_per_step=bytes_per_step(shapes, options, sizes, ranks, sync.outer),
-        )
-
-
-@contextmanager
-def _fake_world(rank: int, size: int) -> Iterator[None]:
-    distributed.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
-    try:
-        yield
-    finally:
-        gc.collect()  # DDP and its hook go before the group that they use
-        distributed.destroy_process_group()
-
-
-class _TensorsOfBuckets:
-    """A sum that has nothing to sum up; it notes the sizes of each bucket's gradients."""
-
-    def __init__(self, bucket_sum: BucketSum) -> None:
-        self._sum = bucket_sum
-        self.sizes: list[list[int]] = []
-
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        self.sizes.append([gradient.numel() for gradient in bucket.gradients()])
-        return self._sum(bucket, factor)
-
-    def finish(self) -> None:
-        self._sum.finish()
-
-    def reset(self) -> None:
-        self.sizes.clear()
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return self._sum.state()
+    with mode:
+        model = Bert(system.model.shape())
+    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    buckets = _buckets(system, model, mode)
+    sizes = tuple(sum(bucket) for bucket in buckets)
+    options, ranks, sync = system.communication.options(), system.world_size, system.sync
+    return CountedRank(
+        parameters=sum(math.prod(shape) for shape in shapes),
+        bucket_elements=sizes,
+        optimizer_bytes=_state_bytes(system, rank, buckets)
+        + carried_bytes(sum(sizes), options, sync.outer, sync.delay, ranks),
+        warm_up_bytes=_kept_bytes(system, warm_up),
+        activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
+        bytes_per_step=bytes_per_step(options, Gradient(shapes, sizes, ranks), sync.outer),
+    )
 
 
 def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int]]:
-    """Elements of each gradient in the buckets that the second backward pass fills, as in training after warm-up."""
-    options = system.communication.options()
-    if options.compression == "powersgd":  # torch's hook reads results of the group, and the fake one has none
-        options = ReduceOptions(hierarchical=options.hierarchical)
+    """Return the elements of each gradient in the buckets that a backward pass fills."""
     tiny = synthetic(1, 8, system.model.vocab_size, torch.Generator().manual_seed(1))
     with mode:
-        noted = _TensorsOfBuckets(bucket_sum(options, system.launch.ranks_per_node))
-        reducer = Reducer(system.clip.mode, system.clip.max_norm, system.world_size, noted, None)
-        parallel = reducer.attach(model, system.communication.bucket_mb, init_sync=False)
-        summed_loss(system, parallel, tiny).backward()
-        reducer.finish()
-    parallel.reducer._rebuild_buckets()  # needs real tensors; DDP itself would call it in the next forward pass
-    reducer.reset()
-    with mode:
-        summed_loss(system, parallel, tiny).backward()
-        reducer.finish()
-    return noted.sizes
+        order = backward_order(model, lambda: summed_loss(system, model, tiny).backward())
+    table = bucket_table(order, system.communication.bucket_mb)
+    return [[parameter.numel() for parameter in parameters] for parameters in table]
 
 
 def _state_bytes(system: System, rank: int, buckets: list[list[int]]) -> int:

@@ -10,9 +10,9 @@ from bertbench.config.layout import Layout
 from bertbench.config.parallel import Parallel
 from bertbench.config.sections import Data
 from bertbench.dry_run.activations import Kept, embeddings_keep, heads_keep, layer_keeps
+from bertbench.dry_run.optimizer_state import state_bytes
 from bertbench.forecast.layout import StepSeconds, candidates, load_of, step_seconds, utilisation
 from bertbench.forecast.step import gpu_of
-from bertbench.optim.memory import state_bytes
 from bertbench.parallel import theory
 
 _GB = 1e9

@@ -96,7 +96,6 @@ def finetune(
                     f"F1 {evaluated.scores['f1']:.2f} %, validation loss {evaluated.loss:.4f}"
                 )
             run.success()
-        trainer.close()
     if files:
         files.write_predictions(evaluated.predictions, _scores(inputs, epochs))
         files.write_model(model, inputs)

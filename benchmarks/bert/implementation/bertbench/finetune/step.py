@@ -1,10 +1,11 @@
-"""Take one optimizer step of fine-tuning: forward, backward, sum gradients, clip, AdamW.
+"""Take one optimizer step of fine-tuning: forward, backward with the sum of gradients, clip, AdamW.
 
 Shapes: as in model/span.py.
 """
 
+from functools import partial
+
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -12,9 +13,13 @@ from bertbench.finetune.batches import Share, SpanBatch
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.span import SpanBert, log_softmax
+from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.clip import ClipAfter, gradient_norm
+from bertbench.optim.exchange import Exchange
+from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.options import OptimizerOptions
+from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.schedule import Schedule
 from bertbench.results.metrics import StepReport
 
@@ -34,31 +39,27 @@ def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName
 
 
 class SpanTrainer:
-    """One rank's model and optimizer. DDP reduces the gradients uncompressed."""
+    """One rank's model and optimizer; gradients are summed uncompressed behind the backward pass."""
 
     def __init__(self, system: System, world: World, model: SpanBert, schedule: Schedule) -> None:
         self._system = system
         self._world = world
         self._schedule = schedule
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._parallel = DistributedDataParallel(
-            model, gradient_as_bucket_view=True, bucket_cap_mb=system.communication.bucket_mb
-        )
+        self._model = model
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
+        clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
+        self._reducer = GradientReducer(buckets, clip, ElementSum(Exchange()), norm)
         options = OptimizerOptions(adam=system.finetune.optimizer_options())
         self._optimizer, self.arithmetic = build_optimizer(model, options, "torch")
 
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""
         batch = share.batch.to(self._world.device)
-        logits_T2 = logits_of(self._parallel, batch, self._system.precision.compute, self._world.device)
+        logits_T2 = logits_of(self._model, batch, self._system.precision.compute, self._world.device)
         loss = share.weight * span_losses(logits_T2, batch).sum()
-        (loss * self._world.size).backward()  # DDP takes the mean of the ranks
-        norm, limit = gradient_norm(self._parameters), self._system.finetune.max_norm
-        rate = self._schedule.rate(number)
-        self._optimizer.step(rate, after_coefficient(norm, limit))
-        self._parallel.zero_grad(set_to_none=True)  # DDP copies new ones into its buckets
-        return StepReport(loss.detach(), norm, rate, (norm > limit).float(), None)
-
-    def close(self) -> None:
-        """Release DDP before the process group ends."""
-        del self._parallel
+        loss.backward()
+        reduced, rate = self._reducer.finish(), self._schedule.rate(number)
+        self._optimizer.step(rate, reduced.factor)
+        self._reducer.drop()
+        return StepReport(loss.detach(), reduced.norm, rate, reduced.clipped, None)

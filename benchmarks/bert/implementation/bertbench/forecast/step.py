@@ -13,8 +13,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.config.settings import mlperf_evaluation_interval
 from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
+from bertbench.forecast.buckets import bucket_count
 from bertbench.forecast.published import Method
-from bertbench.optim.traffic import bucket_count
 from bertbench.weights.names import pieces
 
 Gpu = Literal["a100", "h100", "h200"]

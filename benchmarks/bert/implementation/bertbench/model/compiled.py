@@ -64,8 +64,6 @@ def configure_compiler() -> None:
     import torch._inductor.config  # noqa: PLC0415
     import torch.fx.experimental._config  # noqa: PLC0415
 
-    # DDP would split graphs at its buckets and undo fusion, though a piece is already about one bucket
-    torch._dynamo.config.optimize_ddp = False
     torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
     options = {
         "compile_threads": 1,  # a handful of pieces: no pool of compiling processes on every rank

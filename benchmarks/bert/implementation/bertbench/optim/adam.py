@@ -18,7 +18,6 @@ from bertbench.optim.state import (
     State,
     Step,
     StepScalars,
-    Tensors,
     matrices_and_vectors,
 )
 
@@ -43,7 +42,7 @@ class MultiTensorAdam:
         fused: Mapping[torch.Tensor, int] | None = None,
         matrix_step: Step = foreach_step,
         vector_step: Step | None = None,
-        hold: Callable[[list[nn.Parameter], Mapping[torch.Tensor, int]], Tensors] = LogicalTensors,
+        hold: Callable[[list[nn.Parameter], Mapping[torch.Tensor, int]], LogicalTensors] = LogicalTensors,
     ) -> None:
         self.options = options
         self.trust_ratio = trust_ratio
@@ -72,7 +71,7 @@ class MultiTensorAdam:
             taken,
             self.steps,
         )
-        if (matrices := self._matrices.state()).weights:
+        if (matrices := self._matrices.state()).weights or self.trust_ratio:  # a rank without any joins LAMB's norms
             self.matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
             step = self._vector_step or (foreach_step if self.trust_ratio else self.matrix_step)
@@ -92,11 +91,11 @@ class MultiTensorAdam:
                 moment.zero_()
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        """See `state.Resumable`."""
+        """See `state.Optimizer`."""
         return self._matrices.moments(names) | self._vectors.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """See `state.Resumable`."""
+        """See `state.Optimizer`."""
         if isinstance(self.steps, torch.Tensor):
             self.steps.fill_(steps)
         else:  # step() changes it in place, so take a copy
@@ -106,7 +105,7 @@ class MultiTensorAdam:
 class _Group:
     """Parameters with the same update rule, and their moments."""
 
-    def __init__(self, tensors: Tensors) -> None:
+    def __init__(self, tensors: LogicalTensors) -> None:
         self._tensors = tensors
         self.firsts, self.seconds = ([torch.zeros_like(weight) for weight in tensors.weights] for _ in range(2))
 

@@ -13,6 +13,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 
+_NO_SNAPSHOT = "optimizer.impl apex can't be saved or resumed; set it to torch"
 _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 
 
@@ -62,6 +63,14 @@ class ApexAdam:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
+
+    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+        """Raise ConfigError: apex's state can't be saved under our names."""
+        raise ConfigError(_NO_SNAPSHOT)
+
+    def resume(self, steps: Scalar) -> None:
+        """Raise ConfigError: apex counts its own steps."""
+        raise ConfigError(_NO_SNAPSHOT)
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""

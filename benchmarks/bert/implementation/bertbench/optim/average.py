@@ -1,4 +1,4 @@
-"""Keep an exponential moving average of the weights for evaluations.
+"""Show evaluations other weights than training's: the interface, and an exponential moving average.
 
     average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps
 
@@ -11,34 +11,75 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bertbench.optim.state import Tensors
+from bertbench.optim.state import LogicalTensors
+from bertbench.optim.zero1 import Weights
 
 
-class WeightAverage:
+class EvaluationView:
+    """Evaluations see the weights as they are; other views override what they need."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def after_step(self, steps: int) -> None:
+        """Follow the weights after `steps` steps, counted from 1. Collective."""
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Let the model hold the weights to evaluate inside the context. Collective."""
+        self._weights.ready()
+        yield
+
+    def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """Return the loss of a step as metrics sum it over the ranks, given the norm of its gradient."""
+        del norm
+        return loss
+
+    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what a snapshot holds of `own`, the rest of a rank's state, and of the view."""
+        del names
+        return own
+
+    def resume(self, steps: int) -> None:
+        """Continue as after `steps` steps, once the state is restored."""
+
+    def reset(self) -> None:
+        """Forget all steps; call it after a warm-up."""
+
+
+class AverageView(EvaluationView):
     """The average of the weights that a rank holds: all of them, its slices, or its shards."""
 
-    def __init__(self, tensors: Tensors, decay: float) -> None:
+    def __init__(self, weights: Weights, tensors: LogicalTensors, decay: float) -> None:
+        super().__init__(weights)
         self._tensors, self._decay = tensors, decay
         self._averages = [weight.clone() for weight in tensors.weights]
 
     @torch.no_grad()
-    def update(self, steps: int) -> None:
-        """Add the weights after `steps` steps, counted from 1; a skipped step adds its unchanged weights again."""
+    def after_step(self, steps: int) -> None:
+        """Add the weights; a skipped step adds its unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
         torch._foreach_lerp_(self._averages, self._tensors.weights, share)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """See `EvaluationView`."""
+        self._weights.ready()
+        with replaced(self._tensors.weights, self._averages):
+            self._weights.publish()
+            yield
+            self._weights.ready()
+        self._weights.publish()
+
+    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `EvaluationView`."""
+        averages = self._tensors.named(names, self._averages)
+        return own | {f"average.{name}": tensor for name, tensor in averages.items()}
+
     @torch.no_grad()
     def reset(self) -> None:
-        """Forget all steps; call it after a warm-up."""
+        """See `EvaluationView`."""
         torch._foreach_copy_(self._averages, self._tensors.weights)
-
-    def read_out(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the weights and the averages that replace them in evaluations, as this rank holds them."""
-        return self._tensors.weights, self._averages
-
-    def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return the averages under names derived from the parameters', for a snapshot."""
-        return self._tensors.named(names, self._averages)
 
 
 @contextmanager

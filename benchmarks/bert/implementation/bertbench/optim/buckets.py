@@ -1,31 +1,29 @@
-"""Keep weights and gradients in flat buckets; every rank owns a slice of each.
+"""Keep gradients in flat buckets, and weights too where ranks own slices: one collective moves one bucket.
 
-One collective moves one bucket. Its tensors follow the order in which the backward pass computes their gradients, each
-aligned to 16 elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned tensors. Zeros
-fill the gaps and the end, so that all slices are equally long.
+The tensors of a bucket follow the order in which the backward pass computes their gradients. `Buckets` describes the
+layout; `reducer.py` fills it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import distributed, nn
 
-from bertbench.optim.collectives import slice_of
+from bertbench.optim.exchange import slice_of
 from bertbench.optim.traffic import bucket_limits
 
-_ALIGNMENT = 16  # elements
+_ALIGNMENT = 16  # elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned weights
 
 
-def starts_of(sizes: Sequence[int]) -> list[int]:
+def starts_of(sizes: Sequence[int], alignment: int = _ALIGNMENT) -> list[int]:
     """Return the offsets of tensors of these sizes in their bucket, followed by the bucket's end."""
-    return list(accumulate((_aligned(size) for size in sizes), initial=0))
+    return list(accumulate((_aligned(size, alignment) for size in sizes), initial=0))
 
 
-def slice_length(sizes: Sequence[int], ranks: int) -> int:
-    """Return the elements of every rank's slice of a bucket of such tensors, padding included."""
-    return _aligned(-(-starts_of(sizes)[-1] // ranks))
+def slice_length(sizes: Sequence[int], slices: int, alignment: int = _ALIGNMENT) -> int:
+    """Return the elements of every slice of a bucket of such tensors, padding included."""
+    return _aligned(-(-starts_of(sizes, alignment)[-1] // slices), alignment)
 
 
 def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
@@ -36,12 +34,12 @@ def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
     return sum(max(min(start + size, stop) - max(start, begin), 0) for start, size in spans)
 
 
-def _aligned(elements: int) -> int:
-    return -(-elements // _ALIGNMENT) * _ALIGNMENT
+def _aligned(elements: int, alignment: int) -> int:
+    return -(-elements // alignment) * alignment
 
 
 def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return rank 0's `backward_order` on every rank. Collective.
+    """Return rank 0's `backward_order` on every rank, and give all ranks its weights. Collective.
 
     All ranks need one order, or their collectives could mismatch.
     """
@@ -49,7 +47,8 @@ def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Param
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     places = {parameter: place for place, parameter in enumerate(parameters)}
     agreed = torch.tensor([places[parameter] for parameter in order], device=parameters[0].device)
-    distributed.broadcast(agreed, 0)
+    for tensor in (agreed, *(parameter.detach() for parameter in parameters)):
+        distributed.broadcast(tensor, 0)
     return [parameters[place] for place in agreed.tolist()]
 
 
@@ -67,58 +66,85 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
 
 
 def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
-    """Return the parameters of each bucket, grouped as DDP would into buckets of `bucket_mb` MiB."""
+    """Return the parameters of each bucket, grouped as torch's DDP would into buckets of `bucket_mb` MiB."""
     table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
     return [[parameters[place] for place in places] for places in table]
 
 
-@dataclass(frozen=True)
 class Bucket:
-    """Parameters that one collective moves; `weights` and `gradients` are flat and divide into equal slices."""
+    """Parameters whose gradients one collective moves; `gradients` is flat and divides into equal slices."""
 
-    parameters: tuple[nn.Parameter, ...]
-    starts: tuple[int, ...]
-    """Where each parameter begins."""
-    elements: int
-    """Elements of the parameters, without padding."""
-    weights: torch.Tensor
-    gradients: torch.Tensor
+    def __init__(
+        self, number: int, parameters: Sequence[nn.Parameter], starts: Sequence[int], flat: torch.Tensor
+    ) -> None:
+        """Take `starts`, the offsets of the parameters in the zeros `flat`."""
+        self.number, self.parameters, self.starts = number, tuple(parameters), tuple(starts)
+        self.gradients = flat
+        sizes = [parameter.numel() for parameter in parameters]
+        self.elements = sum(sizes)
+        """Elements of the parameters, without padding."""
+        self.views = list(self.views_of(flat))
+        """Each parameter's part of `gradients`."""
+        stops = [start + size for start, size in zip(starts, sizes, strict=True)]
+        ends = [0, *(end for span in zip(starts, stops, strict=True) for end in span), flat.numel()]
+        self._gaps = [flat[begin:stop] for begin, stop in list(pairwise(ends))[::2] if begin < stop]
+
+    def views_of(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield each parameter's part of a flat tensor that is laid out like the gradients."""
+        for start, parameter in zip(self.starts, self.parameters, strict=True):
+            yield flat.narrow(0, start, parameter.numel()).view(parameter.shape)
+
+    @torch.no_grad()
+    def take_in(self) -> None:
+        """Move the parameters' gradients here in one launch, where they aren't here already; all of them must exist."""
+        places, gradients = [], []
+        for view, parameter in zip(self.views, self.parameters, strict=True):
+            assert parameter.grad is not None, "every trained parameter takes part in every step"
+            if parameter.grad is not view:
+                places.append(view)
+                gradients.append(parameter.grad)
+                parameter.grad = view
+        if places:
+            torch._foreach_copy_(places, gradients)
+        if self._gaps:  # a sum into slices leaves anything in the others
+            torch._foreach_zero_(self._gaps)
 
 
 class Buckets:
-    """All trained parameters of a model in flat memory; this rank owns the slice at `place`.
+    """All trained parameters of a model, in buckets whose slices different ranks may own."""
 
-    Weights and gradients stay in this memory: zero gradients in place, never set them to None.
-    """
-
-    def __init__(self, table: Sequence[Sequence[nn.Parameter]], ranks: int, place: int) -> None:
-        self.ranks, self.place = ranks, place
+    def __init__(
+        self, table: Sequence[Sequence[nn.Parameter]], sliced: bool = False, slices: int = 1, place: int = 0
+    ) -> None:
+        """Hold gradients, and if `sliced` weights, in `slices` slices of which this rank owns the one at `place`."""
+        self.slices, self.place = slices, place
+        device = table[0][0].device
+        # a CPU's gradients need no alignment: they stand as close as in torch's DDP
+        alignment = _ALIGNMENT if sliced or device.type == "cuda" else 1
         sizes = [[parameter.numel() for parameter in parameters] for parameters in table]
-        lengths = [ranks * slice_length(bucket, ranks) for bucket in sizes]
-        first = table[0][0]
-        self.weights, self.gradients = (torch.zeros(sum(lengths), device=first.device) for _ in range(2))
-        """The weights of all buckets, one after the other."""
-        self.buckets = tuple(
-            Bucket(tuple(parameters), tuple(starts_of(bucket)[:-1]), sum(bucket), weights, gradients)
-            for parameters, bucket, weights, gradients in zip(
-                table, sizes, self.weights.split(lengths), self.gradients.split(lengths), strict=True
-            )
+        lengths = [slices * slice_length(bucket, slices, alignment) for bucket in sizes]
+        flats = torch.zeros(sum(lengths), device=device).split(lengths)
+        self.all = tuple(
+            Bucket(number, parameters, starts_of(bucket, alignment)[:-1], flat)
+            for number, (parameters, bucket, flat) in enumerate(zip(table, sizes, flats, strict=True))
         )
-        for bucket in self.buckets:
-            _move_in(bucket)
-        distributed.broadcast(self.weights, 0)  # like DDP: all ranks start with rank 0's weights
+        self.weights: tuple[torch.Tensor, ...] = ()
+        """The flat weights of each bucket, if ranks own slices of them."""
+        if sliced:
+            self._move_weights(torch.zeros(sum(lengths), device=device).split(lengths))
 
-    def own(self, buffer: torch.Tensor) -> torch.Tensor:
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return all parameters, bucket by bucket."""
+        return [parameter for bucket in self.all for parameter in bucket.parameters]
+
+    def own(self, flat: torch.Tensor) -> torch.Tensor:
         """Return this rank's slice of a bucket's weights or gradients, on the same memory."""
-        return slice_of(buffer, self.place, self.ranks)
+        return slice_of(flat, self.place, self.slices)
 
-
-@torch.no_grad()
-def _move_in(bucket: Bucket) -> None:
-    for parameter, start in zip(bucket.parameters, bucket.starts, strict=True):
-        weight, gradient = (
-            buffer.narrow(0, start, parameter.numel()).view(parameter.shape)
-            for buffer in (bucket.weights, bucket.gradients)
-        )
-        weight.copy_(parameter)
-        parameter.data, parameter.grad = weight, gradient
+    @torch.no_grad()
+    def _move_weights(self, flats: tuple[torch.Tensor, ...]) -> None:
+        self.weights = flats
+        for bucket, flat in zip(self.all, flats, strict=True):
+            for parameter, weight in zip(bucket.parameters, bucket.views_of(flat), strict=True):
+                parameter.data = weight.copy_(parameter)

@@ -16,17 +16,15 @@ from bertbench.optim.apex import ApexAdam
 from bertbench.optim.blocks import blocks_step
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.collectives import Exchange
-from bertbench.optim.distributed import SlicedOptimizer, WholeNorms, sliced_adam
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.muon import build_muon
 from bertbench.optim.options import Implementation, OptimizerOptions
-from bertbench.optim.state import Optimizer, Step
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
+from bertbench.optim.zero1 import WholeNorms, sliced_norm
 
-PlainLamb = Callable[..., None]
-"""A `Step` that also takes `whole_norms`."""
-
+_SLICED = ", on this rank's slice of every bucket, weights gathered behind the next forward pass"
 _TRITON = "Triton kernels over chunks of all tensors"
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000
@@ -34,60 +32,56 @@ _FUSED_FROM = 20_000_000
 _BLOCKS_FROM = 2_000_000
 
 
-def build_optimizer(model: Bert | SpanBert, options: OptimizerOptions, impl: Implementation) -> tuple[Optimizer, str]:
+def build_optimizer(
+    model: Bert | SpanBert, options: OptimizerOptions, impl: Implementation, buckets: Buckets | None = None
+) -> tuple[Optimizer, str]:
     """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
-    Collective: all ranks choose the same arithmetic. Raises ConfigError if `impl` is not installed.
+    With `buckets` it updates this rank's slices of them. Collective: all ranks choose the same arithmetic. Raises
+    ConfigError if `impl` is not installed.
     """
+    where = "" if buckets is None else _SLICED
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
     if not options.is_adam_or_lamb:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
-        return build_muon(model, options, None)
+        optimizer, text = build_muon(model, options, buckets)
+        return optimizer, text + where
     if impl == "apex":
         return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
+    step, vector_step, text = _steps(parameters, trust_ratio, impl, buckets)
+    hold: Hold = LogicalTensors
+    if buckets is not None:
+        hold = partial(LogicalSlices, buckets)
+        step = WholeNorms(buckets, fused).joined_by(step) if trust_ratio else step
+    return MultiTensorAdam(parameters, adam, trust_ratio, fused, step, vector_step, hold), text + where
+
+
+def _steps(
+    parameters: list[nn.Parameter], trust_ratio: bool, impl: Implementation, buckets: Buckets | None
+) -> tuple[Step, Step | None, str]:
+    """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
     if impl == "triton":
-        kernels = _triton()
-        step = kernels.TritonStep()
-        return MultiTensorAdam(parameters, adam, trust_ratio, fused, step, step), _TRITON
-    step, text = _matrix_step(parameters, trust_ratio)
-    return MultiTensorAdam(parameters, adam, trust_ratio, fused, step), text
-
-
-def build_sliced_optimizer(
-    model: Bert, buckets: Buckets, exchange: Exchange, options: OptimizerOptions, impl: Implementation
-) -> tuple[SlicedOptimizer, str]:
-    """Return the optimizer of this rank's slices of a model in buckets, and a text that describes its arithmetic.
-
-    Raises ConfigError if `impl` is not installed.
-    """
-    where = "on this rank's slice of every bucket, weights gathered behind the next forward pass"
-    if not options.is_adam_or_lamb:
-        local, text = build_muon(model, options, buckets)
-        return SlicedOptimizer(model, buckets, exchange, local), f"{text}, {where}"
-    vector_step: Step | None = None
-    step_with: Callable[[WholeNorms], Step]
-    if impl == "triton":
-        kernels = _triton()
-        step_with, vector_step, text = kernels.TritonStep, kernels.TritonStep(), _TRITON
-    elif options.trust_ratio:
-        step, text = plain_lamb(buckets.weights.numel() // buckets.ranks, buckets.weights.device)
-        step_with = partial(_with_norms, step)
+        step = _triton().TritonStep()
+        return step, step, _TRITON
+    if not trust_ratio:
+        return native_adam_step, None, "torch's fused Adam"
+    total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
+    if buckets is not None:
+        step, text = plain_lamb(total // buckets.slices, device)
+    elif total < _FUSED_FROM:
+        step, text = plain_lamb(total, device)
     else:
-        step_with, text = lambda _: native_adam_step, "torch's fused Adam"
-    fused = model.fused_parameters()
-    parts = sliced_adam(buckets, options.adam, options.trust_ratio, fused, step_with, vector_step)
-    return SlicedOptimizer(model, buckets, exchange, *parts), f"{text} {where}"
+        step, text = _fused_lamb(total, device)
+    return step, None, text
 
 
-def build_norm(model: nn.Module, impl: Implementation) -> Callable[[], torch.Tensor]:
+def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], torch.Tensor]:
     """Return a function that computes the norm of a model's whole gradient, on the device."""
+    if buckets.weights:
+        return partial(sliced_norm, [buckets.own(bucket.gradients) for bucket in buckets.all])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
-
-
-def _with_norms(step: PlainLamb, whole_norms: WholeNorms) -> Step:
-    return partial(step, whole_norms=whole_norms)
 
 
 def _triton() -> ModuleType:
@@ -101,12 +95,8 @@ def _triton() -> ModuleType:
         ) from error
 
 
-def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Step, str]:
-    if not trust_ratio:
-        return native_adam_step, "torch's fused Adam"
-    total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
-    if total < _FUSED_FROM:
-        return plain_lamb(total, device)
+def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
+    """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
     fused: FusedStep | None = None
     reason = "another rank has no compiler"
     try:
@@ -122,7 +112,7 @@ def _matrix_step(parameters: list[nn.Parameter], trust_ratio: bool) -> tuple[Ste
     return step, f"{text}, {slower} slower than fused passes ({reason})"
 
 
-def plain_lamb(parameters: int, device: torch.device) -> tuple[PlainLamb, str]:
+def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step without a compiler, and a text that describes its arithmetic."""
     if device.type == "cpu" and parameters >= _BLOCKS_FROM:
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"

@@ -61,16 +61,63 @@ def after_clipping(norm: torch.Tensor, max_norm: float) -> Clipping:
     return Clipping(after_coefficient(norm, max_norm), (norm > max_norm).float())
 
 
-def remaining_clipping(
-    mode: ClipMode, norm: torch.Tensor, max_norm: float, clipped: torch.Tensor | None
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return the factor that the optimizer must still apply, None for none, and the share of decisions that clipped.
+class Clip:
+    """Clip nothing: mode `none`. The other modes override what they do."""
 
-    `clipped` is that share before the reduction, None if nothing was decided there; `norm` is the reduced gradient's.
-    """
-    if mode == "after":
-        return after_clipping(norm, max_norm)
-    return None, torch.zeros_like(norm) if clipped is None else clipped
+    waits_for_all = False
+    """Whether it needs a rank's whole gradient before the reduction."""
+
+    def contribution(self, buffers: list[torch.Tensor]) -> torch.Tensor | None:
+        """Return the factor on this rank's contribution, one bucket or all of them; None for 1."""
+        del buffers
+        return None
+
+    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the factor that the optimizer must still apply, None for 1, and the share of decisions that clipped.
+
+        `norm` is the reduced gradient's, without loss scale.
+        """
+        return None, torch.zeros_like(norm)
+
+
+class ClipAfter(Clip):
+    """Clip the reduced gradient."""
+
+    def __init__(self, max_norm: float) -> None:
+        self._max_norm = max_norm
+
+    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """See `Clip`."""
+        return after_clipping(norm, self._max_norm)
+
+
+class ClipContribution(Clip):
+    """Clip this rank's gradient before its sum: each bucket, or the whole."""
+
+    def __init__(self, limit: float, scale: Scalar, waits_for_all: bool) -> None:
+        """Take the limit of a contribution's norm, and the loss scale, a tensor where it changes."""
+        self._limit, self._scale, self.waits_for_all = limit, scale, waits_for_all
+        self._decisions: list[torch.Tensor] = []
+
+    def contribution(self, buffers: list[torch.Tensor]) -> torch.Tensor | None:
+        """See `Clip`."""
+        factor, active = clipping(buffers, self._scale * self._limit)
+        self._decisions.append(active)
+        return factor
+
+    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """See `Clip`."""
+        del norm
+        decisions, self._decisions = self._decisions, []
+        return None, torch.stack(decisions).mean()
+
+
+def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: Scalar = 1.0) -> Clip:
+    """Return the clipping of a mode, for gradients in `buckets` buckets whose loss is multiplied by `scale`."""
+    if mode in ("before", "bucket"):
+        pieces = buckets if mode == "bucket" else 1
+        return ClipContribution(contribution_limit(max_norm, ranks, pieces), scale, waits_for_all=mode == "before")
+    return ClipAfter(max_norm) if mode == "after" else Clip()
 
 
 @torch.no_grad()

@@ -13,135 +13,144 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import torch
 from torch import distributed
-from torch._C._distributed_c10d import GradBucket
 
-from bertbench.optim.bucket_sum import TensorFuture, done
-from bertbench.optim.collectives import all_gather
-from bertbench.optim.traffic import INT8_BLOCK, int8_slice, topk_elements
+from bertbench.optim.buckets import Bucket
+from bertbench.optim.exchange import Exchange, all_gather
+from bertbench.optim.gradient_sum import Gradient, GradientSum
+from bertbench.optim.options import ReduceOptions
 
 _LARGEST = 127
+_BLOCK = 512  # elements that share a scale in int8
+_SCALE_BYTES = 4  # fp32
+_PLACED_BYTES = 4 + 4  # fp32 and its place
 
 
-class _Begun(NamedTuple):
-    number: int
-    buffer: torch.Tensor
-    received: torch.Tensor
-    work: Any
-    """Waits for the first exchange."""
-
-
-class _Carried:
-    """A tensor for each bucket that persists between steps, zero at first."""
-
-    def __init__(self) -> None:
-        self.tensors: dict[int, torch.Tensor] = {}
-
-    def of(self, number: int, elements: int, like: torch.Tensor) -> torch.Tensor:
-        found = self.tensors.get(number)
-        if found is None or found.numel() != elements:  # DDP rebuilds its buckets once
-            found = self.tensors[number] = like.new_zeros(elements)
-        return found
-
-    def zero(self) -> None:
-        for tensor in self.tensors.values():
-            tensor.zero_()
-
-
-class Int8Sum:
-    """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
+class ErrorFeedback(GradientSum):
+    """A compressed sum that carries what it left out: tensors by kind and bucket, zero at first."""
 
     def __init__(self) -> None:
         self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
-        self._errors, self._slice_errors = _Carried(), _Carried()
-        self._begun: list[_Begun] = []
+        self._carried: dict[tuple[str, int], torch.Tensor] = {}
+        self._begun: list[tuple[Bucket, torch.Tensor, Any]] = []
+        """Buckets, what they receive, and what waits for the first exchange."""
 
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        """See `BucketSum`."""
-        buffer, number = bucket.buffer(), bucket.index()
-        length = int8_slice(buffer.numel(), self._ranks)
-        whole = self._errors.of(number, self._ranks * length, buffer)
-        _add(whole, buffer, factor)
-        rows_RL = whole.view(self._ranks, length)
+    def _error(self, kind: str, bucket: Bucket, elements: int) -> torch.Tensor:
+        if (kind, bucket.number) not in self._carried:
+            self._carried[kind, bucket.number] = bucket.gradients.new_zeros(elements)
+        return self._carried[kind, bucket.number]
+
+    def _with_gradient(self, bucket: Bucket, elements: int, factor: torch.Tensor | None) -> torch.Tensor:
+        """Return a bucket's error, of at least its elements, with `factor` times the gradient added."""
+        error = self._error("error", bucket, elements)
+        own = error[: bucket.gradients.numel()]
+        own += bucket.gradients if factor is None else bucket.gradients * factor
+        return error
+
+    def reset(self) -> None:
+        """See `GradientSum`."""
+        for tensor in self._carried.values():
+            tensor.zero_()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return this rank's errors: of its gradients, and in int8 of its slices of the sums."""
+        return {f"{kind}.{self._rank}.{number}": tensor for (kind, number), tensor in self._carried.items()}
+
+
+class Int8Sum(ErrorFeedback):
+    """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
+
+    @classmethod
+    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+        """See `GradientSum`."""
+        del options, exchange, buckets
+        return cls()
+
+    @staticmethod
+    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+        """See `GradientSum`: a byte an element and a scale a block, for each rank's slice."""
+        del options
+        slices = [int8_slice(elements, gradient.ranks) for elements in gradient.bucket_elements]
+        return gradient.ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
+
+    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+        """See `GradientSum`."""
+        length = int8_slice(bucket.gradients.numel(), self._ranks)
+        rows_RL = self._with_gradient(bucket, self._ranks * length, factor).view(self._ranks, length)
         message = encoded(rows_RL)
         rows_RL -= decoded(message, length)
         received = torch.empty_like(message)
         work = _all_to_all(received.view(-1), message.view(-1), async_op=True)
-        self._begun.append(_Begun(number, buffer, received, work))
-        return done(buffer)
+        self._begun.append((bucket, received, work))
 
     def finish(self) -> None:
-        """See `BucketSum`."""
+        """See `GradientSum`."""
         begun, self._begun = self._begun, []
         gathered = []
-        for number, _, received, work in begun:
+        for bucket, received, work in begun:
             work.wait()
-            length = int8_slice(self._errors.tensors[number].numel(), self._ranks)
-            own = self._slice_errors.of(number, length, self._errors.tensors[number])
+            length = int8_slice(bucket.gradients.numel(), self._ranks)
+            own = self._error("slice_error", bucket, length)
             own += decoded(received, length).sum(dim=0)
             message = encoded(own.view(1, -1))
             own -= decoded(message, length).reshape(-1)
-            gathered.append((received, all_gather(received.view(-1), message.view(-1), async_op=True)))
-        for (number, buffer, _, _), (received, work) in zip(begun, gathered, strict=True):
+            gathered.append(all_gather(received.view(-1), message.view(-1), async_op=True))
+        for (bucket, received, _), work in zip(begun, gathered, strict=True):
             work.wait()
-            length = int8_slice(self._errors.tensors[number].numel(), self._ranks)
-            buffer.copy_(decoded(received, length).reshape(-1)[: buffer.numel()])
-
-    def reset(self) -> None:
-        """Forget the errors; call it after a warm-up."""
-        self._errors.zero()
-        self._slice_errors.zero()
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return this rank's errors: of its gradients, and of its slices of the sums."""
-        return {
-            f"{kind}.{self._rank}.{number}": tensor
-            for kind, carried in (("error", self._errors), ("slice_error", self._slice_errors))
-            for number, tensor in carried.tensors.items()
-        }
+            elements = bucket.gradients.numel()
+            bucket.gradients.copy_(decoded(received, int8_slice(elements, self._ranks)).reshape(-1)[:elements])
 
 
-class TopKSum:
+class TopKSum(ErrorFeedback):
     """Sum the largest `share` of each rank's elements; the rest waits in the error until it is large enough."""
 
     def __init__(self, share: float) -> None:
+        super().__init__()
         self._share = share
-        self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
-        self._errors = _Carried()
-        self._begun: list[_Begun] = []
 
-    def __call__(self, bucket: GradBucket, factor: torch.Tensor | None) -> TensorFuture:
-        """See `BucketSum`."""
-        buffer, number = bucket.buffer(), bucket.index()
-        error = self._errors.of(number, buffer.numel(), buffer)
-        _add(error, buffer, factor)
-        places = error.abs().topk(topk_elements(buffer.numel(), self._share), sorted=False).indices
+    @classmethod
+    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+        """See `GradientSum`."""
+        del exchange, buckets
+        return cls(options.topk_share)
+
+    @staticmethod
+    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+        """See `GradientSum`."""
+        return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in gradient.bucket_elements)
+
+    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+        """See `GradientSum`."""
+        elements = bucket.gradients.numel()
+        error = self._with_gradient(bucket, elements, factor)
+        places = error.abs().topk(topk_elements(elements, self._share), sorted=False).indices
         message = torch.stack((places.int(), error[places].view(torch.int32)))
         error[places] = 0
         received = message.new_empty(self._ranks, *message.shape)
         work = all_gather(received.view(-1), message.view(-1), async_op=True)
-        self._begun.append(_Begun(number, buffer, received, work))
-        return done(buffer)
+        self._begun.append((bucket, received, work))
 
     def finish(self) -> None:
-        """See `BucketSum`."""
+        """See `GradientSum`."""
         begun, self._begun = self._begun, []
-        for _, buffer, received, work in begun:
+        for bucket, received, work in begun:
             work.wait()
-            buffer.zero_()
+            bucket.gradients.zero_()
             for places, values in received:  # rank after rank: every rank adds in the same order
-                buffer.index_add_(0, places, values.view(buffer.dtype))
+                bucket.gradients.index_add_(0, places, values.view(bucket.gradients.dtype))
 
-    def reset(self) -> None:
-        """Forget the errors; call it after a warm-up."""
-        self._errors.zero()
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return this rank's errors."""
-        return {f"error.{self._rank}.{number}": tensor for number, tensor in self._errors.tensors.items()}
+def int8_slice(elements: int, ranks: int) -> int:
+    """Return the elements of each rank's slice of a bucket, which int8 sums there."""
+    return -(-elements // ranks)
+
+
+def topk_elements(elements: int, share: float) -> int:
+    """Return how many elements of a bucket top-k sends: at least one."""
+    return max(1, math.ceil(share * elements))
 
 
 def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
@@ -151,7 +160,7 @@ def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
     block NaN.
     """
     rows, length = rows_RL.shape
-    blocks_RBn = torch.nn.functional.pad(rows_RL, (0, -length % INT8_BLOCK)).view(rows, -1, INT8_BLOCK)
+    blocks_RBn = torch.nn.functional.pad(rows_RL, (0, -length % _BLOCK)).view(rows, -1, _BLOCK)
     scales_RB = blocks_RBn.abs().amax(dim=-1) / _LARGEST
     codes_RBn = (blocks_RBn / scales_RB.clamp_min(torch.finfo(scales_RB.dtype).tiny).unsqueeze(-1)).round_()
     codes_RL = codes_RBn.to(torch.int8).view(rows, -1)[:, :length]
@@ -163,14 +172,9 @@ def decoded(message: torch.Tensor, length: int) -> torch.Tensor:
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     codes_RL = message[:, :length].view(torch.int8).float()
-    whole = math.ceil(length / INT8_BLOCK) * INT8_BLOCK
-    blocks_RBn = torch.nn.functional.pad(codes_RL, (0, whole - length)).view(rows, -1, INT8_BLOCK)
+    whole = math.ceil(length / _BLOCK) * _BLOCK
+    blocks_RBn = torch.nn.functional.pad(codes_RL, (0, whole - length)).view(rows, -1, _BLOCK)
     return (blocks_RBn * scales_RB.unsqueeze(-1)).view(rows, -1)[:, :length]
-
-
-def _add(error: torch.Tensor, buffer: torch.Tensor, factor: torch.Tensor | None) -> None:
-    own = error[: buffer.numel()]
-    own += buffer if factor is None else buffer * factor
 
 
 _all_to_all: Callable[..., Any] = distributed.all_to_all_single

@@ -11,51 +11,48 @@ et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (loc
 own moments.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
-from bertbench.optim.communication import SumTensor
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.average import EvaluationView, replaced
+from bertbench.optim.exchange import Exchange
 from bertbench.optim.options import OuterOptions
 from bertbench.optim.state import logical
+from bertbench.optim.zero1 import Weights
 
 
-class LocalUpdates:
-    """The weights of a model on one of `ranks` ranks, which agree only after every `options.every_steps` steps.
+class OuterStepView(EvaluationView):
+    """The weights of a model on one rank, which agree with the others' only after every `options.every_steps` steps.
 
-    `took` and `show_mean` are collective: both may sum weights over the ranks.
+    An evaluation sees the ranks' mean.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        fused: Mapping[torch.Tensor, int],
-        ranks: int,
-        options: OuterOptions,
-        sum_tensor: SumTensor,
+        self, model: nn.Module, fused: Mapping[torch.Tensor, int], options: OuterOptions, exchange: Exchange
     ) -> None:
         """Take `fused`, the number of logical tensors of each parameter that holds several."""
-        self._weights = [parameter.detach() for parameter in model.parameters() if parameter.requires_grad]
-        self._names = [
-            (name, fused.get(parameter, 1)) for name, parameter in model.named_parameters() if parameter.requires_grad
-        ]
-        self._ranks, self._options, self._sum = ranks, options, sum_tensor
+        super().__init__(Weights())
+        trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self._tensors = [parameter.detach() for _, parameter in trained]
+        self._names = [(name, fused.get(parameter, 1)) for name, parameter in trained]
+        self._options, self._exchange = options, exchange
         self._anchor = self._flat()
         self._velocity = torch.zeros_like(self._anchor) if options.momentum else None
         self._agreed = True
-        self._own: torch.Tensor | None = None
-        """This rank's weights while the model holds the mean of all."""
 
     def reset(self) -> None:
         """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
         self._anchor.copy_(self._flat())
         if self._velocity is not None:
             self._velocity.zero_()
-        self._agreed, self._own = True, None
+        self._agreed = True
 
-    def took(self, steps: int) -> None:
-        """Take the outer step if one is due after `steps` steps of every rank."""
+    def after_step(self, steps: int) -> None:
+        """Take the outer step if one is due after `steps` steps of every rank. Collective."""
         self._agreed = steps % self._options.every_steps == 0
         if not self._agreed:
             return
@@ -67,47 +64,50 @@ class LocalUpdates:
             self._anchor.sub_(delta.add_(self._velocity, alpha=momentum), alpha=rate)
         else:
             self._anchor.lerp_(mean, rate)  # exactly the mean at rate 1
-        self._put(self._anchor)
+        torch._foreach_copy_(self._tensors, self._views(self._anchor))
 
-    def show_mean(self) -> None:
-        """Put the mean of the ranks' weights into the model for an evaluation, until `put_back`."""
-        if not self._agreed and self._own is None:
-            self._own = self._flat()
-            self._put(self._mean())
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """See `EvaluationView`."""
+        shown = self._tensors if self._agreed else self._views(self._mean())
+        with replaced(self._tensors, shown):
+            yield
 
-    def put_back(self) -> None:
-        """Put this rank's own weights back into the model."""
-        own, self._own = self._own, None
-        if own is not None:
-            self._put(own)
+    def reported_loss(self, loss: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+        """See `EvaluationView`: each rank has its own norm, and one that isn't finite reaches all through the loss."""
+        return loss + 0 * norm
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the state that ranks share: `model.*`, weights after the last outer step, `outer.*`, its velocity."""
-        return {
+    def state(self, names: Mapping[torch.Tensor, str], own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return `own` under this rank's name, and what ranks share.
+
+        That is `model.*`, the weights after the last outer step, and `outer.*`, its velocity.
+        """
+        del names
+        rank = distributed.get_rank()
+        shared = {
             f"{part}.{name}": tensor
             for part, flat in (("model", self._anchor), ("outer", self._velocity))
             if flat is not None
             for name, tensor in self._named(flat).items()
         }
+        return {f"rank.{rank}.{name}": tensor for name, tensor in own.items()} | shared
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once the state is restored."""
-        self._agreed, self._own = steps % self._options.every_steps == 0, None
+        """See `EvaluationView`."""
+        self._agreed = steps % self._options.every_steps == 0
 
     def _mean(self) -> torch.Tensor:
         flat = self._flat()
-        self._sum(flat).wait()
-        return flat.div_(self._ranks)
+        with named(ALL_REDUCE):
+            self._exchange.sum(flat)()
+        return flat.div_(distributed.get_world_size())
 
     def _flat(self) -> torch.Tensor:
-        return torch.cat([weight.reshape(-1) for weight in self._weights])
-
-    def _put(self, flat: torch.Tensor) -> None:
-        torch._foreach_copy_(self._weights, self._views(flat))
+        return torch.cat([weight.reshape(-1) for weight in self._tensors])
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        pieces = flat.split([weight.numel() for weight in self._weights])
-        return [piece.view(weight.shape) for piece, weight in zip(pieces, self._weights, strict=True)]
+        pieces = flat.split([weight.numel() for weight in self._tensors])
+        return [piece.view(weight.shape) for piece, weight in zip(pieces, self._tensors, strict=True)]
 
     def _named(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         several = [

@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import LogicalTensors, Tensors, logical_shapes, logical_tensors
+from bertbench.optim.state import LogicalTensors, logical_shapes, logical_tensors
 
 
 class Matrices:
@@ -22,7 +22,7 @@ class Matrices:
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._parameters, self._fused = parameters, fused
-        self._tensors: Tensors = LogicalTensors(parameters, fused)
+        self._tensors: LogicalTensors = LogicalTensors(parameters, fused)
         self.weights = self._tensors.weights
         """Flat weights that this rank updates."""
         self.shapes = logical_shapes(parameters, fused)
@@ -47,18 +47,18 @@ class DistributedMatrices(Matrices):
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         """Deal the matrices. Collective."""
         super().__init__(parameters, fused)
-        ranks, rank, owners = range(buckets.ranks), distributed.get_rank(), deal(self.shapes, buckets.ranks)
+        ranks, rank, owners = range(buckets.slices), distributed.get_rank(), deal(self.shapes, buckets.slices)
         self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
         self._tensors = slices = LogicalSlices(buckets, parameters, fused)
         numbers = slices.numbers
         # segments in the order of sending: by owner, then by matrix
         self._order = sorted(range(len(numbers)), key=lambda at: (owners[numbers[at]], numbers[at]))
         self.weights = [slices.weights[at] for at in self._order]
-        held = torch.zeros(len(owners) + 1, dtype=torch.int64, device=buckets.weights.device)
+        held = torch.zeros(len(owners) + 1, dtype=torch.int64, device=parameters[0].device)
         for number, weight in zip(numbers, slices.weights, strict=True):
             held[number] = weight.numel()
         held[-1] = buckets.place
-        gathered = held.new_empty(buckets.ranks, len(held))
+        gathered = held.new_empty(buckets.slices, len(held))
         distributed.all_gather(list(gathered), held)
         table = gathered.tolist()
         self._sent = [sum(table[rank][at] for at, owner in enumerate(owners) if owner == peer) for peer in ranks]
@@ -66,7 +66,7 @@ class DistributedMatrices(Matrices):
         # a bucket orders slices by place, which differs from rank order with several ranks per node
         self._by_place = sorted(ranks, key=lambda peer: table[peer][-1])
         self.shapes = [self.shapes[number] for number in self._dealt]
-        self._nothing = buckets.weights.new_empty(0)
+        self._nothing = parameters[0].new_empty(0)
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of the matrices dealt to this rank. Collective."""

@@ -23,7 +23,7 @@ from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.newton_schulz import orthogonalize
 from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import LogicalTensors, Resumable, Scalar, matrices_and_vectors
+from bertbench.optim.state import LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 
 _ADAMW_RMS = 0.2
 _TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
@@ -44,7 +44,7 @@ def build_muon(model: Bert, options: OptimizerOptions, buckets: Buckets | None) 
 class Muon:
     """Run Muon on matrices, those of one shape in one batch, and another optimizer on the other parameters."""
 
-    def __init__(self, matrices: Matrices, others: Resumable, options: OptimizerOptions, device: torch.device) -> None:
+    def __init__(self, matrices: Matrices, others: Optimizer, options: OptimizerOptions, device: torch.device) -> None:
         self._matrices, self._others, self._options = matrices, others, options
         self._product = torch.bfloat16 if options.half_products else torch.float32
         places: dict[torch.Size, list[int]] = {}
@@ -87,7 +87,7 @@ class Muon:
         self._others.reset()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """See `state.Resumable`."""
+        """See `state.Optimizer`."""
         labels = self._matrices.labels(names)
         momenta = {
             f"{labels[place]}.momentum": momentum
@@ -97,5 +97,5 @@ class Muon:
         return momenta | self._others.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """See `state.Resumable`."""
+        """See `state.Optimizer`."""
         self._others.resume(steps)

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 from bertbench.optim.buckets import Buckets
-from bertbench.optim.state import logical
+from bertbench.optim.state import LogicalTensors, logical
 
 _ATEN = torch.ops.aten
 
@@ -34,8 +34,8 @@ class Segment(NamedTuple):
     gradient: torch.Tensor
 
 
-class LogicalSlices:
-    """This rank's segments of some parameters; the sliced counterpart of `state.LogicalTensors`.
+class LogicalSlices(LogicalTensors):
+    """This rank's segments of some parameters.
 
     `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one.
     """
@@ -65,8 +65,8 @@ class LogicalSlices:
 
 
 def _segments(buckets: Buckets, parts: Mapping[nn.Parameter, int]) -> Iterator[Segment]:
-    for bucket in buckets.buckets:
-        weights, gradients = buckets.own(bucket.weights), buckets.own(bucket.gradients)
+    for bucket, whole in zip(buckets.all, buckets.weights, strict=True):
+        weights, gradients = buckets.own(whole), buckets.own(bucket.gradients)
         begin = buckets.place * weights.numel()
         for parameter, place in zip(bucket.parameters, bucket.starts, strict=True):
             count = parts.get(parameter, 1)

@@ -1,14 +1,13 @@
 """Define the optimizer interface, and the tensors and scalars of a step of Adam or LAMB."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
 from bertbench.model.bert import Bert
-from bertbench.optim.options import AdamOptions
 
 # Biases and LayerNorm parameters have one dimension; everything else is a matrix.
 _MATRIX_DIMENSIONS = 2
@@ -36,11 +35,6 @@ class Optimizer(Protocol):
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
-
-
-@runtime_checkable
-class Resumable(Optimizer, Protocol):
-    """An optimizer whose state can be saved and restored."""
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
         """Return this rank's moments themselves, under names derived from the parameters'."""
@@ -74,8 +68,11 @@ class StepScalars(NamedTuple):
     """Steps taken, including this one."""
 
 
-Step = Callable[[State, AdamOptions, float, bool, StepScalars], None]
-"""(state, options, weight decay, whether a trust ratio scales the updates, scalars): one step of all tensors."""
+Step = Callable[..., None]
+"""(state, options, weight decay, whether a trust ratio scales the updates, scalars): one step of all tensors.
+
+LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
+"""
 
 
 def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -87,20 +84,8 @@ def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Pa
     )
 
 
-class Tensors(Protocol):
-    """Flat tensors that an optimizer updates, each a logical tensor or this rank's part of one."""
-
-    weights: list[torch.Tensor]
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return the gradients of `weights`; all parameters must have one."""
-
-    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return tensors that match `weights`, under names derived from the parameters', for a snapshot."""
-
-
 class LogicalTensors:
-    """Parameters as flat logical tensors: views, so the parameters must not move in memory.
+    """Parameters as flat logical tensors that an optimizer updates: views, so the parameters must not move in memory.
 
     `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one. Of
     a parameter that is sharded over ranks (a DTensor, never fused), it holds this rank's shard.
@@ -139,6 +124,10 @@ class LogicalTensors:
             for tensor, parts in zip(tensors, self._parts, strict=True)
             for part in local(tensor).reshape(-1).chunk(parts)
         ]
+
+
+Hold = Callable[[Sequence[nn.Parameter], Mapping[torch.Tensor, int]], LogicalTensors]
+"""Turns parameters and their numbers of logical tensors into the tensors that this rank updates."""
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

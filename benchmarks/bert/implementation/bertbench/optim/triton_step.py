@@ -137,22 +137,23 @@ def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.conste
 
 
 class TritonStep:
-    """Take the step of `foreach.foreach_step` in at most 5 launches, and those that fill three numbers a step.
+    """Take the step of `foreach.foreach_step` in at most 5 launches, and those that fill three numbers a step."""
 
-    If ranks hold slices, `whole_norms` combines this rank's norms into norms of whole tensors: [2, tensors] in and out,
-    weights above updates.
-    """
-
-    def __init__(self, whole_norms: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
-        self._whole_norms = whole_norms
+    def __init__(self) -> None:
         self._plans: dict[int, _Plan] = {}  # by the address of the first weight: matrices and vectors have their own
         self._scalars: StepScalars | None = None
         self._numbers: list[torch.Tensor] = []
 
     def __call__(
-        self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
+        self,
+        state: State,
+        options: AdamOptions,
+        decay: float,
+        trust_ratio: bool,
+        scalars: StepScalars,
+        whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
     ) -> None:
-        """Update weights and moments by the formulas of MultiTensorAdam; it overwrites the gradients."""
+        """Update weights and moments as `foreach.foreach_step` does; it overwrites the gradients."""
         first = state.weights[0].data_ptr()
         if first not in self._plans or not self._plans[first].chunks.are_of(state):
             self._plans[first] = _planned(state, rows=2)
@@ -169,7 +170,7 @@ class TritonStep:
         if not trust_ratio:
             return
         _norms(chunks, squares, norms)
-        whole = norms if self._whole_norms is None else self._whole_norms(norms)
+        whole = whole_norms(norms)
         for group in chunks.groups:
             apply_chunks[(group.chunks,)](
                 *chunks.tables, group.first, chunks.size, rate, whole, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK

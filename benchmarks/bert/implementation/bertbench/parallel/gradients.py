@@ -12,7 +12,10 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
-from bertbench.optim.arrivals import Arrivals
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.clip import Clip
+from bertbench.optim.countdown import BucketCountdown
+from bertbench.optim.reducer import Reduced
 from bertbench.optim.state import local
 from bertbench.parallel.process_groups import ProcessGroups
 
@@ -24,8 +27,8 @@ def sharded(parameter: torch.Tensor) -> bool:
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
-class Gradients:
-    """The gradients of this rank's part of the model.
+class SplitReducer:
+    """Reduces the gradients of this rank's part of the model; see `optim.reducer.Reducer`.
 
     `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient.
     `of_shares` are those whose gradient each tensor-parallel rank has for its share of the tokens only. A gradient is
@@ -37,6 +40,7 @@ class Gradients:
         parameters: Sequence[nn.Parameter],
         words: nn.Parameter | None,
         groups: ProcessGroups,
+        clip: Clip,
         fully_shard: bool,
         parts: int,
         of_shares: Sequence[nn.Parameter] = (),
@@ -44,7 +48,7 @@ class Gradients:
         self._parameters = parameters
         self._words = words if groups.layout.pipeline > 1 else None
         self._of_shares = of_shares
-        self._groups = groups
+        self._groups, self._clip = groups, clip
         self._reduced_behind = fully_shard  # by FSDP2, in the backward pass
         copies = distributed.get_world_size(groups.shards)
         shares = [1.0 if sharded(parameter) else 1 / copies for parameter in parameters]
@@ -64,14 +68,33 @@ class Gradients:
         """The word embeddings' bucket, which waits for the end because another stage holds a part of them."""
         self._sums: list[_Sum] = []
         counts = [1 if number == self._held else parts * len(places) for number, places in enumerate(self.buckets)]
-        self._arrivals = Arrivals(counts, self._send)
+        self._countdown = BucketCountdown(counts, self._send)
         if groups.layout.data > 1:
             for number, places in enumerate(self.buckets):
                 if number != self._held:
-                    self._arrivals.watch(number, [parameters[place] for place in places])
+                    self._countdown.watch(number, [parameters[place] for place in places])
+
+    def finish(self) -> Reduced:
+        """See `optim.reducer.Reducer`."""
+        with named(ALL_REDUCE):
+            self._reduce()
+            norm = self.norm()
+        return Reduced(norm, *self._clip.reduced(norm))
+
+    def drop(self) -> None:
+        """See `optim.reducer.Reducer`."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return nothing: no state stays between steps."""
+        return {}
+
+    def reset(self) -> None:
+        """Do nothing: no state stays between steps."""
 
     @torch.no_grad()
-    def reduce(self) -> None:
+    def _reduce(self) -> None:
         """Sum every gradient over the ranks that have a part of it."""
         if self._words is not None:
             assert self._words.grad is not None, "every trained parameter takes part in every step"
@@ -86,13 +109,12 @@ class Gradients:
 
     def _end_reductions(self) -> None:
         if self._held is not None:  # its word embeddings are whole now
-            self._arrivals.arrive(self._held)
-        assert self._arrivals.complete, "every trained parameter takes part in every backward pass"
+            self._countdown.arrive(self._held)
+        self._countdown.end_step()
         for gradients, flat, work in self._sums:
             work.wait()
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
         self._sums = []
-        self._arrivals.begin_step()
 
     @torch.no_grad()
     def norm(self) -> torch.Tensor:

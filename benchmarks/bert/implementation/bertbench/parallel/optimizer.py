@@ -9,13 +9,13 @@ from torch import distributed, nn
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.options import OptimizerOptions
-from bertbench.optim.state import Resumable, matrices_and_vectors
+from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.parallel.gradients import sharded
 
 
 def shard_optimizer(
     parameters: Sequence[nn.Parameter], options: OptimizerOptions, shards: distributed.ProcessGroup
-) -> Resumable:
+) -> Optimizer:
     """Return Adam or LAMB for this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
     matrices, _ = matrices_and_vectors(parameters)
     copies = distributed.get_world_size(shards)

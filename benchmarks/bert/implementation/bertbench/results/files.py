@@ -14,8 +14,8 @@ from bertbench.common.timeline import TIMELINE
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
-from bertbench.optim.traffic import Communication
 from bertbench.report.energy import POWER
+from bertbench.results.communication import Communication
 from bertbench.results.timeline import Timeline
 
 if TYPE_CHECKING:  # benches name the processor where pydantic isn't

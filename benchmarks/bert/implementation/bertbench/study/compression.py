@@ -6,10 +6,10 @@ Every run that ended is a line of trials.jsonl. A study that continues reads the
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -20,20 +20,22 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
-from bertbench.optim.clip import after_clipping, gradient_norm
-from bertbench.optim.comm_hook import Reducer
-from bertbench.optim.communication import bucket_sum
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.exchange import Exchange
 from bertbench.optim.options import Compression, ReduceOptions
+from bertbench.optim.reducer import GradientReducer
+from bertbench.optim.sums import SUMS
 from bertbench.results.linefile import LineFile
 from bertbench.study.compare import claim_study
 from bertbench.study.language_study import LanguageStudy, initial_model
 from bertbench.study.paired import Paired, SeedResult, paired
 from bertbench.study.ranks_trial import to_target
 from bertbench.study.virtual_ranks import Reduced
+from bertbench.training.trainer import tiny_backward
 
 RANKS = 2
 ARMS: tuple[Compression, ...] = ("none", "int8", "topk")
-_WARMUP_STEPS = 2  # DDP makes its buckets after the first
 
 
 class CompressionDefinition(LanguageStudy):
@@ -55,32 +57,27 @@ class Row(SeedResult):
 
 
 class RealRanks:
-    """This rank's gradients of a model under DDP, summed as `compression` says and clipped after that."""
+    """This rank's gradients of a model, summed as `compression` says and clipped after that."""
 
     def __init__(self, definition: CompressionDefinition, compression: Compression, model: Bert, world: World) -> None:
         """Every rank must make one at the same time."""
         options = ReduceOptions(compression=compression, topk_share=definition.topk_share)
-        self._world, self._max_norm = world, definition.max_norm
-        self._parameters = list(model.parameters())
-        self._reducer = Reducer("after", definition.max_norm, world.size, bucket_sum(options, world.size), None)
-        self._parallel = self._reducer.attach(model, definition.bucket_mb)
-        any_words = np.random.default_rng(0)
-        for _ in range(_WARMUP_STEPS):
-            self.reduce(definition.language().shares(any_words, definition.global_batch_size, world.size))
-        self._reducer.reset()
+        self._world, self._model = world, model
+        order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
+        buckets = Buckets(bucket_table(order, definition.bucket_mb))
+        clip = make_clip("after", definition.max_norm, world.size, len(buckets.all))
+        way = SUMS[compression].of(options, Exchange(), len(buckets.all))
+        self._reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
         """Leave the sum of all ranks' gradients in every parameter's `grad`; `shares` has each rank's part."""
-        self._parallel.zero_grad()
+        self._reducer.drop()
         part, batch = shares[self._world.rank]
-        scores = self._parallel(*batch.inputs)
+        scores = self._model(*batch.inputs)
         loss = weighted_loss(scores, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
         loss.backward()
-        self._reducer.finish()
-        norm = gradient_norm(self._parameters)
-        total = self._world.sum(loss.detach())
-        factor, active = after_clipping(norm, self._max_norm)
-        return Reduced(total, active, factor)
+        reduced = self._reducer.finish()
+        return Reduced(self._world.sum(loss.detach()), reduced.clipped, reduced.factor)
 
 
 def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Paired]]:

@@ -59,7 +59,7 @@ class PartGradients:
         self._groups, words = None, None
         if isinstance(trainer, LayoutTrainer):
             self._groups = trainer.groups
-            stages = [stage for stage in trainer.model if isinstance(stage, Stage)]
+            stages = [stage for stage in trainer.model.children() if isinstance(stage, Stage)]
             words = next((stage.words for stage in stages if stage.words is not None), None)
         self._words: list[torch.Tensor] = []
         """One entry a part: the first and the last stage each compute a piece of the word embeddings' gradient."""

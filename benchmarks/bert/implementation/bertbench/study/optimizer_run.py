@@ -5,7 +5,6 @@ An average costs no run of its own: it follows the weights of a run and is read 
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,10 +17,11 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.loss import plain_weighted_loss
-from bertbench.optim.average import WeightAverage, replaced
+from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.options import AdamOptions, OptimizerOptions
 from bertbench.optim.state import LogicalTensors
+from bertbench.optim.zero1 import Weights
 from bertbench.study.language_study import initial_model, masked_accuracy
 from bertbench.study.optimizer_definition import Arm, OptimizerDefinition, Values
 from bertbench.study.stopping_step import Curves, crossings
@@ -75,7 +75,9 @@ class Run:
         """Steps until the end of the decay."""
         held = LogicalTensors(list(self.model.parameters()), self.model.fused_parameters())
         windows = definition.ema_windows[:averages]
-        self._averages = [WeightAverage(held, _decay(window * self.steps)) for window in windows]
+        averaged = (AverageView(Weights(), held, _decay(window * self.steps)) for window in windows)
+        self._views = [EvaluationView(Weights()), *averaged]
+        """By read-out: the weights, then their averages."""
         self._batch = arm.cell.batch
         self._language, self._draws = definition.language(), np.random.default_rng(derive(seed, "data"))
         self._taken = 0
@@ -85,12 +87,12 @@ class Run:
         loss_backward(self.model, self._language.shares(self._draws, self._batch, 1)[0])
         self._optimizer.step(self._schedule.rate(self._taken))
         self._taken += 1
-        for average in self._averages:
-            average.update(self._taken)
+        for view in self._views:
+            view.after_step(self._taken)
 
     def accuracy(self, read_out: int, held_out: Batch) -> float:
         """Return the share of masked words that a read-out ranks first."""
-        with nullcontext() if read_out == WEIGHTS else replaced(*self._averages[read_out - 1].read_out()):
+        with self._views[read_out].evaluating():
             return round(masked_accuracy(self.model, held_out), 6)
 
 

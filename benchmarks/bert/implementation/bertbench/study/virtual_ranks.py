@@ -41,7 +41,7 @@ class Reduced(NamedTuple):
 class VirtualRanks:
     """Reduce R ranks' gradients under one clip mode (optim/clip.py) without real ranks.
 
-    Equals R real ranks to rounding; tests check 2 and 4. Buckets are DDP's after its first step. Gradients of all
+    Equals R real ranks to rounding; tests check 2 and 4. Buckets are a run's. Gradients of all
     shares of a layout are in memory at once: R times the model's size if all layouts are equal.
     """
 

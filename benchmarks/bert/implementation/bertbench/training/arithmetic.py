@@ -72,7 +72,7 @@ class Arithmetic:
         return cls(record["precision"], products, source)
 
 
-def settle(system: System, world: World, files: ResultFiles | None, resumed: bool = False) -> Arithmetic:
+def choose_arithmetic(system: System, world: World, files: ResultFiles | None, resumed: bool = False) -> Arithmetic:
     """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
     A resumed run keeps its first choice, so that it continues bit for bit. Raises RunError if the choice can't be

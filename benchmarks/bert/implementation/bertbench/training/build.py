@@ -27,7 +27,6 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.arithmetic import Arithmetic
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import check_start, open_data
@@ -35,6 +34,7 @@ from bertbench.training.layout_evaluate import LayoutEvaluator
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from bertbench.training.trainer import Trainer
+from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.names import pieces
 
 
@@ -64,8 +64,8 @@ def build(
     bins, speeds = make_bins(system, training), make_speeds(system)
     sampler = make_sampler(system, training, seed, speeds)
     trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic, bins)
-    if speeds and isinstance(trainer, DDPTrainer) and system.launch.rank_speeds == "auto":
-        speeds.change(0, of_all_ranks(world, trainer.rate))
+    if speeds and isinstance(trainer, WholeTrainer) and system.launch.rank_speeds == "auto":
+        speeds.change(0, of_all_ranks(world, trainer.passes_per_s))
         if world.leads:
             print(f"rank speeds: {speeds.text()}", file=sys.stderr)
     loader = Loader(
@@ -127,7 +127,7 @@ def make_trainer(
     if bins is not None:
         return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
-        return DDPTrainer(system, world, seed, startup, products)
+        return WholeTrainer(system, world, seed, startup, products)
     tokens = 0
     if isinstance(sampler, TokenSampler):
         tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)

@@ -20,7 +20,7 @@ def write_final_weights(
     """
     world.watchdog.at("writing the final weights")
     source, line = f"{system.name}, seed {seed}, after {samples:,} samples", ""
-    with trainer.averaged():  # what reached the target
+    with trainer.evaluating():  # what reached the target
         model = trainer.whole()
         if files and model is not None:
             try:

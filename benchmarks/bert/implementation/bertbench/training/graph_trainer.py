@@ -12,8 +12,7 @@ Shapes: as in model/bert.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,23 +30,20 @@ from bertbench.model.linear import Products
 from bertbench.model.precision import autocast_type
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
-from bertbench.optim.clip import remaining_clipping
-from bertbench.optim.distributed import SlicedOptimizer
-from bertbench.optim.state import Resumable
 from bertbench.results.metrics import StepReport
-from bertbench.training.ddp_trainer import DDPTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
-if TYPE_CHECKING:  # as in ddp_trainer.py
+if TYPE_CHECKING:  # as in trainer.py
     from bertbench.config import System
 
 Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
 """Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
 
-_WARMUP_STEPS = 11  # DDP times its first ten with events that a graph can't hold (torch's notes on CUDA semantics)
+_WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 
 
-class GraphTrainer(DDPTrainer):
-    """A DDPTrainer that replays recorded steps.
+class GraphTrainer(WholeTrainer):
+    """A WholeTrainer that replays recorded steps.
 
     Raises ConfigError on a GPU whose attention is not one kernel of fixed size.
     """
@@ -67,19 +63,16 @@ class GraphTrainer(DDPTrainer):
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._record: Record = record or (_CudaGraphs(self._stream) if self._stream else lambda work: work)
         _check_attention(system, device)
-        self._steps = torch.zeros((), dtype=torch.int64, device=device)
-        rates = [system.learning_rate.rate(step) for step in range(system.max_steps)]
-        self._rate_table = torch.tensor(rates, dtype=torch.float32, device=device)
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
         self._replays: dict[tuple[Bin, bool], Callable[[], torch.Tensor]] = {}
-        # DDP binds the end of the backward pass to the stream of its construction, which must be the recording's
+        # autograd adds up a gradient on the stream that first used its weight, which must be the recording's
         with torch.cuda.stream(self._stream):
             super().__init__(system, world, seed, startup, products)
         if self._stream is not None:
             torch.cuda.current_stream(device).wait_stream(self._stream)
 
-    def step(self, number: int, parts: list[LoadedPart]) -> StepReport:
+    def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`; the device keeps its own count."""
         del number
         for place, part in enumerate(parts, start=1):
@@ -89,15 +82,17 @@ class GraphTrainer(DDPTrainer):
         loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
         return StepReport(loss, norm, rate, clipped, None)
 
-    def resume(self, steps: int) -> None:
-        """See `Trainer.resume`."""
-        super().resume(steps)
-        self._steps.fill_(steps)
+    def close(self) -> None:
+        """Release the graphs first: NCCL's communicator waits for those that recorded it."""
+        self._replays.clear()
+        self._slots.clear()
+        if self._stream is not None:
+            torch.cuda.synchronize(self._stream.device)
+        super().close()
 
-    def _take_warm_up_steps(self, generator: torch.Generator) -> Batch:
+    def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         """Record a step for every bin, the largest first, so that the others fit into its memory."""
         system, device = self._system, self._world.device
-        assert isinstance(self.optimizer, Resumable), "the configuration refuses apex"
         self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # count on the device from now on
         parts = system.data.gradient_accumulation_steps
         count = system.local_batch // parts
@@ -107,36 +102,37 @@ class GraphTrainer(DDPTrainer):
             places, labels = batch.masked_at_M[: size.masked], batch.masked_labels_M[: size.masked]
             batch = replace(batch, masked_at_M=places, masked_labels_M=labels)
             slot = self._slots[size] = _Slot(fill_to(batch, size).to(device), system.model.max_positions)
+            if self._stream is not None:  # the slot was filled on another stream
+                self._stream.wait_stream(torch.cuda.default_stream(device))
             works = [(last, partial(self._part, slot, last)) for last in ((True,) if parts == 1 else (False, True))]
             for _ in range(_WARMUP_STEPS if size == self._bins.all[-1] else 1):
                 for _, work in works:
                     work()
             for last, work in works:
                 self._replays[size, last] = self._record(work)
-        self._steps.zero_()
         self._loss_sum.zero_()
-        return slot.batch
+        self._evaluate_once(slot.batch)
 
     def _part(self, slot: _Slot, last: bool) -> torch.Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
-        with nullcontext() if last else self._parallel.no_sync():
-            loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
+        loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
+        with self._path.reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())
         if not last:
             return self._loss_sum
-        clipped, norm, clip = self._reducer.finish(), self._norm(), self._system.clip
-        factor, clipped = remaining_clipping(clip.mode, norm, clip.max_norm, clipped)
-        rate = torch.take(self._rate_table, self._steps.clamp(max=len(self._rate_table) - 1))
-        self._steps.add_(1)
-        self.optimizer.step(rate, factor)
-        if isinstance(self.optimizer, SlicedOptimizer):
-            self.optimizer.settle()  # a graph must finish the gathers that it starts
-        report_4 = torch.stack((self._loss_sum, norm, rate, clipped))
+        report = self._update(0, self._loss_sum)
+        self._path.weights.ready()  # a graph must finish the gathers that it starts
+        report_4 = torch.stack((report.loss, report.norm, torch.as_tensor(report.rate), report.clipped))
         self._loss_sum.zero_()
-        # gradients keep their memory: the optimizer's kernels and the next recording hold their addresses
-        torch._foreach_zero_([parameter.grad for parameter in self._parameters if parameter.grad is not None])
         return report_4
+
+    def _drop_gradients(self) -> None:
+        """Zero gradients where recorded parts add to them; else as in `Trainer`."""
+        if self._system.data.gradient_accumulation_steps > 1:
+            self._path.reducer.zero()
+        else:
+            super()._drop_gradients()
 
 
 class _Slot:

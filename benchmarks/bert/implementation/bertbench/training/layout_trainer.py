@@ -1,18 +1,17 @@
-"""Take one optimizer step of a model that is split over ranks; `DDPTrainer` serves whole models.
+"""Train a model that is split over ranks; `WholeTrainer` serves whole models.
 
 All layouts take the same step up to rounding: losses and gradients are sums over the global batch, norms and trust
 ratios use whole tensors (docs/parallelism.md).
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import distributed, nn
 
-from bertbench.common.ranges import ALL_REDUCE, BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, named
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -23,24 +22,26 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
-from bertbench.optim.average import WeightAverage, replaced
-from bertbench.optim.clip import remaining_clipping
-from bertbench.optim.state import LogicalTensors, Scalar, local, logical_weights, whole_tensor
-from bertbench.optim.traffic import Communication
+from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.clip import make_clip
+from bertbench.optim.state import LogicalTensors, local, logical_weights, whole_tensor
+from bertbench.optim.step_scale import FixedScale
+from bertbench.optim.zero1 import Weights
 from bertbench.parallel.fsdp import shard
-from bertbench.parallel.gradients import Gradients
+from bertbench.parallel.gradients import SplitReducer
 from bertbench.parallel.microbatches import even
 from bertbench.parallel.optimizer import shard_optimizer
 from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
 from bertbench.parallel.tensor_parallel import norm_parameters, split_layers
-from bertbench.results.metrics import StepReport
-from bertbench.training.trainer import initial_model
+from bertbench.results.communication import Communication
+from bertbench.training.gradient_path import GradientPath
+from bertbench.training.trainer import Trainer, initial_model
 
 
-class LayoutTrainer:
-    """This rank's part of the model with its optimizer; `step` is all of the timed work.
+class LayoutTrainer(Trainer):
+    """This rank's part of the model, built and warmed up.
 
     `tokens` is the budget of a microbatch, if the layout has a pipeline.
     """
@@ -71,20 +72,30 @@ class LayoutTrainer:
                 shard(stage, self.groups.mesh("data", self.groups.data))
             if self._mode != "none":
                 stage.fuse()
-        self.model = nn.ModuleList(stages)
+        self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
         # kept, because FSDP2 replaces the tensors while it computes
-        self._named = {
+        self._parameters_by_name = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
-        self.parameters = list(self._named.values())
+        self.parameters = list(self._parameters_by_name.values())
         words = next((stage.words for stage in stages if stage.words is not None), None)
         shares = layout.token_shares
         of_shares = [parameter for stage in stages for parameter in norm_parameters(stage)] if shares > 1 else []
-        self.gradients = Gradients(self.parameters, words, self.groups, parallel.fully_shard, system.parts, of_shares)
-        self.optimizer = shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards)
-        decay = system.optimizer.ema_decay
-        self._average = WeightAverage(LogicalTensors(self.parameters, {}), decay) if decay else None
+        clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, buckets=1)
+        self.reducer = SplitReducer(
+            self.parameters, words, self.groups, clip, parallel.fully_shard, system.parts, of_shares
+        )
+        weights, decay = Weights(), system.optimizer.ema_decay
+        self._path = GradientPath(
+            FixedScale(system.learning_rate),
+            self.reducer,
+            shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards),
+            weights,
+            AverageView(weights, LogicalTensors(self.parameters, {}), decay) if decay else EvaluationView(weights),
+            "collectives",
+            "torch's multi-tensor operations on this rank's part of the model",
+        )
         self._stage = stages[0]
         self.pipeline = (
             Pipeline(
@@ -94,50 +105,36 @@ class LayoutTrainer:
             if layout.pipeline > 1
             else None
         )  # fmt: skip
-        self._schedule = system.learning_rate
         startup.mark("model")
         self._warm_up(seed)
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Replace the weights by the average inside the context, if evaluations use one."""
-        with nullcontext() if self._average is None else replaced(*self._average.read_out()):
-            yield
+    @property
+    def model(self) -> nn.Module:
+        """Return this rank's stages."""
+        return self._stages
 
     def communication(self) -> Communication:
         """Return how gradients are sent and applied, for the run's output and records."""
         sizes = [local(parameter).numel() for parameter in self.parameters]
         whole = [parameter.numel() for parameter in self.parameters]
-        buckets = [sum(sizes[place] for place in places) for places in self.gradients.buckets] or [sum(whole)]
+        buckets = [sum(sizes[place] for place in places) for places in self.reducer.buckets] or [sum(whole)]
         return Communication(
             clip=self._system.clip.mode,
             compression="none",
             bucket_elements=tuple(buckets),
             bytes_per_step=4 * sum(buckets),
             model_arithmetic=self._model_arithmetic,
-            optimizer_arithmetic="torch's multi-tensor operations on this rank's part of the model",
+            optimizer_arithmetic=self._path.arithmetic,
         )
 
-    def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
-        """Take step `number`, counted from 0, with the samples of this data-parallel rank."""
-        loss = self._accumulate(parts) if self.pipeline is None else self.pipeline.run(parts)
-        with named(ALL_REDUCE):
-            self.gradients.reduce()
-            norm, clip = self.gradients.norm(), self._system.clip
-        factor, clipped = remaining_clipping(clip.mode, norm, clip.max_norm, None)
-        rate: Scalar = self._schedule.rate(number)
-        with named(OPTIMIZER):
-            self.optimizer.step(rate, factor)
-            if self._average is not None:
-                self._average.update(number + 1)
-        for parameter in self.parameters:
-            parameter.grad = None
-        # one of the ranks that compute the same reports
-        return StepReport(loss if self.groups.place.tensor == 0 else torch.zeros_like(loss), norm, rate, clipped, None)
-
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+        loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)
+        # one of the ranks that compute the same reports
+        return loss if self.groups.place.tensor == 0 else torch.zeros_like(loss)
+
+    def _run_stage(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
         shares = self.groups.layout.token_shares
         self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
         total = torch.zeros((), device=self._world.device)
@@ -160,11 +157,8 @@ class LayoutTrainer:
         scores: torch.Tensor = self._stage(place, place)
         return scores
 
-    def _warm_up(self, seed: int) -> None:
-        """Run an untimed step on synthetic batches, then restore weights and optimizer."""
+    def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        weights = [local(parameter.detach()).clone() for parameter in self.parameters]
-        generator = torch.Generator().manual_seed(derive(seed, "warm-up"))
         longest, size = system.model.max_positions, system.local_batch // system.parts
         if self.pipeline is not None:
             longest = min(longest, self.pipeline.tokens)
@@ -174,32 +168,17 @@ class LayoutTrainer:
         batch = batch.to(self._world.device)
         self.step(0, [LoadedPart(part, batch)] * system.parts)
         if self._mode != "none":  # evaluation compiles separately
-            self.model.eval()
+            self._stages.eval()
             self.scores(batch)
-            self.model.train()
-        with torch.no_grad():
-            for parameter, weight in zip(self.parameters, weights, strict=True):
-                local(parameter.detach()).copy_(weight)
-        self.optimizer.reset()
-        if self._average is not None:
-            self._average.reset()
+            self._stages.train()
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the tensors in memory on which later steps depend: this rank's part of weights and moments.
+    def _named(self) -> dict[str, nn.Parameter]:
+        """Return the parameters by name: all layouts use the same, so that a state moves between layouts."""
+        return self._parameters_by_name
 
-        All layouts use the same names, and sharded tensors are DTensors, so that a state moves between layouts.
-        """
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named.items()}
-        parts = {
-            "model": {name: parameter.detach() for name, parameter in self._named.items()},
-            "optimizer": self.optimizer.moments(names),
-            "average": {} if self._average is None else self._average.state(names),
-        }
-        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-
-    def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once their `state` is restored."""
-        self.optimizer.resume(steps)
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights; sharded ones are DTensors."""
+        return {name: parameter.detach() for name, parameter in self._parameters_by_name.items()}
 
     def whole(self) -> Bert | None:
         """Return the model on rank 0, in main memory, gathered tensor by tensor from the ranks that hold it."""
@@ -208,11 +187,11 @@ class LayoutTrainer:
         names = list(logical_weights(model))
         if self._world.leads:
             model = model.to_empty(device="cpu")
-        held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._named)))]
+        held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._parameters_by_name)))]
         gathered = logical_weights(model)
         for name in names:  # the same order on every rank, or ranks would wait for each other forever
             self._world.watchdog.goes_on()
-            whole = whole_tensor(self._named[name].detach()) if name in self._named else None
+            whole = whole_tensor(self._parameters_by_name[name].detach()) if name in self._parameters_by_name else None
             holder = next(rank for rank, its in enumerate(held) if name in its)
             if self._world.leads:
                 if whole is None:
@@ -222,6 +201,3 @@ class LayoutTrainer:
             elif self._world.rank == holder and whole is not None:
                 distributed.send(whole.contiguous(), 0)
         return model if self._world.leads else None
-
-    def close(self) -> None:
-        """Do nothing: no hook outlives the process group."""

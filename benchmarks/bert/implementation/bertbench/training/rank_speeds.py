@@ -13,7 +13,7 @@ from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.phases import OWN, PHASES
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
-from bertbench.optim.collectives import all_gather
+from bertbench.optim.exchange import all_gather
 
 if TYPE_CHECKING:
     from bertbench.config import System

@@ -13,7 +13,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.progress import RunProgress
-from bertbench.training.arithmetic import settle
+from bertbench.training.arithmetic import choose_arithmetic
 from bertbench.training.build import build, log_start
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
@@ -51,7 +51,7 @@ def train(
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            arithmetic = settle(system, world, files, resumption is not None)
+            arithmetic = choose_arithmetic(system, world, files, resumption is not None)
             if resumption is None:
                 log_start(log, arithmetic.applied(system), world, seed)
             startup.mark("caches")
@@ -78,7 +78,7 @@ def train(
                             snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
                             raise preemption.error(step + 1)
                     metrics.flush()
-                with run.evaluation(), trainer.averaged():
+                with run.evaluation(), trainer.evaluating():
                     accuracy = evaluator.accuracy(trainer.model, arithmetic.precision)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)

@@ -15,8 +15,7 @@ from bertbench.bench.peak import wait
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import claim
-from bertbench.optim.collectives import FlatExchange, slice_of
-from bertbench.optim.communication import flat_sum
+from bertbench.optim.exchange import Exchange, ReduceScatter, slice_of
 
 _REPEATS = 5
 
@@ -43,7 +42,7 @@ def collectives(stand: Stand) -> Answer:
 
 def on_rank(world: World, megabytes: int) -> list[Collective]:
     """Run every collective on buffers of `megabytes` MB, and check the numbers on every rank."""
-    exchange, rows = FlatExchange(), []
+    all_reduce, exchange, rows = Exchange(), ReduceScatter(), []
     whole = world.size * (world.size + 1) / 2  # 1 + 2 + ... + ranks: small integers, exact in bf16
 
     def is_sum(buffer: torch.Tensor) -> bool:
@@ -53,9 +52,9 @@ def on_rank(world: World, megabytes: int) -> list[Collective]:
         return all(bool((slice_of(buffer, place, world.size) == place + 1).all()) for place in range(world.size))
 
     work: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], bool]]] = {
-        "all-reduce": (lambda buffer: flat_sum(buffer).wait(), is_sum),
+        "all-reduce": (lambda buffer: all_reduce.sum(buffer)(), is_sum),
         "reduce-scatter": (
-            lambda buffer: exchange.sum_slice(buffer)(),
+            lambda buffer: exchange.sum(buffer)(),
             lambda buffer: is_sum(slice_of(buffer, exchange.place, world.size)),
         ),
         "all-gather": (lambda buffer: exchange.gather(buffer)(), is_gathered),

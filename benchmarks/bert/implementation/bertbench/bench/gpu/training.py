@@ -17,8 +17,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import filled
-from bertbench.training.ddp_trainer import DDPTrainer
 from bertbench.training.graph_trainer import GraphTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 _SEED = 7
 # fp32 sums in another order, over a few steps of a model whose loss is 10
@@ -100,11 +100,11 @@ def compared(plain: Took, fast: Took) -> Answer:
 
 def build(
     world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
-) -> tuple[DDPTrainer, Callable[[Batch], Batch]]:
+) -> tuple[WholeTrainer, Callable[[Batch], Batch]]:
     """Return a warmed-up trainer and its batch filler; a trainer that replays steps uses `bins`, or its own."""
     system = plain_system(stand.shape, stand.batch, steps, stand.device, choice)
     if choice.compile != "graphs":
-        return DDPTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
+        return WholeTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
     bins = bins or bins_for(stand, choice.accumulation)
     return GraphTrainer(system, world, _SEED, bins), bins.fill
 

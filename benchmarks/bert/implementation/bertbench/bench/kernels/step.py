@@ -36,7 +36,7 @@ from bertbench.model.normalised import Normalised
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.bucket_parallel import flat_buckets
+from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.options import AdamOptions, Implementation
@@ -147,9 +147,9 @@ class _Step:
         self._model.keep_residual(residual)
         compile_pieces(self._model)
         self._model.hand_to_heads(_PRODUCTS)
-        self._buckets = flat_buckets(self._model, None)
         self._batch = batch
         self._parameters = list(self._model.parameters())
+        self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
         self._optimizer: MultiTensorAdam | None = None
         self._norm: Callable[[], torch.Tensor] = partial(gradient_norm, self._parameters)
         self._impl, self._chunked = impl, chunked

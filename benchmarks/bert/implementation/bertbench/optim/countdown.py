@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 
-class Arrivals:
+class BucketCountdown:
     """Count the gradients of each bucket and call `ready` with the number of each full bucket, in order.
 
     The order is that of the buckets, even if gradients arrive in another: collectives must match on all ranks.
@@ -18,14 +18,14 @@ class Arrivals:
         self._counts, self._ready, self._paused = counts, ready, False
         self.begin_step()
 
-    @property
-    def complete(self) -> bool:
-        """Whether every bucket had its gradients, and no more, since the step began."""
-        return not any(self._missing)
-
     def begin_step(self) -> None:
         """Expect all gradients again."""
         self._missing, self._next = list(self._counts), 0
+
+    def end_step(self) -> None:
+        """Check that every bucket was filled exactly once since the step began."""
+        assert not any(self._missing), "every trained parameter takes part in every step"
+        self.begin_step()
 
     def watch(self, number: int, parameters: Iterable[nn.Parameter]) -> None:
         """Count every gradient of these parameters as one of bucket `number`."""

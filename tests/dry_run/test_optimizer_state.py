@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from bertbench.dry_run.optimizer_state import state_bytes
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim.memory import state_bytes
 from bertbench.optim.muon import build_muon
 from bertbench.optim.options import OptimizerOptions
 

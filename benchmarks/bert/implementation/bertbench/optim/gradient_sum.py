@@ -1,0 +1,147 @@
+"""Sum buckets of gradients over the ranks: the interface, and the sums of every element.
+
+`begin` starts a bucket's sum during the backward pass, `finish` completes all of them. It is a sum, not torch's DDP's
+mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, delayed ones in delayed.py.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import distributed
+
+from bertbench.optim.buckets import Bucket
+from bertbench.optim.exchange import Exchange, Wait, slice_of
+from bertbench.optim.options import ReduceOptions
+from bertbench.optim.traffic import GRADIENT_BYTES
+
+
+class Gradient(NamedTuple):
+    """The sizes of a gradient, for counting bytes."""
+
+    shapes: Sequence[Sequence[int]]
+    """Of each parameter."""
+    bucket_elements: Sequence[int] = ()
+    ranks: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Return the elements of all parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+
+class GradientSum:
+    """Sums buckets over the ranks; this class keeps no state between steps."""
+
+    @classmethod
+    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+        """Return the sum that the options describe, for a gradient in `buckets` buckets."""
+        raise NotImplementedError
+
+    @staticmethod
+    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+        """Return the bytes that one rank contributes to a step's sums."""
+        del options
+        return GRADIENT_BYTES * gradient.elements
+
+    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+        """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Complete the sums begun since the last call, in their order."""
+
+    def reset(self) -> None:
+        """Forget the state of earlier steps; call it after a warm-up and before the process group ends."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the tensors in memory on which later steps depend."""
+        return {}
+
+
+class OwnGradient(GradientSum):
+    """Estimate the sum without communication: this rank's own gradient times the number of ranks."""
+
+    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+        """See `GradientSum`."""
+        scaled(bucket.gradients.mul_(distributed.get_world_size()), factor)
+
+
+class ElementSum(GradientSum):
+    """Sum every element in the gradients' own format; the result is where the exchange leaves it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._begun: list[Wait] = []
+
+    @classmethod
+    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+        """See `GradientSum`."""
+        del options, buckets
+        return cls(exchange)
+
+    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+        """See `GradientSum`."""
+        self._begun.append(self.start(bucket.number, bucket.gradients, factor))
+
+    def finish(self) -> None:
+        """See `GradientSum`."""
+        begun, self._begun = self._begun, []
+        for wait in begun:
+            wait()
+
+    def start(self, number: int, buffer: torch.Tensor, factor: torch.Tensor | None) -> Wait:
+        """Start the sum of a buffer in place; buffers that are on their way at once need different numbers."""
+        del number
+        return self._exchange.sum(scaled(buffer, factor))
+
+
+class HalfSum(ElementSum):
+    """Sum every element in half the bytes.
+
+    fp16 is divided by the number of ranks first, so that sums stay in range, like torch's fp16 hook; torch's bf16 hook
+    refuses gloo.
+    """
+
+    def __init__(self, exchange: Exchange, wire: torch.dtype) -> None:
+        super().__init__(exchange)
+        self._wire, self._divisor = wire, distributed.get_world_size() if wire == torch.float16 else 1
+        # kept between steps: torch's watchdog frees a collective's buffer late
+        self._halves: dict[int, torch.Tensor] = {}
+
+    @classmethod
+    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+        """See `GradientSum`."""
+        del buckets
+        return cls(exchange, torch.float16 if options.compression == "fp16" else torch.bfloat16)
+
+    @staticmethod
+    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+        """See `GradientSum`."""
+        return GradientSum.bytes_per_step(options, gradient) // 2
+
+    def start(self, number: int, buffer: torch.Tensor, factor: torch.Tensor | None) -> Wait:
+        """See `ElementSum`. Rounds once: clipping needs no pass of its own."""
+        half = self._halves.get(number)
+        if half is None:
+            half = self._halves[number] = torch.empty_like(buffer, dtype=self._wire)
+        if factor is None:
+            torch.div(buffer, self._divisor, out=half)
+        else:
+            torch.mul(buffer, factor / self._divisor, out=half)
+        wait = self._exchange.sum(half)
+        own, own_half = (slice_of(flat, self._exchange.place, self._exchange.slices) for flat in (buffer, half))
+
+        def restore() -> None:
+            wait()
+            own.copy_(own_half)
+            if self._divisor != 1:
+                own.mul_(self._divisor)
+
+        return restore
+
+
+def scaled(buffer: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
+    """Multiply a buffer in place by a factor; None is 1."""
+    return buffer if factor is None else buffer.mul_(factor)

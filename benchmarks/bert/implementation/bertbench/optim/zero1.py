@@ -1,0 +1,111 @@
+"""Shard the optimizer's state over the ranks: ZeRO's first stage, bucket by bucket (Rajbhandari et al. 2020).
+
+    backward   a bucket is full -> clip it -> reduce-scatter: this rank's slice of the sum      (reducer.py)
+    update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (WholeNorms)
+    forward    all-gather of a bucket's weights, started after the update; the first module that reads them waits
+
+Each link carries (R - 1) / R of the gradients and of the weights, together as much as an all-reduce of the gradients.
+Trust ratios use the norms of whole logical tensors.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import distributed, nn
+
+from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.buckets import Bucket, Buckets
+from bertbench.optim.exchange import Exchange, Wait
+from bertbench.optim.options import AdamOptions
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
+
+
+class Weights:
+    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
+
+    def ready(self) -> None:
+        """Wait until all weights are here."""
+
+    def publish(self) -> None:
+        """Start giving this rank's updated weights to the others."""
+
+
+class SlicedWeights(Weights):
+    """Weights in buckets of which every rank updates its slices; each module waits for its own before it runs."""
+
+    def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
+        self._buckets, self._exchange = buckets, exchange
+        self._waits: dict[int, Wait] = {}
+        _wait_before_forward(model, buckets.all, self._await)
+
+    def ready(self) -> None:
+        """See `Weights`."""
+        self._await(list(self._waits))
+
+    def publish(self) -> None:
+        """See `Weights`."""
+        for number in reversed(range(len(self._buckets.all))):  # roughly the forward pass's reading order
+            self._waits[number] = self._exchange.gather(self._buckets.weights[number])
+
+    def _await(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if wait := self._waits.pop(number, None):
+                with named(ALL_REDUCE):
+                    wait()
+
+
+def sliced_norm(own: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the norm of a gradient of which this rank has these slices, on the device. Collective."""
+    # in fp64 the square of a scaled norm stays in range
+    square = nn.utils.get_total_norm(own, foreach=True).double().square()
+    with named(ALL_REDUCE):
+        distributed.all_reduce(square)
+    return square.sqrt().float()
+
+
+class WholeNorms:
+    """Combine norms of this rank's segments of matrices into norms of whole logical tensors. Collective."""
+
+    def __init__(self, buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> None:
+        matrices, _ = matrices_and_vectors(buckets.parameters)
+        slices, device = LogicalSlices(buckets, matrices, fused), buckets.weights[0].device
+        self.numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=device)
+        self._squares = torch.zeros(2, slices.tensors, device=device)
+
+    def __call__(self, norms: torch.Tensor) -> torch.Tensor:
+        """Return whole norms for segments' norms, both [2, segments]."""
+        self._squares.zero_().index_copy_(1, self.numbers, norms.square())
+        with named(ALL_REDUCE):
+            distributed.all_reduce(self._squares)
+        return self._squares.index_select(1, self.numbers).sqrt()
+
+    def joined_by(self, step: Callable[..., None]) -> Step:
+        """Return a step with these norms, which a rank that holds no matrix joins too; `step` takes `whole_norms`."""
+        take = partial(step, whole_norms=self)
+        return take if self.numbers.numel() else self._join
+
+    def _join(self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
+        del state, options, decay, trust_ratio, scalars
+        self(self._squares.new_zeros(2, 0))
+
+
+def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[[Sequence[int]], None]) -> None:
+    """Make every outermost called module wait for the buckets of its parameters.
+
+    A list of modules, such as the encoder's layers, is never called itself: its children are.
+    """
+    numbers = {parameter: bucket.number for bucket in buckets for parameter in bucket.parameters}
+    for child in model.children():
+        if isinstance(child, nn.ModuleList):
+            _wait_before_forward(child, buckets, wait)
+        else:
+            needed = sorted(
+                {numbers[parameter] for parameter in child.parameters() if parameter in numbers}, reverse=True
+            )
+            child.register_forward_pre_hook(partial(_call, wait, needed))
+
+
+def _call(wait: Callable[[Sequence[int]], None], numbers: Sequence[int], *_: object) -> None:
+    wait(numbers)

@@ -1,0 +1,113 @@
+"""Choose the parts between a backward pass and updated weights: the one place that reads which variants a system wants.
+
+backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish -> view
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from bertbench.distributed.shared_memory import SharedMemory
+from bertbench.distributed.world import World
+from bertbench.model.bert import Bert
+from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.build import build_norm, build_optimizer
+from bertbench.optim.clip import make_clip
+from bertbench.optim.delayed import DelayedSum
+from bertbench.optim.exchange import Exchange, exchange
+from bertbench.optim.gradient_sum import GradientSum, OwnGradient
+from bertbench.optim.local_updates import OuterStepView
+from bertbench.optim.reducer import GradientReducer, Reducer
+from bertbench.optim.slices import LogicalSlices
+from bertbench.optim.state import Hold, LogicalTensors, Optimizer
+from bertbench.optim.step_scale import DelayedScale, FixedScale, LossScaler, RecordedScale
+from bertbench.optim.sums import ELEMENT_SUMS, SUMS
+from bertbench.optim.zero1 import SlicedWeights, Weights
+
+if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
+    from bertbench.config import System
+
+
+R_co = TypeVar("R_co", bound=Reducer, covariant=True)
+
+
+class GradientPath(NamedTuple, Generic[R_co]):
+    """The parts that a step passes through, in their order."""
+
+    scale: FixedScale
+    reducer: R_co
+    optimizer: Optimizer
+    weights: Weights
+    view: EvaluationView
+    transport: str
+    """What carries gradients: `shared memory`, or torch's `collectives`."""
+    arithmetic: str
+    """Describes the optimizer's arithmetic in a line."""
+
+
+def build_path(
+    system: System, world: World, model: Bert, backward: Callable[[], None]
+) -> GradientPath[GradientReducer]:
+    """Return the path of a whole model on its device, in buckets by the order of `backward`'s gradients. Collective.
+
+    Call it before compiling: sharded weights move.
+    """
+    communication, sharded = system.communication, system.optimizer.sharded
+    shared = shared_memory(system, world)
+    among = exchange(sharded, communication.hierarchical, world.ranks.local_size, shared)
+    table = bucket_table(ready_order(model, backward), communication.bucket_mb)
+    buckets = Buckets(table, sharded, among.slices, among.place)
+    scale = _scale(system, world)
+    clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor)
+    norm = build_norm(model, system.optimizer.impl, buckets)
+    reducer = GradientReducer(buckets, clip, _sum(system, among, buckets), norm, scale.factor)
+    half = world.device.type == "cuda" or system.precision.compute == "bf16"
+    options = replace(system.optimizer.options(), half_products=half)
+    optimizer, text = build_optimizer(model, options, system.optimizer.impl, buckets if sharded else None)
+    weights = SlicedWeights(model, buckets, among) if sharded else Weights()
+    view = _view(system, model, weights, buckets, among)
+    return GradientPath(scale, reducer, optimizer, weights, view, "shared memory" if shared else "collectives", text)
+
+
+def shared_memory(system: System, world: World) -> SharedMemory | None:
+    """Return the memory in which ranks sum whole gradients at once; None where torch's collectives do something else.
+
+    Delayed gradients are summed behind the next steps, and a recorded step replays operations of torch.
+    """
+    communication = system.communication
+    whole = communication.compression in ELEMENT_SUMS and not communication.hierarchical
+    at_once = not system.sync.delay and system.compute.compile != "graphs"
+    return world.shared if whole and at_once and not system.optimizer.sharded else None
+
+
+def _scale(system: System, world: World) -> FixedScale:
+    if system.scales_loss:
+        first = system.precision.initial_loss_scale
+        return LossScaler(system.learning_rate, system.max_steps, first, world.size, world.device)
+    if system.compute.compile == "graphs":
+        return RecordedScale(system.learning_rate, system.max_steps, world.device)
+    delay = system.sync.delay
+    return DelayedScale(system.learning_rate, delay) if delay else FixedScale(system.learning_rate)
+
+
+def _sum(system: System, among: Exchange, buckets: Buckets) -> GradientSum:
+    options, count = system.communication.options(), len(buckets.all)
+    if system.sync.outer is not None:
+        return OwnGradient()
+    if system.sync.delay:
+        return DelayedSum(ELEMENT_SUMS[options.compression].of(options, among, count), system.sync.delay)
+    return SUMS[options.compression].of(options, among, count)
+
+
+def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
+    fused, decay = model.fused_parameters(), system.optimizer.ema_decay
+    if system.sync.outer is not None:
+        return OuterStepView(model, fused, system.sync.outer, among)
+    if not decay:
+        return EvaluationView(weights)
+    hold: Hold = partial(LogicalSlices, buckets) if system.optimizer.sharded else LogicalTensors
+    return AverageView(weights, hold(list(model.parameters()), fused), decay)

@@ -1,0 +1,35 @@
+"""A reducer of any model for tests: buckets from the last parameter back, the order of small models' gradients."""
+
+from functools import partial
+
+from torch import nn
+
+from bertbench.optim.buckets import Buckets, bucket_table
+from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.exchange import exchange
+from bertbench.optim.gradient_sum import GradientSum
+from bertbench.optim.options import ClipMode, ReduceOptions
+from bertbench.optim.reducer import GradientReducer
+from bertbench.optim.state import Scalar
+from bertbench.optim.sums import SUMS
+
+
+def reducer_of(
+    model: nn.Module,
+    ranks: int,
+    bucket_mb: float | None = None,
+    *,
+    mode: ClipMode = "none",
+    max_norm: float = 1.0,
+    options: ReduceOptions = ReduceOptions(),  # noqa: B008 - immutable
+    local_size: int = 1,
+    scale: Scalar = 1.0,
+    way: GradientSum | None = None,
+) -> GradientReducer:
+    """Return a reducer by torch's collectives; `way` replaces the sum that the options describe. Collective."""
+    parameters = list(model.parameters())
+    buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
+    clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
+    among = exchange(False, options.hierarchical, local_size, None)
+    way = way or SUMS[options.compression].of(options, among, len(buckets.all))
+    return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale)
