@@ -41,5 +41,11 @@ def test_what_gpu_check_runs_needs_neither_pydantic_nor_mlperf_logging_nor_apex(
     run_without(("pydantic", "mlperf_logging", "apex"), _CHECK)
 
 
+def test_a_run_loads_neither_the_judge_nor_pages_nor_split_models() -> None:
+    rooms = ("compliance", "bertbench.report", "bertbench.parallel", "bertbench.data.text")
+    code = f"import bertbench.training.train; assert not [name for name in sys.modules if name.startswith({rooms})]"
+    run_without((), code)
+
+
 def run_without(missing: tuple[str, ...], code: str) -> None:
     subprocess.run([sys.executable, "-c", _WITHOUT.format(missing=missing) + code], check=True)

@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlperf_logging.mllog import constants
 
@@ -16,8 +16,9 @@ from bertbench.config.partial import partial
 from bertbench.config.settings import Settings
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
-from compliance.log import CannotJudge, Event, read_events
-from compliance.run import RunFacts
+
+if TYPE_CHECKING:
+    from compliance.log import Event
 
 RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
@@ -115,6 +116,9 @@ def _latest(log: Path) -> Resumption | None:
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
     """Return a run's state at the start of its clock, which follows from the seed; None if the clock never started."""
+    from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
+    from compliance.run import RunFacts  # noqa: PLC0415
+
     try:
         facts = RunFacts(read_events(files.log))
     except CannotJudge:  # not there, or empty
@@ -147,6 +151,8 @@ def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
 
 def ended(log: Path) -> str | None:
     """Return the status of a run that ended at its target or limit; None for any other run."""
+    from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
+
     try:
         stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
     except CannotJudge:  # not there, or empty: a run that never started
@@ -202,6 +208,8 @@ def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
             f"{files.log}: found {len(lines):,} bytes, expected at least {meta.log_bytes:,}, its size at the snapshot; "
             "restore the log that the run wrote"
         )
+    from compliance.log import read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
+
     events = read_events(files.log)
     lost = lines[meta.log_bytes :]
     if lost:
@@ -223,7 +231,7 @@ def _mark(key: str) -> bytes:
     return f'"key": "{key}"'.encode()
 
 
-def _cause(events: list[Event]) -> str:
+def _cause(events: list["Event"]) -> str:
     outcome = [
         event.value if event.key == "failure" else event.metadata.get("reason")
         for event in events

@@ -24,7 +24,6 @@ from bertbench.model.bert import Bert
 from bertbench.optim.state import logical_weights
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, expected_tensors
-from compliance.judge import LOG_PATTERN
 
 _EXPECTED = "a weights file, a run's folder or log (result_<n>, result_<n>.txt), or a snapshot's folder (step_<k>)"
 
@@ -50,6 +49,8 @@ def newest_run(runs: Path, preferred: str) -> Path:
 
     Raises CheckpointError if there is none, or several systems have runs but not `preferred`.
     """
+    from compliance.judge import LOG_PATTERN  # noqa: PLC0415 - of `fill-mask` only
+
     found: dict[str, Path] = {}
     for log in sorted(runs.glob(f"*/bert/{LOG_PATTERN}"), key=lambda log: (len(log.name), log.name)):
         files = ResultFiles(log)

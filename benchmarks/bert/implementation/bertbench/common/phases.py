@@ -7,4 +7,6 @@ own, and the others hold only what it did itself.
 DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT = "data", "forward", "backward", "optimizer", "wait"
 OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Phases in which a rank doesn't wait for other ranks."""
+RANKS_MS = "ranks_ms"
+"""Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""
 PHASES = (*OWN, WAIT)

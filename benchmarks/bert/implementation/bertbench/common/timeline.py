@@ -12,4 +12,6 @@ QUEUED, START_UP, COMPILE, TRAINING = "queued", "start-up", "compile", "training
 EVALUATION, SNAPSHOT, WAITING, LOST, IDLE = "evaluation", "snapshot", "waiting", "lost work", "idle"
 BUCKETS = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, WAITING, LOST, IDLE)
 """Parts of a run's wall clock; docs/reliability.md defines them."""
+POWER = "power"
+"""Folder of what power meters read, in a run's folder."""
 TIMELINE = "timeline.jsonl"

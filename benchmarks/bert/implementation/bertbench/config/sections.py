@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
-from bertbench.data.text.samples import SampleOptions
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.options import (
@@ -14,6 +13,9 @@ from bertbench.optim.options import (
     Compression,
     ReduceOptions,
 )
+
+if TYPE_CHECKING:
+    from bertbench.data.text.samples import SampleOptions
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -105,8 +107,10 @@ class Recipe(Section):
     shard_samples: Count = 65_536
     seed: int = Field(default=12345, ge=0)
 
-    def options(self, max_seq_length: int) -> SampleOptions:
+    def options(self, max_seq_length: int) -> "SampleOptions":
         """The part that sample creation takes."""
+        from bertbench.data.text.samples import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
+
         return SampleOptions(
             max_seq_length,
             self.dupe_factor,

@@ -4,15 +4,14 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed, nn
 
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
-from bertbench.model.span import SpanBert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.apex import ApexAdam
 from bertbench.optim.blocks import blocks_step
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
@@ -24,6 +23,9 @@ from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 from bertbench.optim.zero1 import WholeNorms, sliced_norm
 
+if TYPE_CHECKING:
+    from bertbench.model.span import SpanBert
+
 _SLICED = ", on this rank's slice of every bucket, weights gathered behind the next forward pass"
 _TRITON = "Triton kernels over chunks of all tensors"
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
@@ -33,7 +35,7 @@ _BLOCKS_FROM = 2_000_000
 
 
 def build_optimizer(
-    model: Bert | SpanBert, options: OptimizerOptions, impl: Implementation, buckets: Buckets | None = None
+    model: "Bert | SpanBert", options: OptimizerOptions, impl: Implementation, buckets: Buckets | None = None
 ) -> tuple[Optimizer, str]:
     """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
@@ -48,6 +50,8 @@ def build_optimizer(
         optimizer, text = build_muon(model, options, buckets)
         return optimizer, text + where
     if impl == "apex":
+        from bertbench.optim.apex import ApexAdam  # noqa: PLC0415 - of few runs
+
         return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _steps(parameters, trust_ratio, impl, buckets)
     hold: Hold = LogicalTensors

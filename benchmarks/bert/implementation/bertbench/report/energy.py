@@ -7,11 +7,11 @@ after run_stop, scaled to the time to train. Meters of processors and GPUs leave
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertbench.common.timeline import POWER
 from bertbench.report.beside import described, recorded
 from compliance.power_file import Readings, joules
 from compliance.run import RunFacts, number
 
-POWER = "power"
 _LARGEST = 512 << 20  # bytes
 _MOST_LINES = 5_000_000
 

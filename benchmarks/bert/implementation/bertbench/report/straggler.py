@@ -6,12 +6,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bertbench.common.phases import OWN
+from bertbench.common.phases import OWN, RANKS_MS
 from bertbench.report.beside import recorded
 from compliance.run import number
 
-RANKS_MS = "ranks_ms"
-"""Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""
 RankTimes = Mapping[str, Sequence[float]]
 
 _APART = 1.1  # times the median of the others, and half a millisecond more: less is scheduling noise

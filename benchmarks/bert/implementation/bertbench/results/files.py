@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
-from bertbench.common.timeline import TIMELINE
+from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
-from bertbench.report.energy import POWER
 from bertbench.results.communication import Communication
 from bertbench.results.timeline import Timeline
 

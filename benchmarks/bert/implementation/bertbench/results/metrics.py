@@ -19,13 +19,12 @@ import torch
 
 from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock
-from bertbench.common.phases import PHASES
+from bertbench.common.phases import PHASES, RANKS_MS
 from bertbench.common.ranges import clocked
 from bertbench.distributed.rendezvous import named
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.optim.state import Scalar
-from bertbench.report.straggler import RANKS_MS
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
 

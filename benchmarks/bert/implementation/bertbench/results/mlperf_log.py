@@ -22,8 +22,9 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
-from compliance.startup import KEY as STARTUP
 
+STARTUP = "startup"
+"""Key of the event that names the pieces of the start-up (compliance/startup.py)."""
 INTERRUPTED = "interrupted"
 """In the metadata of run_stop: the run was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import PackageError
+from bertbench.common.timeline import POWER
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.machine import power as sampler
 from bertbench.machine.meters import IPMI
-from bertbench.report.energy import POWER, NodeReadings, nodes
+from bertbench.report.energy import NodeReadings, nodes
 from bertbench.results.files import ResultFiles
 from compliance.log import read_events
 from compliance.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP

@@ -14,7 +14,6 @@ from bertbench.common.paths import data_folder
 from bertbench.config import System
 from bertbench.config.hardware import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
-from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.results.mlperf_log import MlperfLog
 
 
@@ -96,6 +95,8 @@ def max_predictions(manifest: Manifest) -> int | None:
     """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
     recipe = manifest.request.get("recipe", {})
     if recipe.get("name") == "mlperf":
+        from bertbench.data.text.mlperf import MlperfRecipe  # noqa: PLC0415 - the text pipeline, of no other run
+
         return MlperfRecipe().options().max_predictions_per_seq
     found = recipe.get("options", {}).get("max_predictions_per_seq")
     return None if found is None else int(found)

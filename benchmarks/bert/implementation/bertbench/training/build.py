@@ -22,16 +22,12 @@ from bertbench.loading.options import OnBadSample
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
-from bertbench.parallel.microbatches import TokenSampler
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.arithmetic import Arithmetic
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.inputs import check_start, open_data
-from bertbench.training.layout_evaluate import LayoutEvaluator
-from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
@@ -99,8 +95,11 @@ def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
 def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | None = None) -> Sampler:
     """Return the sampler that chooses every data-parallel rank's samples, by the system's balance method."""
     planner = make_planner(system, training.entries_N, derive(seed, "data"), speeds)
-    kind = TokenSampler if system.parallel.pipeline > 1 else Sampler
-    return kind(training, planner, system.parts, system.loss.normalize)
+    if system.parallel.pipeline > 1:
+        from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - of split models only
+
+        return TokenSampler(training, planner, system.parts, system.loss.normalize)
+    return Sampler(training, planner, system.parts, system.loss.normalize)
 
 
 def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
@@ -125,9 +124,14 @@ def make_trainer(
     """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps."""
     products = dict(arithmetic.products) if arithmetic else {}
     if bins is not None:
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs, as the next
+
         return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
         return WholeTrainer(system, world, seed, startup, products)
+    from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
+    from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
+
     tokens = 0
     if isinstance(sampler, TokenSampler):
         tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
@@ -144,7 +148,9 @@ def make_bins(system: System, training: Dataset) -> Bins | None:
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
     """Return the evaluator of this rank's evaluation samples."""
-    if isinstance(trainer, LayoutTrainer):
+    if system.parallel.splits:
+        from bertbench.training.layout_evaluate import LayoutEvaluator  # noqa: PLC0415 - of split models only
+
         return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
     return Evaluator(evaluation, system.evaluation.batch_size, world, system.fills_batches)
 

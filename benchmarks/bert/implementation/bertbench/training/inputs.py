@@ -2,8 +2,8 @@
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bertbench.checkpoint.weights import open_weights
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder, weights_file
 from bertbench.config import System
@@ -11,7 +11,9 @@ from bertbench.config.closed import CHECKPOINT, EVALUATION_SAMPLES, MAX_PREDICTI
 from bertbench.data.store.dataset import Dataset, SplitName
 from bertbench.data.store.manifest import Manifest
 from bertbench.results.submission import max_predictions
-from bertbench.weights.file import Weights
+
+if TYPE_CHECKING:
+    from bertbench.weights.file import Weights
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:
@@ -92,11 +94,13 @@ def check_start(system: System) -> None:
         )
 
 
-def check_weights(system: System, path: Path) -> Weights:
+def check_weights(system: System, path: Path) -> "Weights":
     """Open weights and check that they fit the system's model and its dataset; reads no tensor.
 
     Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
     """
+    from bertbench.checkpoint.weights import open_weights  # noqa: PLC0415 - of runs that start from weights
+
     weights = open_weights(path)
     weights.check_fits(system.model.shape())
     entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size

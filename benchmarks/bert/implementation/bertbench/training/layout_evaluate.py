@@ -10,12 +10,14 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.loading.batch import Batch
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.layout_trainer import LayoutTrainer
+from bertbench.training.trainer import Trainer
 
 
 class LayoutEvaluator(Evaluator):
     """The evaluation samples of one data-parallel rank; all ranks that share its model read them."""
 
-    def __init__(self, dataset: Dataset, batch_size: int, trainer: LayoutTrainer) -> None:
+    def __init__(self, dataset: Dataset, batch_size: int, trainer: Trainer) -> None:
+        assert isinstance(trainer, LayoutTrainer), "its layout says which samples are this rank's"
         place, layout = trainer.groups.place, trainer.groups.layout
         super().__init__(dataset, batch_size, trainer.groups.world, rank=place.data, ranks=layout.data)
         self._layout_scores = trainer.scores
