@@ -1,4 +1,4 @@
-"""Count the buckets in which a forecast gradient travels."""
+"""Count the buckets of a gradient for a forecast."""
 
 from collections.abc import Iterable
 
