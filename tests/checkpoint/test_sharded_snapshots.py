@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bertbench.config import System
+from bertbench.distributed.sliced_tensor import SlicedTensor
 from bertbench.distributed.world import World
-from bertbench.optim.slices import SlicedTensor
 from bertbench.optim.state import whole_tensor
 from tests.ranks import run_ranks
 from tests.relay import relay

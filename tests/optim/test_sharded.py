@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.loading.batch import synthetic
@@ -21,7 +22,7 @@ from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.options import AdamOptions, Compression, OptimizerOptions, ReduceOptions
 from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.slices import LogicalSlices, rectangles
+from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.sums import SUMS
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm

@@ -24,12 +24,12 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED
 from bertbench.loading.loader import STEPS_AHEAD, Loader
+from bertbench.loading.rank_speeds import RebalancingLoader, of_all_ranks
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler
+from bertbench.training.build import make_sampler, make_speeds
 from bertbench.training.inputs import open_data
-from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks

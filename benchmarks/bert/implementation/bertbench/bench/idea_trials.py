@@ -142,7 +142,7 @@ def bf16(setting: Setting) -> Iterator[Trial]:
     """Compute in bf16 where that is faster."""
     model, batch = setting.model("demo"), filled(setting.batch("demo"))
     sides = partial(_pass, model, batch), partial(_pass, model, batch, precision="bf16")
-    yield Trial("fp32", size_of("demo's pass", batch), "training/arithmetic.py", sides, tolerance=_BF16)
+    yield Trial("fp32", size_of("demo's pass", batch), "machine/arithmetic.py", sides, tolerance=_BF16)
 
 
 def shards(setting: Setting) -> Iterator[Trial]:

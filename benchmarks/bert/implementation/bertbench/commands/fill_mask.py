@@ -8,7 +8,7 @@ from bertbench.commands import WEIGHTS_HELP, check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.training.fill_mask import MASK, Prediction, fill_mask
+from bertbench.finetune.fill_mask import MASK, Prediction, fill_mask
 
 _DEMO = "cpu_demo"
 

@@ -5,7 +5,7 @@ from typing import Literal
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 """The format of matrix products and activations; fp8 applies to the encoder's products, all else is then bf16.
 
-`auto` becomes fp32 or bf16, as a run measures (training/arithmetic.py); commands that don't train count it as fp32.
+`auto` becomes fp32 or bf16, as a run measures (machine/arithmetic.py); commands that don't train count it as fp32.
 """
 
 ProductsName = Literal["auto", "torch", "onednn"]

@@ -19,16 +19,16 @@ from bertbench.loading.bins import Bins
 from bertbench.loading.exchange import Exchange
 from bertbench.loading.loader import Loader
 from bertbench.loading.options import OnBadSample
+from bertbench.loading.rank_speeds import RebalancingLoader, of_all_ranks
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler
+from bertbench.machine.arithmetic import Arithmetic
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
-from bertbench.training.arithmetic import Arithmetic
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_start, open_data
-from bertbench.training.rank_speeds import RebalancingLoader, make_speeds, of_all_ranks
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.names import pieces
@@ -100,6 +100,14 @@ def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | 
 
         return TokenSampler(training, planner, system.parts, system.loss.normalize)
     return Sampler(training, planner, system.parts, system.loss.normalize)
+
+
+def make_speeds(system: System) -> Speeds | None:
+    """Return the speeds in a system file, equal ones until they are measured; None if ranks count as equal."""
+    given = system.launch.rank_speeds
+    if given is None:
+        return None
+    return Speeds((1.0,) * system.world_size if given == "auto" else given)
 
 
 def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:

@@ -4,12 +4,11 @@ All layouts take the same step up to rounding: losses and gradients are sums ove
 ratios use whole tensors (docs/parallelism.md).
 """
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from bertbench.common.ranges import BACKWARD, FORWARD, named
 from bertbench.common.seeding import derive
@@ -24,10 +23,11 @@ from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.clip import make_clip
-from bertbench.optim.state import LogicalTensors, local, logical_weights, whole_tensor
+from bertbench.optim.state import LogicalTensors, local
 from bertbench.optim.step_scale import FixedScale
 from bertbench.optim.zero1 import Weights
 from bertbench.parallel.fsdp import shard
+from bertbench.parallel.gather import gathered_model
 from bertbench.parallel.gradients import SplitReducer
 from bertbench.parallel.microbatches import even
 from bertbench.parallel.optimizer import shard_optimizer
@@ -181,23 +181,5 @@ class LayoutTrainer(Trainer):
         return {name: parameter.detach() for name, parameter in self._parameters_by_name.items()}
 
     def whole(self) -> Bert | None:
-        """Return the model on rank 0, in main memory, gathered tensor by tensor from the ranks that hold it."""
-        with torch.device("meta"):
-            model = Bert(self._system.model.shape())
-        names = list(logical_weights(model))
-        if self._world.leads:
-            model = model.to_empty(device="cpu")
-        held = [set(json.loads(text)) for text in self._world.from_all(json.dumps(list(self._parameters_by_name)))]
-        gathered = logical_weights(model)
-        for name in names:  # the same order on every rank, or ranks would wait for each other forever
-            self._world.watchdog.goes_on()
-            whole = whole_tensor(self._parameters_by_name[name].detach()) if name in self._parameters_by_name else None
-            holder = next(rank for rank, its in enumerate(held) if name in its)
-            if self._world.leads:
-                if whole is None:
-                    whole = torch.empty(gathered[name].shape, device=self._world.device)
-                    distributed.recv(whole, holder)
-                gathered[name].copy_(whole)
-            elif self._world.rank == holder and whole is not None:
-                distributed.send(whole.contiguous(), 0)
-        return model if self._world.leads else None
+        """See `Trainer.whole`."""
+        return gathered_model(self._system.model.shape(), self._parameters_by_name, self._world)

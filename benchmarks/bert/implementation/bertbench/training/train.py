@@ -9,11 +9,11 @@ from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.options import OnBadSample
+from bertbench.machine.arithmetic import choose_arithmetic
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.progress import RunProgress
-from bertbench.training.arithmetic import choose_arithmetic
 from bertbench.training.build import build, log_start
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
@@ -51,7 +51,9 @@ def train(
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            arithmetic = choose_arithmetic(system, world, files, resumption is not None)
+            arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
+            if files:
+                files.describe_arithmetic(arithmetic.record())
             if resumption is None:
                 log_start(log, arithmetic.applied(system), world, seed)
             startup.mark("caches")

@@ -19,6 +19,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.filler import filled
 from bertbench.loading.loader import LoadedPart
+from bertbench.loading.rank_speeds import passes_per_s
 from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import set_arithmetic
@@ -34,7 +35,6 @@ from bertbench.optim.state import Scalar, logical_weights
 from bertbench.optim.sums import bytes_per_step
 from bertbench.results.communication import Communication
 from bertbench.training.gradient_path import GradientPath, build_path
-from bertbench.training.rank_speeds import passes_per_s
 from bertbench.training.trainer import Trainer, initial_model, tiny_backward
 
 if TYPE_CHECKING:  # as in trainer.py

@@ -1,10 +1,7 @@
 """Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,20 +12,9 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.exchange import all_gather
 
-if TYPE_CHECKING:
-    from bertbench.config import System
-
 # a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0
 _HALF = 0.5  # move halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
-
-
-def make_speeds(system: System) -> Speeds | None:
-    """Return the speeds in a system file, equal ones until they are measured; None if ranks count as equal."""
-    given = system.launch.rank_speeds
-    if given is None:
-        return None
-    return Speeds((1.0,) * system.world_size if given == "auto" else given)
 
 
 def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:

@@ -10,10 +10,10 @@ import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.machine import arithmetic
+from bertbench.machine.arithmetic import Arithmetic, choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
 from bertbench.results.files import ResultFiles
-from bertbench.training import arithmetic
-from bertbench.training.arithmetic import Arithmetic, choose, choose_arithmetic
 from tests.ranks import run_ranks
 
 Tiny = Callable[..., System]
@@ -77,6 +77,8 @@ def settled(world: World, system: System, folder: Path, resumed: bool = False) -
     os.environ["XDG_CACHE_HOME"] = str(folder)
     files = ResultFiles(folder / "result_0.txt")
     files.folder.mkdir(exist_ok=True)
-    arithmetic = choose_arithmetic(system, world, files if world.leads else None, resumed)
+    arithmetic = choose_arithmetic(system, world, files.arithmetic if world.leads and resumed else None)
+    if world.leads:
+        files.describe_arithmetic(arithmetic.record())
     world.barrier()
     return arithmetic.precision, arithmetic.source, json.loads(files.arithmetic.read_text())["precision"]

@@ -25,7 +25,6 @@ from bertbench.model.options import PrecisionName
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
-from bertbench.results.files import ResultFiles
 
 _TOKENS = 1024  # per measurement: more take longer and give the same choice
 _ROUNDS = 3
@@ -72,24 +71,21 @@ class Arithmetic:
         return cls(record["precision"], products, source)
 
 
-def choose_arithmetic(system: System, world: World, files: ResultFiles | None, resumed: bool = False) -> Arithmetic:
+def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
     """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
-    A resumed run keeps its first choice, so that it continues bit for bit. Raises RunError if the choice can't be
-    written beside the log.
+    `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
     """
     cache, key, known = _cache_file(), _key(system, world), ""
-    if files:
-        record = _read(files.arithmetic) if resumed else _read(cache).get(key)
+    if world.leads:
+        record = _read(resumed) if resumed else _read(cache).get(key)
         known = json.dumps(record) if record else ""
     if known := world.from_all(known)[0]:
         arithmetic = Arithmetic.of(json.loads(known), "as measured before")
     else:
         arithmetic = choose(system, world.device, world.sum)
-        if files and arithmetic.source == MEASURED:
+        if world.leads and arithmetic.source == MEASURED:
             _remember(cache, key, arithmetic)
-    if files:
-        files.describe_arithmetic(arithmetic.record())
     return arithmetic
 
 
