@@ -117,7 +117,7 @@ def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPat
 
 def test_an_option_that_torch_dropped_is_an_obstacle_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo, "config", object())
-    assert obstacle(torch.device("cpu")) == "'object' object has no attribute 'optimize_ddp'"
+    assert obstacle(torch.device("cpu")) == "'object' object has no attribute 'recompile_limit'"
 
 
 def test_token_types_get_the_gradient_of_a_lookup_without_its_additions_into_two_rows(

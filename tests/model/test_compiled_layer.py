@@ -46,7 +46,7 @@ def gradients(model: Bert, batch: Batch) -> dict[str, torch.Tensor]:
 
 def compiled(model: Bert) -> Bert:
     model = copy.deepcopy(model)
-    compile_pieces(model, "default")
+    compile_pieces(model)
     return model
 
 

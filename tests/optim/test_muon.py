@@ -127,17 +127,20 @@ def test_the_coefficient_scales_the_gradient() -> None:
 def sliced(world: World, places: list[int]) -> tuple[bool, int, list[str]]:
     """Return whether slices take the whole matrices' steps, and the pieces and the momenta that this rank holds."""
     ours, whole = matrices((7, 13), (2, 3)), matrices((7, 13), (2, 3))
-    buckets = Buckets([[*ours, nn.Parameter(torch.zeros(101))]], world.size, places[world.rank])
+    filler = nn.Parameter(torch.zeros(101))
+    filler.grad = torch.zeros(101)
+    buckets = Buckets([[*ours, filler]], True, world.size, places[world.rank])
     optimizer = muon_on(DistributedMatrices(buckets, ours, {}), OptimizerOptions("muon"))
     expected = optimizer_of(whole, decay=0.01)
     for step in range(3):
         draw_gradients(whole, step)
         for mine, theirs in zip(ours, whole, strict=True):
-            mine.grad.copy_(theirs.grad)
+            mine.grad = theirs.grad.clone()
+        (bucket,) = buckets.all
+        bucket.take_in()
         optimizer.step(0.1)
         expected.step(0.1)
-        (bucket,) = buckets.buckets
-        pieces = bucket.weights.chunk(world.size)
+        pieces = buckets.weights[0].chunk(world.size)
         for rank, place in enumerate(places):
             distributed.broadcast(pieces[place], rank)
     same = all(torch.equal(mine, theirs) for mine, theirs in zip(ours, whole, strict=True))

@@ -138,14 +138,15 @@ STEP_OF_20_MS = [
     span("aten::linear", 1, 3), span("aten::addmm", 1, 3, link=11),
     ours("attention", 3, 6), span("aten::bmm", 4, 5, link=12),
     span("aten::gelu", 6, 7, link=13),
-    ours("backward", 8, 16),
+    ours("backward", 8, 13),
+    ours("all-reduce", 13, 16),
     ours("optimizer", 16, 18), span("aten::add_", 17, 18, link=15),
     span("gloo:all_reduce", 9, 15, tid=7),
 ]  # fmt: skip
 
 
 def test_on_a_cpu_each_moment_of_a_step_is_counted_once() -> None:
-    # backward's operators end at 13 of 16: then it waits for the buckets' sums
+    # a sum that starts during the backward pass, and the wait for all of them after it
     assert where([*STEP_OF_20_MS, span("aten::mm", 9, 12), span("c10d::allreduce_", 12, 13)]) == {
         "data wait": 1.0,
         "forward: attention": 3.0,  # what happens in it, its matrix product too

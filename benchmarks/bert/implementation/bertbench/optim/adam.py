@@ -46,6 +46,7 @@ class MultiTensorAdam:
     ) -> None:
         self.options = options
         self.trust_ratio = trust_ratio
+        self._joins_norms = trust_ratio and hold is not LogicalTensors  # also with no matrix in this rank's slices
         self.steps: Scalar = 0
         """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
@@ -71,7 +72,7 @@ class MultiTensorAdam:
             taken,
             self.steps,
         )
-        if (matrices := self._matrices.state()).weights or self.trust_ratio:  # a rank without any joins LAMB's norms
+        if (matrices := self._matrices.state()).weights or self._joins_norms:
             self.matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
             step = self._vector_step or (foreach_step if self.trust_ratio else self.matrix_step)
