@@ -6,23 +6,30 @@ Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
 import argparse
 import importlib
 import io
-import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compliance import official
-from compliance.judge import Judgement, Overall, find_logs, judge_path
+from compliance.finding import Finding, named
+from compliance.judge import Judgement, Overall, find_logs, in_all, is_package, judge_path, without
 from compliance.log import CannotJudge
-from compliance.record import printable
+from compliance.record import as_json, printable
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 # Each module has `main(arguments) -> exit code`. Give a log of such a name as ./NAME.
 _SUBCOMMANDS = {"diff": "compliance.diff", "package": "compliance.package"}
 # Below this a second process costs more than it saves.
 _FEWEST_FOR_PROCESSES = 100
+# What is printed of a log, beside its findings; its other events stay in the process that judged it.
+_SHOWN_KEYS = frozenset(
+    ("submission_benchmark", "submission_division", "run_start", "run_stop", "eval_accuracy", "not_a_result")
+)
 
 
 class _Options(NamedTuple):
@@ -33,11 +40,10 @@ class _Options(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A judgement in printed form: small enough to send between processes."""
+    """A judgement small enough to send between processes; `head` are the first lines of its text."""
 
-    verdict: Overall
-    text: str
-    content: dict[str, Any] | None
+    judgement: Judgement
+    head: list[str]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,16 +55,37 @@ def main(arguments: list[str] | None = None) -> int:
         command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
         return int(command.main(arguments[1:]))
     paths, options = _parsed(arguments)
-    worst, contents = 0, []
-    for answer in _judged(paths, options):
-        worst = max(worst, _EXIT_CODES[answer.verdict])
-        if answer.content is None:
-            print(answer.text)
-        else:
-            contents.append(answer.content)
+    if [is_package(path) for path in paths] == [True] and options.division is None and not options.strict:
+        return main(["package", str(paths[0]), "--ruleset", options.ruleset, *["--json"] * options.as_json])
+    worst, contents, counts = 0, [], Counter[str]()
+    for _, result in groupby(_judged(paths, options), key=lambda answer: answer.judgement.path.parent):
+        answers = list(result)
+        common = in_all([answer.judgement.findings for answer in answers])
+        notes = in_all([answer.judgement.notes for answer in answers])
+        for index, answer in enumerate(answers):
+            judgement = without(answer.judgement, [*common, *notes])
+            worst = max(worst, _EXIT_CODES[judgement.verdict])
+            counts[_kind(answer.judgement)] += 1
+            if options.as_json:
+                once = [] if index else [vars(finding) for finding in (*common, *notes)]
+                contents.append(judgement.as_json() | {"in_all_runs": once})
+            else:
+                print("\n".join(map(printable, [*answer.head, *_lines(judgement)])))
+        if not options.as_json:
+            where = str(answers[0].judgement.path.parent)
+            print("".join(f"{printable(line)}\n" for one in (*common, *notes) for line in _text(where, one)), end="")
     if options.as_json:
-        print(json.dumps(contents, indent=2))
+        print(as_json(contents))
+    elif counts.total() > 1:
+        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
     return worst
+
+
+def _kind(judgement: Judgement) -> str:
+    """Return a log's place in the summary: its verdict, or what the verdict leaves open."""
+    if judgement.facts is not None and judgement.facts.not_a_result:
+        return "no result"
+    return "warn" if judgement.verdict == "pass" and judgement.findings else judgement.verdict
 
 
 def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
@@ -87,14 +114,12 @@ def _judged(paths: Sequence[Path], options: _Options) -> Iterator[_Answer]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     processes = min(_cores(), len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
     if len(jobs) < _FEWEST_FOR_PROCESSES or processes < 2:
-        for job in jobs:
-            yield from _job(job)
+        yield from map(_job, jobs)
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - costs 20 ms, which ten logs don't need
 
     with ProcessPoolExecutor(processes) as pool:
-        for answer in pool.map(_job, jobs, chunksize=16):
-            yield from answer
+        yield from pool.map(_job, jobs, chunksize=16)
 
 
 def _logs(path: Path) -> list[Path]:
@@ -104,21 +129,22 @@ def _logs(path: Path) -> list[Path]:
         return [path]  # judging it reports the reason
 
 
-def _job(job: tuple[Path, _Options]) -> list[_Answer]:
+def _job(job: tuple[Path, _Options]) -> _Answer:
     path, options = job
-    judgements = judge_path(path, options.ruleset, options.division, options.strict)
-    if options.as_json:
-        return [_Answer(judgement.verdict, "", judgement.as_json()) for judgement in judgements]
-    return [_Answer(judgement.verdict, _text(judgement), None) for judgement in judgements]
+    judgement = judge_path(path, options.ruleset, options.division, options.strict)[0]
+    facts = judgement.facts and judgement.facts.only(_SHOWN_KEYS, 1_000)
+    return _Answer(replace(judgement, facts=facts), _head(judgement))
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _text(judgement: Judgement) -> str:
-    facts, verdict, path = judgement.facts, judgement.official, printable(str(judgement.path))
-    lines = [f"{judgement.verdict.upper():<12} {path}"]
+def _head(judgement: Judgement) -> list[str]:
+    facts, verdict = judgement.facts, judgement.official
+    # a run of --smoke or --profile is none, however it ends
+    label = "no result" if facts is not None and facts.not_a_result else judgement.verdict
+    lines = [f"{label.upper():<12} {judgement.path}"]
     if facts is not None:
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
         best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"
@@ -126,13 +152,21 @@ def _text(judgement: Judgement) -> str:
             f"  {facts.benchmark}, {facts.division} division, ruleset {verdict.ruleset}: official {verdict.verdict}",
             f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
         ]
-    for finding in (*judgement.findings, *judgement.notes):
-        where = path if finding.line is None else f"{path}:{finding.line}"
-        lines += [
-            f"  {where}: {finding.severity} {finding.rule}: found {finding.found}",
-            f"    expected: {finding.expected}; remedy: {finding.remedy}",
-        ]
-    return "\n".join([lines[0], *map(printable, lines[1:])])
+    return lines
+
+
+def _lines(judgement: Judgement) -> list[str]:
+    found = [*judgement.findings, *judgement.notes]
+    lines = [line for finding in found for line in _text(str(judgement.path), finding)]
+    return lines + [f"  not applied: {rule}: {reason}" for rule, reason in judgement.not_applied]
+
+
+def _text(where: str, finding: Finding) -> list[str]:
+    where = where if finding.line is None else f"{where}:{finding.line}"
+    return [
+        f"  {where}: {named(finding.severity)} {finding.rule}: found {finding.found}",
+        f"    expected: {finding.expected}; remedy: {finding.remedy}",
+    ]
 
 
 if __name__ == "__main__":

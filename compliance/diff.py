@@ -4,7 +4,6 @@ Exit code as diff's: 0 no differences, 1 differences, 2 cannot compare.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from compliance import description
 from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
-from compliance.record import printable, shown
+from compliance.record import as_json, distinct, printable, shown
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 
@@ -54,7 +53,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if options.json:
         content = {"a": str(options.a), "b": str(options.b), "differences": [one._asdict() for one in found]}
-        print(json.dumps(content, indent=2))
+        print(as_json(content))
     else:
         print(_table(options.a, options.b, found))
     return 1 if found else 0
@@ -67,7 +66,7 @@ def differences(a: Path, b: Path) -> list[Difference]:
         Difference(section, name, one[section].get(name), other[section].get(name))
         for section in _SECTIONS
         for name in [*one[section], *(name for name in other[section] if name not in one[section])]
-        if one[section].get(name) != other[section].get(name)
+        if len(distinct((one[section].get(name), other[section].get(name)))) > 1
     ]
 
 
@@ -90,8 +89,8 @@ def _contents(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _common(values: list[Any]) -> Any:
-    distinct = list({shown(value, 10_000): value for value in values}.values())
-    return distinct[0] if len(distinct) == 1 else distinct
+    different = distinct(values)
+    return different[0] if len(different) == 1 else different
 
 
 def _cadence(runs: list[RunFacts]) -> dict[str, Any]:

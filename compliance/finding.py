@@ -11,6 +11,11 @@ from compliance.run import RunFacts
 Severity = Literal["error", "warning", "info"]
 
 
+def named(severity: Severity) -> str:
+    """Return a severity as people read it: a warning is what a referee asks about, a note is for information."""
+    return "note" if severity == "info" else severity
+
+
 @dataclass(frozen=True)
 class Finding:
     """A fault in a log, or a note (severity info); `line` counts from 1, and is None if no line is at fault."""
@@ -32,6 +37,11 @@ class Case(NamedTuple):
     ruleset: str
     required_division: str | None = None
     system: dict[str, str] = {}  # noqa: RUF012 - the description beside the log, never written to
+    not_applied: list[tuple[str, str]] = []  # noqa: RUF012 - `judge` gives each case its own
+
+    def skip(self, rule: str, reason: str) -> None:
+        """List a rule that this log switches off: a cheat may have meant it to."""
+        self.not_applied.append((rule, reason))
 
     @property
     def closed(self) -> bool:

@@ -23,17 +23,20 @@ _MARGIN = 1.2  # chips may boost beyond the clock of their data sheet
 # BERT-large's encoder has 24 x 12 x 1,024^2 weights, each multiplied and added three times for a real token (forward,
 # and two products backward); MLPerf's samples average 256 real tokens (Graphcore's histogram of the dataset).
 _FLOP_A_SAMPLE = 6 * 24 * 12 * 1024**2 * 250
+# The most that any of these chips does for a joule is 4 TFLOP (5,000 TFLOP/s at 1,200 W).
+LEAST_JOULES_A_SAMPLE = _FLOP_A_SAMPLE / 5e12
 # The fastest published run takes 31 optimizer steps a second (4,096 TPU v4): 24 layers each way have a latency.
 FASTEST_STEPS_A_SECOND = 200.0
 
 
 def fastest(system: dict[str, str]) -> tuple[float, str] | None:
     """Return a described system's upper bound in samples/s, and what was counted; None if its size isn't described."""
-    count, model = accelerators(system), re.sub(r"[\W_]+", "", system.get("accelerator_model_name", "").casefold())
+    count, model = accelerators(system), system.get("accelerator_model_name", "").casefold()
+    model = re.sub(r"(tpu|rtx|gaudi|h\d00|ascend|\d)[\W_]+(?=v\d|\d|nvl|ada)", r"\1", model)  # names in one piece
     if count is None:
         return None
     if count > 0:
-        known = next((tflops for name, tflops in _PEAK_TFLOPS if name in model), None)
+        known = next((tflops for name, tflops in _PEAK_TFLOPS if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)), None)
         peak = known or max(tflops for _, tflops in _PEAK_TFLOPS)
         counted = f"{count:,} accelerators with a peak of {peak:,} TFLOP/s"
         return _MARGIN * count * peak * 1e12 / _FLOP_A_SAMPLE, counted

@@ -1,8 +1,8 @@
 """Find logs; judge each by the official checker and by our rules; return a verdict per log."""
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -35,6 +35,8 @@ class Judgement:
     facts: RunFacts | None
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...] = ()
+    not_applied: tuple[tuple[str, str], ...] = ()
+    """Rules that the log switches off, each with the reason."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
@@ -48,6 +50,7 @@ class Judgement:
             "best_accuracy": self.facts and self.facts.best_accuracy,
             "findings": [vars(finding) for finding in self.findings],
             "notes": [vars(note) for note in self.notes],
+            "not_applied": [{"rule": rule, "reason": reason} for rule, reason in self.not_applied],
         }
 
 
@@ -70,6 +73,11 @@ def find_logs(path: Path) -> list[Path]:
     if not logs:
         raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
     return logs
+
+
+def is_package(path: Path) -> bool:
+    """Return whether a folder has a package's layout."""
+    return (path / "results").is_dir() and (path / "systems").is_dir()
 
 
 def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> list[Judgement]:
@@ -101,35 +109,50 @@ def judge_stream(
 
 def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
     facts = RunFacts(log.events)
-    case = Case(path, log, facts, ruleset, division, {} if path == STDIN else description.of_log(path))
+    case = Case(path, log, facts, ruleset, division, {} if path == STDIN else description.of_log(path), [])
     verdict = official.check(log, ruleset)
     ours = [found for rule in RULES for found in _shown(_broken(rule, case))]
     failed = any(finding.severity == "error" for _, finding in ours)
     findings = [
         *_official_findings(verdict, facts),
-        *(() if failed else _fitting_rulesets(verdict, log)),
         *(finding for _, finding in ours if finding.severity != "info"),
     ]
-    notes = tuple(finding for _, finding in ours if finding.severity == "info")
+    fitting = () if failed else _fitting_rulesets(verdict, log)
+    notes = (*fitting, *(finding for _, finding in ours if finding.severity == "info"))
     doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
     overall: Overall = "pass"
     if doubt or (verdict.verdict == "error" and not failed):
         overall = "cannot-judge"
     elif failed or verdict.verdict == "fail" or (strict and findings):
         overall = "fail"
-    return Judgement(path, overall, verdict, facts, tuple(findings), notes)
+    return Judgement(path, overall, verdict, facts, tuple(findings), notes, tuple(case.not_applied))
 
 
 def _shown(found: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     """Return the first breaches of a rule, in their order; an error displaces an earlier, milder breach."""
-    kept: dict[bool, list[tuple[int, tuple[Rule, Finding]]]] = {True: [], False: []}
-    for number, one in enumerate(found):
-        of_kind = kept[one[1].severity == "error"]
-        if len(of_kind) < _MOST_OF_A_RULE:
-            of_kind.append((number, one))
-        if len(kept[True]) == _MOST_OF_A_RULE:
-            break
-    return [one for _, one in sorted([*kept[True], *kept[False]][:_MOST_OF_A_RULE], key=lambda pair: pair[0])]
+    ordered = list(enumerate(found))
+    kept = sorted(ordered, key=lambda one: one[1][1].severity != "error")[:_MOST_OF_A_RULE]
+    shown = [one for _, one in sorted(kept, key=lambda one: one[0])]
+    if more := len(ordered) - len(shown):
+        rule, last = shown[-1]
+        shown[-1] = rule, replace(last, found=f"{last.found}, and {more:,} more")
+    return shown
+
+
+def in_all(runs: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """Return findings of the rules that all runs of a result break: a referee asks about these once."""
+    rules = [{(one.rule, one.severity) for one in run if one.severity != "error"} for run in runs]
+    common = set.intersection(*rules) if len(runs) > 1 else set()
+    first = {one.rule: one for one in reversed(runs[0]) if (one.rule, one.severity) in common} if common else {}
+    return [replace(one, line=None, found=f"in all {len(runs)} runs: {one.found}") for one in reversed(first.values())]
+
+
+def without(judgement: Judgement, common: Sequence[Finding]) -> Judgement:
+    """Return a run's judgement without the findings that its result has."""
+    rules = {(one.rule, one.severity) for one in common}
+    kept, notes = ([one for one in found if (one.rule, one.severity) not in rules]
+                   for found in (judgement.findings, judgement.notes))  # fmt: skip
+    return replace(judgement, findings=tuple(kept), notes=tuple(notes))
 
 
 def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:
@@ -156,6 +179,8 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
         if line is None and message.text.startswith("Failed checks for eval_accuracy") and facts.best:
             line = facts.best.line
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
+        place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
+        expected += f" ({place})" if place else ""
         yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
 
 
@@ -167,7 +192,7 @@ def _fitting_rulesets(verdict: official.OfficialVerdict, log: Log) -> Iterator[F
     fitting = [ruleset for ruleset in others if official.check(log, ruleset).verdict == "pass"]
     if fitting:
         found = f"a log that fails ruleset {verdict.ruleset} and passes {', '.join(fitting)}"
-        yield Finding(RULESET.id, "error", None, found, RULESET.sentence, RULESET.remedy)
+        yield Finding(RULESET.id, "info", None, found, RULESET.sentence, RULESET.remedy)
 
 
 def _cannot_judge(path: Path, ruleset: str, problem: CannotJudge) -> Judgement:

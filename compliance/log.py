@@ -211,7 +211,9 @@ def _note(notes: list[Note], line: int, reason: str) -> None:
 
 def _short(value: Any) -> Any:
     """Return a long record's value for our rules: a number as it is, the beginning of anything else."""
-    if isinstance(value, list | dict):
+    if isinstance(value, dict):
+        return {name: one for name, one in value.items() if isinstance(one, int | float)}
+    if isinstance(value, list):
         return f"{type(value).__name__} of {len(value):,}"
     return value[:_LONGEST_TEXT_OF_HEAVY] if isinstance(value, str) else value
 

@@ -34,6 +34,7 @@ _LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
 
 _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
+_KEY = re.compile(r"(?:occurrence of '|checks for )(\w+)")
 _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
 
 
@@ -113,6 +114,17 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
     )
 
 
+@lru_cache(maxsize=256)
+def place_of_rule(ruleset: str, division: str | None, key: str | None) -> str | None:
+    """Return the file and line of a ruleset's rule for a key, such as training_5.0.0/closed_bert.yaml:2."""
+    for name in (f"{division}_bert", f"{division}_common", "common") if division in _DIVISIONS and key else ():
+        path = _folder() / f"training_{ruleset}" / f"{name}.yaml"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), 1):
+            if line.split() == ["NAME:", key]:
+                return f"{path.parent.name}/{path.name}:{number}"
+    return None
+
+
 class _Lines:
     """The log's records in the form that the checker needs: it iterates over them again for each rule file."""
 
@@ -159,6 +171,8 @@ def _unsafe(log: Log, ruleset: str) -> Message | None:
 def _message(text: str, key: str | None) -> Message:
     line = _AT_LINE.search(text)
     test = _FAILED_TEST.search(text) or _CODE.search(text)
+    named = _KEY.search(text)
+    key = named[1] if key is None and named else key
     if key is not None and test is not None:
         text = f"{key} against a rule"
     return Message(_short(text), int(line.group(1)) if line else None, key, _short(test.group(1)) if test else None)

@@ -5,16 +5,15 @@ Exit code 0 pass, 1 fail, 2 no package.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance import description, official, systems, tree
-from compliance.finding import Finding
-from compliance.record import printable
+from compliance import alike, description, official, systems, tree
+from compliance.finding import Finding, named
+from compliance.record import as_json, printable
 from compliance.result import Result, judge_result
 from compliance.source import CannotJudge
 
@@ -65,6 +64,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
         name = f"systems/{system.name}.json"
         findings += systems.judge(root / name, name, runs, ruleset)
         findings += _other_benchmarks(system)
+    findings += alike.copies([trace for result in results for trace in result.traces])
     if not results:
         found = f"no results/<system>/{_BENCHMARK}/"
         findings.append(Finding("layout", "error", None, found, "at least one result", "add results"))
@@ -85,11 +85,22 @@ def judgement_text(judgement: PackageJudgement) -> str:
             f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {judgement.ruleset}: "
             f"{passed} of {len(result.logs)} logs pass, time to train {time}{energy}{scaled}"
         )
-    lines += [_line(finding) for finding in judgement.all_findings()]
+    found = [(named(one.severity), _line(one)) for one in judgement.all_findings()]
     for result in judgement.results:
         for log in result.logs:
-            lines += [f"  {log.path.name}: {_line(finding).strip()}" for finding in log.findings]
-    return "\n".join(map(printable, lines))
+            # one run may fail, so an error of a log decides nothing in a package that passes
+            mild = "tolerated" if judgement.verdict == "pass" else "error"
+            place = f"{result.system}/{result.benchmark}/{log.path.name}"
+            for one in log.findings:
+                where = place if one.line is None else f"{place}:{one.line}"
+                found.append((mild if one.severity == "error" else named(one.severity), f"{where}: {_line(one)}"))
+    order = ("error", "warning", "tolerated", "note")
+    lines += [f"  {kind} {text}" for kind, text in sorted(found, key=lambda pair: order.index(pair[0]))]
+    rules = dict.fromkeys(
+        f"  not applied: {result.system}: {rule}: {reason}"
+        for result in judgement.results for log in result.logs for rule, reason in log.not_applied
+    )  # fmt: skip
+    return "\n".join(map(printable, [*lines, *rules]))
 
 
 def main(arguments: list[str]) -> int:
@@ -109,7 +120,7 @@ def main(arguments: list[str]) -> int:
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         return 2
-    print(json.dumps(judgement.as_json(), indent=2) if options.json else judgement_text(judgement))
+    print(as_json(judgement.as_json()) if options.json else judgement_text(judgement))
     return 0 if judgement.verdict == "pass" else 1
 
 
@@ -133,4 +144,4 @@ def _other_benchmarks(system: Path) -> Iterator[Finding]:
 
 
 def _line(finding: Finding) -> str:
-    return f"  {finding.severity} {finding.rule}: {finding.found}; expected {finding.expected}; {finding.remedy}"
+    return f"{finding.rule}: {finding.found}; expected {finding.expected}; {finding.remedy}"

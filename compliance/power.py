@@ -7,14 +7,16 @@ estimated part of the interconnect (mlcommons/training_policies, power_measureme
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import NamedTuple
 
 from compliance import official_tools
 from compliance.finding import Finding, Severity
+from compliance.hardware import LEAST_JOULES_A_SAMPLE
 from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, read
+from compliance.record import distinct, shown
 from compliance.run import RunFacts
 from compliance.score import counted
 from compliance.source import CannotJudge
@@ -22,6 +24,10 @@ from compliance.source import CannotJudge
 FOLDER = "power"
 LEAST_READINGS = 60
 _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth for the clock
+# Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
+_LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
+_APART = 0.25  # from the median of a system's runs
+_FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
 _MEND = "measure every node of every run again, from before run_start to after run_stop (docs/running.md)"
 
@@ -42,10 +48,19 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
         return None
     findings: list[Finding] = []
     energies: list[float | None] = []
+    measured: dict[str, list[Readings]] = {}
+    watts: dict[str, float] = {}
     for log, facts in runs.items():
-        found, energy = _run(folder / FOLDER / Path(log).stem, f"{name}/{FOLDER}/{Path(log).stem}", facts, nodes)
+        run = f"{name}/{FOLDER}/{Path(log).stem}"
+        found, energy, measured[run] = _run(folder / FOLDER / Path(log).stem, run, facts, nodes)
         findings += found
         energies.append(energy)
+        if facts and facts.time_to_train_s and energy is not None:
+            watts[run] = energy / facts.time_to_train_s
+            least = LEAST_JOULES_A_SAMPLE * (facts.samples or 0.0)
+            if facts.division == "closed" and energy < least:
+                findings.append(_finding("power-plausible", f"{run}: {energy:,.0f} J", f"at least {least:,.0f} J"))
+    findings += _compared(watts, measured)
     files = {Path(log).stem: _names(folder / FOLDER / Path(log).stem) for log in runs}
     findings += _unlike(f"{name}/{FOLDER}", files)
     for wrong in official_tools.power_problems(folder.parent.name, folder.name, files):
@@ -56,8 +71,10 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
     return Power(findings, mean(known) if known and len(known) == len(counting) else None)
 
 
-def _run(folder: Path, name: str, facts: RunFacts | None, nodes: int | None) -> tuple[list[Finding], float | None]:
-    """Judge one run's files; return the findings, and its energy if the log and all files give it."""
+def _run(
+    folder: Path, name: str, facts: RunFacts | None, nodes: int | None
+) -> tuple[list[Finding], float | None, list[Readings]]:
+    """Judge one run's files; return the findings, its energy if the log and all files give it, and what they hold."""
     names = _names(folder)
     measured = [file for file in names if file.startswith("node_")]
     findings = []
@@ -70,8 +87,9 @@ def _run(folder: Path, name: str, facts: RunFacts | None, nodes: int | None) -> 
         expected = "the interconnect's power, measured or estimated, in sw_<k>.txt"
         findings.append(_finding("power-interconnect", f"{name}: no sw_<k>.txt", expected, "warning"))
     if facts is None or facts.time_to_train_s is None:
-        return findings, None
+        return findings, None, []
     total: float | None = 0.0
+    contents: list[Readings] = []
     for file in filter(_NAME.fullmatch, names):
         try:
             readings = read(folder / file)
@@ -79,11 +97,12 @@ def _run(folder: Path, name: str, facts: RunFacts | None, nodes: int | None) -> 
             findings.append(_finding("power-files", f"{name}/{file}: {problem}", "a file that can be read"))
             total = None
             continue
+        contents.append(readings)
         node = file.startswith("node_")
         findings += _node(f"{name}/{file}", readings, facts) if node else _switch(f"{name}/{file}", readings)
         energy = official_tools.energy(readings, 1e3 * facts.time_to_train_s, node)
         total = None if energy is None or total is None else total + energy
-    return findings, total if measured else None
+    return findings, total if measured else None, contents
 
 
 def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
@@ -91,6 +110,9 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
         yield _finding("power-readings", f"{name}: {node.unsound} unusable records", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
         yield _finding("power-readings", f"{name}: {EFFICIENCY} {node.efficiency:g}", "a share of 1, above 0")
+    elif node.efficiency < _LEAST_EFFICIENCY:
+        expected = f"at least {_LEAST_EFFICIENCY}, as power supplies have"
+        yield _finding("power-plausible", f"{name}: {EFFICIENCY} {node.efficiency:g}", expected, "warning")
     began, ended = facts.started_ms, facts.stopped_ms
     assert began is not None and ended is not None, "a run with a time to train has both"
     if node.start_ms is None or node.start_ms > began or node.stop_ms is None or node.stop_ms < ended:
@@ -98,12 +120,42 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
         yield _finding("power-coverage", f"{name}: doesn't cover the run", expected)
         return
     timed = [time for time, _ in node.readings if began < time < ended]
+    odd = [watts for time, watts in node.readings if began < time < ended and not _LEAST_W <= watts <= _MOST_W]
+    if odd:
+        found, expected = f"{name}: {len(odd)} readings such as {odd[0]:g} W", f"{_LEAST_W} to {_MOST_W:,} W of a node"
+        yield _finding("power-plausible", found, expected, "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)
     if gap > _LONGEST_GAP_MS:
         yield _finding("power-rate", f"{name}: {gap / 1e3:.1f} s without a reading", "a reading at least every second")
     if len(timed) < LEAST_READINGS:
         expected = f"at least {LEAST_READINGS}, if need be in a longer run"
         yield _finding("power-rate", f"{name}: {len(timed)} readings of the run", expected, "warning")
+
+
+def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readings]]) -> Iterator[Finding]:
+    """Find runs that draw another power than their siblings, count it otherwise, or share their readings."""
+    usual = median(watts.values()) if watts else 0.0
+    if other := [run for run, drawn in watts.items() if abs(drawn - usual) > _APART * usual]:
+        found, expected = f"{other[0]}: {watts[other[0]]:,.0f} W", f"about {usual:,.0f} W, as other runs"
+        yield _finding("power-plausible", found, expected, "warning")
+    factors = {run: sorted((one.efficiency, one.estimate_w or 0.0) for one in files) for run, files in measured.items()}
+    if len(different := distinct(factors.values())) > 1:
+        found = f"{len(different)} sets of {EFFICIENCY} and {ESTIMATE}, such as {shown(different[:2])}"
+        yield _finding("power-plausible", found, "one for the runs of a system", "warning")
+    sequences = [
+        (f"{run}, file {index}", _sequences([value for _, value in one.readings]))
+        for run, files in measured.items() for index, one in enumerate(files)
+    ]  # fmt: skip
+    for (one, its), (other_one, others) in combinations(sequences, 2):
+        if 2 * len(its & others) > max(_FEWEST_ALIKE, min(len(its), len(others))):
+            yield _finding("power-plausible", f"{other_one}: readings of {one}", "readings of its own", "warning")
+            break
+
+
+def _sequences(watts: Sequence[float]) -> frozenset[tuple[float, ...]]:
+    """Return successive readings, four at a time; none if a meter with so few values repeats them by chance."""
+    found = frozenset(zip(watts, watts[1:], watts[2:], watts[3:], strict=False))
+    return found if len(set(watts)) ** 4 > _FEWEST_ALIKE * len(found) else frozenset()
 
 
 def _switch(name: str, switch: Readings) -> Iterator[Finding]:

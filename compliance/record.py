@@ -6,8 +6,10 @@ Reading takes time linear in the number of bytes, for any bytes.
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, is_dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 from compliance.source import CannotJudge
@@ -166,6 +168,32 @@ def shown(value: Any, length: int = 60) -> str:
     """Return a log's value as one short ASCII line, so that no control character reaches a terminal."""
     text = json.dumps(value)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def as_json(content: Any) -> str:
+    """Return JSON that strict parsers read: a log's NaN and infinities become null, lone surrogates `?`."""
+    return json.dumps(_strict(content), indent=2, allow_nan=False)
+
+
+def _strict(content: Any) -> Any:
+    if is_dataclass(content) and not isinstance(content, type):
+        content = asdict(content)
+    if isinstance(content, dict):
+        return {_strict(name): _strict(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_strict(value) for value in content]
+    if isinstance(content, str):
+        return content.encode(errors="replace").decode()
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
+    different: dict[str, Any] = {}
+    for value in values:
+        is_whole = isinstance(value, float) and value.is_integer()
+        different.setdefault(shown(int(value) if is_whole else value, 10_000), value)
+    return list(different.values())
 
 
 def printable(text: str) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compliance import official, official_tools, power, together
+from compliance import alike, official, official_tools, power, together
+from compliance.alike import Trace
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Severity
-from compliance.judge import LOG_PATTERN, Judgement, judge
+from compliance.judge import LOG_PATTERN, Judgement, in_all, judge, without
 from compliance.log import Event
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
@@ -38,6 +39,7 @@ class Result:
     findings: tuple[Finding, ...]
     energy_j: float | None = None
     """Mean of the runs that count, not yet scaled; None if not measured."""
+    traces: tuple[Trace, ...] = ()
 
     @property
     def events(self) -> list[list[Event]]:
@@ -62,7 +64,8 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
     """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the description's, if known."""
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
-    logs = tuple(_judged(path, ruleset) for path in paths)
+    judged = [_judged(path, f"{name}/{path.name}", division == "closed", ruleset) for path in paths]
+    logs = tuple(log for log, _, _ in judged)
     passed = [_converged(log) for log in logs]
     times = [log.facts.time_to_train_s if ok and log.facts else None for log, ok in zip(logs, passed, strict=True)]
     closed = _is_closed(division, logs)
@@ -71,33 +74,43 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         *_failures(name, logs, passed),
         *_no_results(name, logs),
         *_belonging(name, folder.name, division, logs),
-        *together.judge(folder, name, closed, [together.Run(log.path.name, log.facts) for log in logs]),
+        *together.judge(folder, name, closed, [_together(log) for log in logs]),
     ]
     measured = power.judge(folder, name, {log.path.name: log.facts for log in logs}, nodes)
     findings += measured.findings if measured else []
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
     if closed and ruleset >= official.OLDEST_RCP_RULESET and whole:
-        convergence = official_tools.convergence([_to_converge(log.facts) for log in logs], ruleset)
-        findings += _convergence(folder, name, convergence)
+        convergence = official_tools.convergence([converged for _, converged, _ in judged], ruleset)
+        findings += _convergence(folder, name, convergence, [converged for _, converged, _ in judged])
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
+    common = in_all([log.findings for log in logs])
+    findings += [replace(one, found=f"{name}: {one.found}") for one in common]
     return Result(
         system=folder.parent.name,
         benchmark=folder.name,
         division=division,
-        logs=logs,
+        logs=tuple(without(log, common) for log in logs),
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),
         energy_j=measured and measured.energy_j,
+        traces=tuple(trace for _, _, trace in judged),
     )
 
 
-def _judged(path: Path, ruleset: str) -> Judgement:
-    """Judge one run, and keep only the facts that the result's judge needs: ten large logs must fit into memory."""
+def _judged(path: Path, name: str, closed: bool, ruleset: str) -> tuple[Judgement, official_tools.Converged, Trace]:
+    """Judge one run, and keep only what the result's judge needs: ten large logs must fit into memory."""
     judgement = judge(path, ruleset)
     facts = judgement.facts and judgement.facts.only(together.KEPT, together.MOST_KEPT)
-    return replace(judgement, facts=facts)
+    own = judgement.facts.division == "closed" if judgement.facts else False
+    measured = alike.trace(name, closed or own, judgement.facts)
+    return replace(judgement, facts=facts), _to_converge(judgement.facts), measured
+
+
+def _together(log: Judgement) -> together.Run:
+    parsed = not any(finding.rule == "record" for finding in log.findings)
+    return together.Run(log.path.name, log.facts, parsed)
 
 
 def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
@@ -108,37 +121,24 @@ def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
 
 
 def _to_converge(facts: RunFacts | None) -> official_tools.Converged:
-    """Return the samples of a run's last evaluation before run_stop, as the official checker does.
-
-    If epoch_num counts epochs, as in some published logs, return train_samples.
-    """
+    """Return a run's epoch_num at its last evaluation before run_stop: the official checker takes it for samples."""
     stop = facts.first("run_stop") if facts else None
     batch = number(facts.global_batch_size) if facts else None
     if facts is None or stop is None or stop.metadata.get("status") != "success":
         return official_tools.Converged(batch, None)
     before = [evaluation.samples for evaluation in facts.evaluations if evaluation.line < stop.line]
-    samples = before[-1] if before else None
-    if samples is None or _counts_epochs(facts):
-        trained = facts.value("train_samples")
-        samples = number(trained[0] if isinstance(trained, list) and len(trained) == 1 else trained)
-    return official_tools.Converged(batch, samples)
+    return official_tools.Converged(batch, before[-1] if before else None)
 
 
 def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
 
 
-def _counts_epochs(facts: RunFacts) -> bool:
-    """Return whether epoch_num can't be samples: less than one batch. Some published logs have epochs there."""
-    batch = number(facts.global_batch_size)
-    return facts.samples is not None and batch is not None and facts.samples < batch
-
-
 def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Sequence[Path]) -> Iterator[Finding]:
     expected = official_tools.runs_per_result(folder.name)
     if len(paths) != expected:
         found = f"{name}: {len(entries)} {LOG_PATTERN}"
-        yield Finding("runs", "error", None, found, f"exactly {expected}", together.MEND_RUNS)
+        yield Finding("runs", "error", None, found, f"exactly {expected}", alike.MEND)
     if specials := [path for path in entries if not path.is_file()]:
         found = f"{name}: not files: {_listed(specials)}"
         yield Finding(
@@ -147,7 +147,7 @@ def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Seq
     twins = [path for number, path in enumerate(paths) if any(path.samefile(other) for other in paths[:number])]
     if twins:
         found = f"{name}: other names of the same file: {_listed(twins)}"
-        yield Finding("runs", "error", None, found, "a file of its own for each run", together.MEND_RUNS)
+        yield Finding("runs", "error", None, found, "a file of its own for each run", alike.MEND)
     known = {together.PARAMETERS, "scaling.json", power.FOLDER}
     others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:
@@ -165,7 +165,7 @@ def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> I
         found = f"{name}: {len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
         severity: Severity = "warning" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
-        yield Finding("failed-runs", severity, None, found, expected, together.MEND_RUNS)
+        yield Finding("failed-runs", severity, None, found, expected, alike.MEND)
 
 
 def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
     found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
     if found:
         text = f"{name}: runs that log not_a_result: {', '.join(found)}"
-        yield Finding("not-a-result", "error", None, text, "complete runs", together.MEND_RUNS)
+        yield Finding("not-a-result", "error", None, text, "complete runs", alike.MEND)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -188,8 +188,12 @@ def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[J
             yield Finding(what, "error", None, found, f"{here!r}, as the package says", remedy)
 
 
-def _convergence(folder: Path, name: str, verdict: official_tools.Convergence) -> Iterator[Finding]:
+def _convergence(
+    folder: Path, name: str, verdict: official_tools.Convergence, runs: Sequence[official_tools.Converged]
+) -> Iterator[Finding]:
     text = name if verdict.mean is None else f"{name}: mean samples to converge {verdict.mean:,.0f}"
+    if any(run.samples and run.global_batch_size and run.samples < run.global_batch_size for run in runs):
+        text += ": epoch_num counts no samples, as which the official checker takes it"
     if not verdict.passed:
         expected = "agreement with the reference convergence points"
         if verdict.least_mean is not None:

@@ -63,7 +63,8 @@ def _agrees(field: str, logged: str, described: str) -> bool:
     if field == "status":  # logs use fewer words, and descriptions of old rounds only say "available"
         kinds = [{kind for word, kind in _STATUSES.items() if word in text} for text in (one, other)]
         return not all(kinds) or bool(kinds[0] & kinds[1])
-    return one == other or (bool(one) and bool(other) and (one in other or other in one))
+    words = [set(re.findall(r"\w+", text.casefold())) for text in (logged, described)]
+    return one == other or (all(words) and (words[0] <= words[1] or words[1] <= words[0]))
 
 
 def _letters(text: Any) -> str:

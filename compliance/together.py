@@ -1,21 +1,21 @@
-"""Judge a result's runs together: a seed each, the same settings and system, no copied run."""
+"""Judge a result's runs together: a seed each, the same settings, system and speed."""
 
 import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
+from compliance.alike import MEND
 from compliance.finding import Finding, Severity
 from compliance.log import Event
-from compliance.record import shown
+from compliance.record import distinct, shown
 from compliance.run import RunFacts, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-MEND_RUNS = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _SETTINGS = (
     "global_batch_size", "gradient_accumulation_steps", "num_warmup_steps", "start_warmup_step", "opt_name",
     "opt_base_learning_rate", "opt_lamb_epsilon", "opt_epsilon", "opt_learning_rate_training_steps",
@@ -31,26 +31,35 @@ KEPT = frozenset(
     )
 )  # fmt: skip
 """Keys of a run that its result's judge needs."""
-MOST_KEPT = 1_000
-"""Events kept of each of these keys; a run has some tens of evaluations."""
-_FEWEST_ALIKE = 3
-_FINE = 5  # decimals: accuracies with fewer can agree by chance
+MOST_KEPT = 5_000
+"""Events kept of each of these keys; thousands of ranks may each log a seed."""
+_FEWEST_SIBLINGS = 5
+_FASTER, _DEVIATIONS = 0.08, 9.0  # of the median speed; median deviations, six standard ones
 
 
 class Run(NamedTuple):
-    """One run of a result; `facts` is None where its log can't be judged."""
+    """One run of a result; `facts` is None where its log can't be judged; `parsed`: all its records can be read."""
 
     name: str
     facts: RunFacts | None
+    parsed: bool = True
 
 
 def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterator[Finding]:
     """Yield faults of a result's runs together; `folder` may hold the submitter's requests for exceptions."""
     readable = [(run.name, run.facts) for run in runs if run.facts is not None]
-    yield from _seeds(name, closed, "seed-checker-bypass" not in parameters(folder), readable)
+    if full := [log for log, facts in readable if any(len(facts.all(key)) == MOST_KEPT for key in KEPT)]:
+        found = f"{name}: {', '.join(full)}: {MOST_KEPT:,} events of a key, or more; the first were compared"
+        yield Finding("settings", "warning", None, found, "some tens of events", MEND)
+    required = "seed-checker-bypass" not in parameters(folder)
+    if closed and required and (broken := [run.name for run in runs if not run.parsed]):
+        # the official seed checker allows no such run, not even as the one that failed
+        found = f"{name}: {', '.join(broken)}: records that can't be read"
+        yield Finding("seed", "error", None, found, "logs that the official seed checker can read", MEND)
+    yield from _seeds(name, closed, required, readable)
     yield from _settings(name, readable)
     yield from _names(name, readable)
-    yield from _copies(name, closed, readable)
+    yield from _speeds(name, readable)
 
 
 def parameters(folder: Path) -> list[str]:
@@ -85,7 +94,7 @@ def _seeds(name: str, closed: bool, required: bool, runs: Sequence[tuple[str, Ru
             shared = [(sound[0][0], drawn[values])]
         for event, other in shared:
             found = f"{name}: {log} logs seed {shown(event.value)}, as {other} does"
-            yield Finding("seed", severity, event.line, found, asked, MEND_RUNS)
+            yield Finding("seed", severity, event.line, found, asked, MEND)
         if values:
             drawn.setdefault(values, log)
         for event, seed in sound:
@@ -116,12 +125,11 @@ def as_integer(value: Any) -> int | None:
 
 def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
     for key in _SETTINGS:
-        # a dict keeps the order, a set doesn't
-        different = {shown(event.value, 40): None for _, facts in runs for event in facts.all(key)}
+        different = [shown(value, 40) for value in distinct(one.value for _, run in runs for one in run.all(key))]
         if len(different) > 1:
             severity: Severity = "error" if key == "global_batch_size" else "warning"
-            found = f"{name}: {key} is {' and '.join(list(different)[:5])}"
-            yield Finding("settings", severity, None, found, "one value in all runs of a result", MEND_RUNS)
+            found = f"{name}: {key} is {' and '.join(different[:5])}"
+            yield Finding("settings", severity, None, found, "one value in all runs of a result", MEND)
 
 
 def _names(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
@@ -131,37 +139,20 @@ def _names(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]
         others = [f"{value} in {log}" for log, value in logged.items() if value != usual[0][0]]
         if others:
             found = f"{name}: {key} is {usual[0][0]}, but {', '.join(others[:5])}"
-            yield Finding("same-system", "error", None, found, "runs of one submitter on one system", MEND_RUNS)
+            yield Finding("same-system", "error", None, found, "runs of one submitter on one system", MEND)
 
 
-def _copies(name: str, closed: bool, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    """Find runs with the same measurements; none of 248 published results has any."""
-    copies: dict[str, str] = {}
-    for (one, its), (other, others) in combinations(runs, 2):
-        if other not in copies and (_same_accuracies(its, others) or _same_times(its, others)):
-            copies[other] = one
-    if copies:
-        listed = ", ".join(f"{log} as {original}" for log, original in list(copies.items())[:5])
-        found = f"{name}: runs with the same measurements at the same evaluations: {listed}"
-        severity: Severity = "error" if closed else "warning"
-        yield Finding("copied-run", severity, None, found, "ten runs, each with its own accuracies", MEND_RUNS)
-
-
-def _same_accuracies(one: RunFacts, other: RunFacts) -> bool:
-    pairs = list(zip(one.evaluations, other.evaluations, strict=False))
-    if len(pairs) < _FEWEST_ALIKE:
-        return False
-    alike = [a.accuracy for a, b in pairs if a.accuracy == b.accuracy]
-    fine = sum(round(accuracy, _FINE - 1) != accuracy for accuracy in alike)
-    return len(alike) == len(pairs) or (fine >= _FEWEST_ALIKE and 2 * fine >= len(pairs))
-
-
-def _same_times(one: RunFacts, other: RunFacts) -> bool:
-    """Return whether evaluations came the same milliseconds after run_start, which no machine repeats."""
-    started = (one.started_ms, other.started_ms)
-    pairs = list(zip(one.evaluations, other.evaluations, strict=False))
-    if None in started or len(pairs) < _FEWEST_ALIKE:
-        return False
-    offsets = [(a.time_ms - (one.started_ms or 0.0), b.time_ms - (other.started_ms or 0.0)) for a, b in pairs]
-    alike = sum(math.isfinite(a) and a == b and a > 0 for a, b in offsets)
-    return alike >= _FEWEST_ALIKE and 2 * alike >= len(pairs)
+def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
+    """Find runs that are faster than their siblings, by more than these differ: time was cut evenly."""
+    speeds: dict[str, float] = {}
+    for log, facts in runs:
+        batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
+        if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
+            counted = samples and batch and samples >= batch
+            speeds[log] = (samples if counted and samples else float(len(facts.evaluations))) / seconds
+    usual = median(speeds.values()) if len(speeds) >= _FEWEST_SIBLINGS else math.inf
+    spread = median(abs(speed - usual) for speed in speeds.values()) if usual < math.inf else 0.0
+    fast = [log for log, speed in speeds.items() if speed > usual + max(_FASTER * usual, _DEVIATIONS * spread)]
+    if fast:
+        found = f"{name}: {', '.join(fast)} faster than the other runs, by {speeds[fast[0]] / usual - 1:.0%}"
+        yield Finding("speed", "warning", None, found, "runs of one system at one speed", MEND)

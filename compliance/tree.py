@@ -22,6 +22,9 @@ def layout(root: Path) -> Iterator[Finding]:
         if not (root / folder).is_dir():
             found = f"no folder {folder}/"
             yield Finding("layout", "error", None, found, "systems/, benchmarks/ and results/", f"add {folder}/")
+    for link in (path for path in (*root.glob("results/*"), *root.glob("results/*/*")) if path.is_symlink()):
+        found = f"{link.relative_to(root)} is a link"
+        yield Finding("layout", "error", None, found, "results of runs of their own", "run on this system, too")
     described = {path.stem for path in (root / "systems").glob("*.json")}
     measured = {path.name for path in folders(root / "results")}
     for name in sorted(described - measured):

@@ -9,6 +9,7 @@ from compliance.rules import (
     evaluation,
     hyperparameters,
     pace,
+    quantities,
     records,
     submission,
 )
@@ -32,8 +33,8 @@ RULESET = Rule(
     "ruleset",
     "The ruleset is that of the log's round",
     "mlcommons/logging, compliance_checker",
-    "error",
-    "give --ruleset a round that passes",
+    "info",
+    "judge a log by the ruleset of its own round",
 )
 
 RULES: tuple[Rule, ...] = (
@@ -49,4 +50,5 @@ RULES: tuple[Rule, ...] = (
     *division.RULES,
     *evaluation.RULES,
     *convergence.RULES,
+    *quantities.RULES,
 )

@@ -7,10 +7,10 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Case, Rule, Severity
 from compliance.log import Event
 from compliance.record import shown
-from compliance.rules.samples import in_samples, reaching, reference_samples, target
+from compliance.rules.samples import by_interval, in_samples, reaching, reference_samples, target
 from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
@@ -37,11 +37,12 @@ def _leap(case: Case) -> Iterator[Breach]:
 def _early(case: Case) -> Iterator[Breach]:
     batch, reached = number(case.facts.global_batch_size), {one.line for one in reaching(case)}
     reference = None if batch is None else reference_samples(case.ruleset, batch)
-    first = next(((one, at) for one, at in in_samples(case) if one.line in reached), None)
+    first = next(((one, at) for one, at in by_interval(case) if one.line in reached), None)
     if not case.closed or reference is None or first is None or first[1] >= _FEWEST_SAMPLES * reference:
         return
     expected = f"at least {_FEWEST_SAMPLES * reference:,.0f}; the reference takes {reference:,.0f} at this batch size"
-    yield Breach(first[0].line, f"the target after {first[1]:,.0f} samples", expected)
+    severity: Severity = "error" if in_samples(case) else "warning"
+    yield Breach(first[0].line, f"the target after {first[1]:,.0f} samples", expected, severity)
 
 
 def _constant(case: Case) -> Iterator[Breach]:

@@ -11,6 +11,7 @@ _PARSER = "mlcommons/logging, mlp_parser"
 _JUDGED = (
     "run_start", "run_stop", "init_start", "init_stop", "block_start", "block_stop", "epoch_start", "epoch_stop",
     "eval_start", "eval_stop", "eval_accuracy", "seed", "global_batch_size", "train_samples", "eval_samples",
+    "data_file", "throughput", "tracked_stats", "not_a_result", "resumed",
 )  # fmt: skip
 
 

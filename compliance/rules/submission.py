@@ -57,7 +57,7 @@ def _benchmark(case: Case) -> Iterator[Breach]:
 def _names(case: Case) -> Iterator[Breach]:
     for key in _NAMES:
         if case.facts.first(key) is None:
-            yield Breach(None, f"no {key}", None, None if case.closed else "info")  # 5.0.0 asks for neither
+            yield Breach(None, f"no {key}")
         for event in case.facts.all(key)[:1]:
             if not isinstance(event.value, str) or not event.value.strip() or "PLACEHOLDER" in event.value.upper():
                 yield Breach(event.line, f"{key} {shown(event.value)}")
@@ -85,8 +85,8 @@ def _whole(value: object) -> bool:
 
 def _cache_clear(case: Case) -> Iterator[Breach]:
     for event in case.facts.all("cache_clear"):
-        if case.closed and event.value is False:
-            yield Breach(event.line, "cache_clear false")
+        if case.closed and str(event.value).lower() in ("false", "no", "0", "0.0"):
+            yield Breach(event.line, f"cache_clear {shown(event.value)}")
         started = case.facts.first("run_start")
         if started is not None and event.line > started.line and event.time_ms > started.time_ms:
             yield Breach(event.line, "caches cleared while the clock ran")
@@ -124,7 +124,8 @@ RULES = (
         f"{_TRAINING_RULES}: benchmarks", "error", "log submission_benchmark as bert", _benchmark,
     ),
     Rule(
-        "names", "Submitter and platform have names", "submission_rules.adoc: submission", "warning",
+        # 437 published passes have placeholders; where a ruleset asks for the names, the official checker does
+        "names", "Submitter and platform have names", "submission_rules.adoc: submission", "info",
         "set the names before the run", _names,
     ),
     Rule(

@@ -98,7 +98,7 @@ TABLE = [
     Broken("no result", "fail", "not-a-result", "not_a_result", no_result("smoke")),
     Broken("no result, and no word of what it is", "fail", "not-a-result", "not_a_result", no_result(None)),
     Broken("a resumption left out", "fail", "resumed-count", "resumed", lambda records: going_on(records, 2)),
-    Broken("no submitter's name", "warning", "names", "submission_org",
+    Broken("no submitter's name", "note", "names", "submission_org",
            setting("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
     Broken("no seed", "warning", "seed", None, without("seed")),
     Broken("a seed in words", "warning", "seed-value", "seed", setting("seed", "random")),
@@ -196,9 +196,9 @@ TABLE = [
     Broken("times in nanoseconds", "fail", "time", "run_start", scaled(1e6)),
     Broken("times in hours", "fail", "rate", "run_stop", scaled(1 / 3.6e6)),
     Broken("a hundred times as fast", "fail", "rate", "run_stop", scaled(0.01, since_start=True)),
-    Broken("seconds cut out", "fail", "pace", "eval_accuracy", from_key("block_stop", -4_500, 6), 6),
-    Broken("seconds cut out of the first interval", "fail", "pace", "eval_accuracy", from_key("block_stop", -4_500)),
-    Broken("seconds cut out of the last interval", "fail", "pace", "eval_accuracy",
+    Broken("seconds cut out", "warning", "pace", "eval_accuracy", from_key("block_stop", -4_500, 6), 6),
+    Broken("seconds cut out of the first interval", "warning", "pace", "eval_accuracy", from_key("block_stop", -4_500)),
+    Broken("seconds cut out of the last interval", "warning", "pace", "eval_accuracy",
            from_key("block_stop", -4_500, -1), -1),
     # convergence
     Broken("stopped after 4 evaluations with a leap", "fail", "leap", "eval_accuracy", stopped_after(4), -1),
@@ -228,7 +228,7 @@ TABLE = [
            setting("gradient_accumulation_steps", 449)),
     Broken("time in quotes", "fail", "time-number", "eval_start",
            lambda records: timed("eval_start", str(records[at(records, "eval_start")]["time_ms"]))(records)),
-    *(Broken(f"{key} missing", "warning", "names", None, without(key))
+    *(Broken(f"{key} missing", "note", "names", None, without(key))
       for key in ("submission_org", "submission_platform")),
     # what the closed division fixes
     *(Broken(f"{key} {value}", "fail", "reference-value", key, own(key, value)) for key, value in (

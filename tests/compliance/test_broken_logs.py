@@ -9,6 +9,7 @@ import pytest
 
 from compliance.judge import judge
 from tests.compliance.broken_logs import TABLE, Broken
+from tests.compliance.forgeries import LOGS, Forgery
 from tests.compliance.logs import at, closed, demo, line, official_verdict, text, with_own_keys, write
 from tests.compliance.mutations import none_reaching, reaching_after_run_stop, without
 
@@ -138,3 +139,9 @@ def test_lines_are_those_of_the_file_not_of_its_records(tmp_path: Path) -> None:
     judgement = judge(write(tmp_path / "result_0.txt", "Starting\r10 %\r20 %\n" + "\n".join(lines)), "5.0.0")
     (missed,) = [finding for finding in judgement.findings if finding.rule == "target"]
     assert missed.line == 1 + 2 * (at(none_reaching(closed()), "eval_accuracy", -1) + 1)
+
+
+@pytest.mark.parametrize("forgery", LOGS, ids=lambda forgery: forgery.name)
+def test_no_forgery_passes_in_silence(tmp_path: Path, forgery: Forgery) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", forgery.change(closed())), "5.0.0")
+    assert (forgery.rule, forgery.severity) in {(finding.rule, finding.severity) for finding in judgement.findings}

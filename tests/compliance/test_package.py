@@ -141,27 +141,21 @@ def test_a_seed_logged_from_another_line_is_the_same_seed(tmp_path: Path) -> Non
     assert "seed" in errors(tmp_path)
 
 
-def test_one_run_copied_with_new_seeds_is_found(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    for run in range(1, 10):
-        copy = run_log(seconds=100 + run, seed=1).replace('"seed", "value": 1', f'"seed", "value": {run + 1}')
-        (logs / f"result_{run}.txt").write_text(copy)
-    assert errors(tmp_path) == {"copied-run"}
-
-
-def test_a_run_copied_with_other_accuracies_has_its_times(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    (logs / "result_3.txt").write_text(run_log(seconds=100, seed=4))
-    assert errors(tmp_path) == {"copied-run"}
-
-
-def test_logs_that_count_epochs_are_judged_by_their_train_samples(tmp_path: Path) -> None:
-    logs = write_package(tmp_path, evaluations=16)
+def test_logs_that_count_epochs_fail_as_they_do_by_the_official_package_checker(tmp_path: Path) -> None:
+    logs = write_package(tmp_path / "org", evaluations=16)
     for log in logs.iterdir():
         log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', log.read_text()))
-    convergence = judged(tmp_path).results[0].convergence
-    assert convergence is not None
-    assert convergence.mean == pytest.approx(evaluated_after(16))
+    assert not official_package_checker(tmp_path / "org", tmp_path)[0]
+    (finding,) = (finding for finding in judged(tmp_path / "org").all_findings() if finding.rule == "convergence")
+    assert (finding.severity, "epoch_num counts no samples" in finding.found) == ("error", True)
+
+
+def test_a_failed_run_that_cannot_be_read_fails_the_package_as_the_official_seed_checker_does(tmp_path: Path) -> None:
+    logs = write_package(tmp_path / "org")
+    with (logs / "result_4.txt").open("a") as log:
+        log.write(":::MLLOG {\n")
+    assert not official_package_checker(tmp_path / "org", tmp_path)[0]
+    assert errors(tmp_path / "org") == {"seed"}
 
 
 def test_one_failed_run_is_dropped_as_the_slowest(tmp_path: Path) -> None:

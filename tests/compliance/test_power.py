@@ -1,5 +1,6 @@
 """Power files of a package, judged by our rules and the official tools; the energy that they come to."""
 
+import random
 import re
 import subprocess
 import sys
@@ -165,3 +166,40 @@ def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
     times = [time - START for time, _ in read(file).readings]
     assert times == [3, 5, 9]
     assert all(one < other for one, other in pairwise(times))
+
+
+def noisy(seed: int) -> Callable[[int], float]:
+    return lambda second: 290 + 20 * random.Random(1000 * seed + second).random()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"conversion_eff", "value": 1.0', '"conversion_eff", "value": 0.2'),
+        lambda text: re.sub(r'"power_reading", "value": [\d.]+', '"power_reading", "value": 0.3', text),
+        lambda text: re.sub(r'"power_reading", "value": [\d.]+', '"power_reading", "value": 120', text),
+        lambda text: text.replace('"conversion_eff", "value": 1.0', '"conversion_eff", "value": 0.95'),
+    ],
+    ids=["efficiency", "kilowatts", "another power", "another efficiency"],
+)
+def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: Callable[[str], str]) -> None:
+    file = power / "result_5" / "node_0.txt"
+    file.write_text(change(file.read_text()))
+    assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
+
+
+def test_readings_of_another_run_are_found_at_another_time(power: Path) -> None:
+    for run in range(10):
+        (power / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run, noisy(run)))
+    assert found(power) == []
+    (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, lambda second: noisy(3)(second + 17)))
+    assert "readings of" in next(text for rule, _, text in found(power) if rule == "power-plausible")
+
+
+def test_a_closed_run_takes_the_energy_that_its_arithmetic_needs(tmp_path: Path) -> None:
+    logs = write_package(tmp_path / "org")
+    for run in range(10):
+        (logs / "power" / f"result_{run}").mkdir(parents=True)
+        # 20 W for 100 s are 2 kJ; 2.55 million samples take 230 kJ on the most frugal chip
+        (logs / "power" / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run, lambda _: 20))
+    assert ("power-plausible", "error") in {(rule, severity) for rule, severity, _ in found(logs / "power")}

@@ -1,14 +1,13 @@
 """Define one command a module: its arguments, and a thin call into the code that does the work."""
 
 import argparse
-import json
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
+from compliance.record import as_json as strict_json
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, or path of a system file"
@@ -98,7 +97,7 @@ def check_new_file(out: Path | None) -> None:
 def emit(as_json: bool, content: object, text: str = "") -> None:
     """Print `content` as JSON (dataclasses as objects) if `as_json`, else `text` unless that is empty."""
     if as_json:
-        print(json.dumps(content, indent=2, default=asdict))
+        print(strict_json(content))
     elif text:
         print(text)
 

@@ -109,7 +109,7 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "startup": facts.startup and facts.startup._asdict(),
         "ledger": _ledger(log),
         "energy": energy(log, facts),
-        "straggler": (slow := straggler_of(log)) and slow._asdict(),
+        "straggler": None if facts.not_a_result or not (slow := straggler_of(log)) else slow._asdict(),
     }
 
 

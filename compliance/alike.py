@@ -1,0 +1,101 @@
+"""Compare the runs of a package by their measurements: a copy shares them, under whatever system, seed or offset.
+
+A run is a few sets of numbers, made once from its whole log. Sets ignore order and lost evaluations; rises of accuracy
+and intervals of time ignore offsets. Numbers count only if they are so far apart that chance doesn't repeat them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from statistics import pstdev
+from typing import NamedTuple
+
+from compliance.finding import Finding, Severity
+from compliance.run import RunFacts, number
+
+MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
+_FINE = 5  # decimals: accuracies with fewer can agree by chance
+_ACCURACY = 2e-6  # two accuracies that differ by less are the same
+_CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
+_FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
+_MOST = 1_000  # evaluations compared; a run has some tens
+_NEAR, _FEWEST_NEAR = 3e-5, 6  # deviation of the differences between two runs; real ones differ by ten times as much
+
+
+class Trace(NamedTuple):
+    """One run's measurements: `sets` by kind, as whole multiples of what is taken as equal."""
+
+    name: str
+    closed: bool
+    course: Sequence[float]
+    times_s: Sequence[float]
+    sets: Mapping[str, frozenset[int]]
+
+
+def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
+    """Return the measurements of a run; none for a log that can't be judged."""
+    evaluations = facts.evaluations[:_MOST] if facts else []
+    accuracies = [one.accuracy for one in evaluations]
+    fine = [one for one in accuracies if round(one, _FINE) != one]
+    times = [time for time, _ in facts.course[:_MOST]] if facts else []
+    batch = (number(facts.global_batch_size) if facts else None) or 1.0
+    kinds = {
+        "accuracies": [one / _ACCURACY for one in fine],
+        "rises of accuracy": [(b - a) / _ACCURACY for a, b in pairwise(accuracies)] if len(fine) > 1 else [],
+        "intervals": [(b - a) * 1e3 for a, b in pairwise([0.0, *times])],
+        "samples": [one.samples for one in evaluations if one.samples and one.samples % batch],
+    }
+    return Trace(name, closed, accuracies, times, {kind: _numbers(values) for kind, values in kinds.items()})
+
+
+def _numbers(values: Sequence[float]) -> frozenset[int]:
+    found = frozenset(round(value) for value in values if abs(value) < 1e15)
+    return found if found and len(found) < _CROWDED * (max(found) - min(found)) else frozenset()
+
+
+def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]]) -> list[str]:
+    """Return the kinds of which two runs share at least half of their numbers."""
+    kinds = []
+    for kind, a in one.items():
+        b = other.get(kind, frozenset())
+        common = len(a & b) + sum((at + 1 in b or at - 1 in b) and at not in b for at in a)
+        if common >= _FEWEST.get(kind, 4) and 2 * common >= min(len(a), len(b)):
+            kinds.append(kind)
+    return kinds
+
+
+def _near(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether accuracies differ by a constant: exactly, or with less noise than training has."""
+    apart = [a - b for a, b in zip(one, other, strict=False)]
+    return (len(apart) > 2 and len(one) == len(other) and not any(apart)) or (
+        len(apart) >= _FEWEST_NEAR and pstdev(apart) < _NEAR
+    )
+
+
+def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether evaluations come the same milliseconds after the start, or nearly all of them later by as much."""
+    apart = [round((a - b) * 1e3) for a, b in zip(one, other, strict=False) if math.isfinite(a - b)]
+    late = Counter(apart).most_common(1)[0][1] if apart else 0
+    return apart.count(0) >= max(3, len(apart) / 2) or late >= max(5, len(apart) - 1)
+
+
+def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
+    """Find runs with the measurements of another; none of 248 published results has any."""
+    found: dict[str, tuple[Trace, str, list[str]]] = {}
+    for one in traces:
+        if len(one.course) == _MOST:
+            text = f"{one.name}: {_MOST:,} evaluations or more; the first were compared with other runs"
+            yield Finding("copied-run", "warning", None, text, "some tens of evaluations", MEND)
+    for one, other in combinations(traces, 2):
+        if other.name not in found:
+            kinds = shared(one.sets, other.sets)
+            kinds = kinds or ["accuracies"] * _near(one.course, other.course)
+            kinds = kinds or ["times"] * _in_time(one.times_s, other.times_s)
+            if kinds:
+                found[other.name] = other, one.name, kinds
+    for copy, original, kinds in found.values():
+        # Packed batches of one order of the data have the same samples; no machine repeats its times.
+        severity: Severity = "error" if copy.closed and kinds != ["samples"] else "warning"
+        text = f"{copy.name}: the {' and '.join(kinds)} of {original}"
+        yield Finding("copied-run", severity, None, text, "runs with measurements of their own", MEND)

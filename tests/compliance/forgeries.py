@@ -1,0 +1,146 @@
+"""Forgeries of a sound closed log, by class: each contradicts itself, physics or chance, and gets at least a warning.
+
+A row changes what one cheat would change, or uses what a rule lets pass.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.compliance.logs import Mutation, Record, at
+from tests.compliance.mutations import (
+    accuracies,
+    again,
+    epoch_nums,
+    from_key,
+    later,
+    setting,
+)
+
+SAMPLES, SECONDS = 2_101_120, 131.252  # of the closed log: its last evaluation, and its time to train
+
+
+class Forgery(NamedTuple):
+    """`rule` finds it; `severity` as it must at least be found."""
+
+    name: str
+    rule: str
+    change: Mutation
+    severity: str = "warning"
+
+
+def both(*changes: Mutation) -> Mutation:
+    def change(records: list[Record]) -> list[Record]:
+        for one in changes:
+            records = one(records)
+        return records
+
+    return change
+
+
+def added(key: str, value: Any, **metadata: Any) -> Mutation:
+    """An event after run_stop, as loggers write their statistics."""
+    return lambda records: [*records, {**records[-1], "key": key, "value": value, "metadata": metadata}]
+
+
+def stats(throughput: float = SAMPLES / SECONDS, samples: int = SAMPLES, steps: int = SAMPLES // 448) -> Mutation:
+    return added("tracked_stats", {"throughput": throughput, "epoch_num": samples}, step=[2, steps])
+
+
+def beside(key: str, name: str, value: Any) -> Mutation:
+    """Another event of the same time, under another name."""
+    return lambda records: [
+        *records[: at(records, key)], {**records[at(records, key)], "key": name, "value": value},
+        *records[at(records, key) :],
+    ]  # fmt: skip
+
+
+def every(key: str, change: Callable[[int, Record], None]) -> Mutation:
+    def changed(records: list[Record]) -> list[Record]:
+        for number, index in enumerate(index for index, record in enumerate(records) if record["key"] == key):
+            change(number, records[index])
+        return records
+
+    return changed
+
+
+def evenly(records: list[Record]) -> list[Record]:
+    """Evaluations come to the millisecond every 9.375 s."""
+    start = records[at(records, "run_start")]["time_ms"]
+    return every("eval_accuracy", lambda number, record: record.update(time_ms=start + 9_375 * (number + 1)))(records)
+
+
+def evaluated_early(records: list[Record]) -> list[Record]:
+    """The last evaluation comes after a third of an interval, when the target happens to be reached."""
+    for key in ("eval_start", "eval_accuracy", "eval_stop"):
+        records[at(records, key, -1)]["metadata"]["epoch_num"] = 13 * 150_080 + 112 * 448
+    return setting("train_samples", 13 * 150_080 + 112 * 448)(records)
+
+
+def first_evaluation_after(number: int) -> Mutation:
+    def change(records: list[Record]) -> list[Record]:
+        least = number * 150_080
+        return [one for one in records if least <= one["metadata"].get("epoch_num", least) or one["key"][:5] != "eval_"]
+
+    return change
+
+
+def cut_in_many(records: list[Record]) -> list[Record]:
+    for number in range(4, 14, 2):
+        records = from_key("block_stop", -2_900, number)(records)
+    return records
+
+
+LOGS = [
+    # 1: what is stated more than once
+    Forgery("a faster clock than the throughput", "samples", stats(0.9 * SAMPLES / SECONDS)),
+    Forgery("a throughput event that contradicts the time", "samples", added("throughput", 0.9 * SAMPLES / SECONDS)),
+    Forgery("statistics of other samples", "samples", stats(samples=SAMPLES - 450_240)),
+    Forgery("statistics of other steps", "samples", stats(steps=3_000)),
+    Forgery("a decoy beside the true throughput", "samples", both(stats(10_000), stats())),
+    Forgery("an epoch that ends elsewhere", "samples", added("epoch_stop", None, epoch_num=1_500_000)),
+    Forgery("blocks of fewer samples", "samples",
+            every("block_start", lambda number, one: one["metadata"].update(first_epoch_num=number * 100_000,
+                                                                            epoch_count=100_000))),
+    Forgery("two warm-ups", "stated-twice", setting("num_warmup_steps", 700)),
+    Forgery("two epsilons", "stated-twice", beside("opt_lamb_epsilon", "opt_epsilon", 1e-6)),
+    Forgery("two schedules", "stated-twice", beside("seed", "opt_learning_rate_decay_steps", 5_000)),
+    # 2: time
+    Forgery("20 minutes of initialisation and 20 of waiting", "init-time",
+            both(later("init_start", -1_200_000), from_key("run_start", 1_200_000)), "error"),
+    Forgery("an hour of work before init_start", "init-time", later("cache_clear", -3_600_000)),
+    Forgery("data opened before the clock", "on-clock", beside("init_stop", "data_file", "part_1.hdf5"), "error"),
+    Forgery("a throughput before the clock", "on-clock", beside("init_stop", "throughput", 16_008.0), "error"),
+    Forgery("an epoch before the clock", "on-clock", beside("init_stop", "epoch_start", None), "error"),
+    Forgery("a second start half a second later", "run-once", again("run_start", 500), "error"),
+    Forgery("a part of many intervals", "pace", cut_in_many),
+    Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),
+    # 3: noise
+    Forgery("equal intervals", "noise", evenly),
+    Forgery("the same sixteen digits twice", "noise",
+            both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
+    Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
+    Forgery("the same last digits", "noise", accuracies(lambda index, one: round(one, 3) + 0.00012345678)),
+    Forgery("a third of the way at once", "noise",
+            accuracies(lambda index, one: one if index > 4 else 0.1 + index / 17 % 0.1)),
+    Forgery("a fall by half", "noise", setting("eval_accuracy", 0.31, 12)),
+    # 4: exemptions
+    Forgery("constant samples that hide a short run", "early",
+            both(epoch_nums(lambda _: 1), lambda records: [
+                one for one in records if not one["key"].startswith("eval_a") or at(records, "eval_accuracy", 9)
+                <= records.index(one)])),
+    Forgery("constant samples beside other train_samples", "samples",
+            both(epoch_nums(lambda _: 1), setting("train_samples", 4_000_000))),
+    Forgery("samples that pass for steps", "samples",
+            both(setting("opt_learning_rate_training_steps", 10**7), setting("train_samples", 14 * 56 * 448),
+                 epoch_nums(lambda index: (index + 1) * 56 * 448))),
+    Forgery("train_samples beyond belief", "samples", setting("train_samples", 90_000_000)),
+    Forgery("the first evaluation after four intervals", "cadence", first_evaluation_after(4)),
+    Forgery("an early evaluation that meets the target", "cadence", evaluated_early),
+    # 6: what is kept
+    Forgery("a throughput among 400 other statistics", "samples",
+            added("tracked_stats", {"throughput": 10_000.0} | {f"loss {number}": 1.5 for number in range(400)})),
+    # 7: names and numbers
+    Forgery("caches kept, in a word", "cache-clear", setting("cache_clear", "False")),
+    Forgery("an optimizer named after lambda", "optimizer", setting("opt_name", "adam_lambda"), "error"),
+    Forgery("no LAMB", "optimizer", setting("opt_name", "notlamb"), "error"),
+]  # fmt: skip

@@ -1,0 +1,128 @@
+"""Runs of a package against each other: copies under any disguise, and a run that is too fast for its siblings."""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.package import judge_package
+from tests.compliance.packages import START, write_package
+
+Text = Callable[[str], str]
+
+
+def found(logs: Path) -> set[tuple[str, str]]:
+    judgement = judge_package(logs.parents[2], "5.0.0")
+    return {(finding.rule, finding.severity) for finding in judgement.all_findings()}
+
+
+def accuracies(change: Callable[[float], float]) -> Text:
+    pattern = re.compile(r'("eval_accuracy", "value": )([\d.]+)')
+    return lambda text: pattern.sub(lambda match: f"{match[1]}{change(float(match[2]))!r}", text)
+
+
+def times(change: Callable[[int], int]) -> Text:
+    """Change times after run_start, as milliseconds from there."""
+    began = START + 1_000
+
+    def changed(match: "re.Match[str]") -> str:
+        at = int(match[2]) - began
+        return f"{match[1]}{began + (change(at) if at > 0 else at)}"
+
+    return lambda text: re.sub(r'("time_ms": )(\d+)', changed, text)
+
+
+def own_accuracies(text: str) -> str:
+    chance = random.Random(3)
+    return accuracies(lambda one: one + chance.random() * (1e-3 if one < 0.7195 else 3e-4))(text)
+
+
+def own_times(text: str) -> str:
+    chance = random.Random(3)
+    return times(lambda at: 103_000 if at == 100_000 else int(1.03 * at) + chance.randrange(60))(text)
+
+
+def chained(*changes: Text) -> Text:
+    def change(text: str) -> str:
+        for one in changes:
+            text = one(text)
+        return text
+
+    return change
+
+
+tiny = random.Random(5)
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        str,
+        own_accuracies,
+        own_times,
+        chained(own_accuracies, times(lambda at: at + 700)),
+        chained(own_times, accuracies(lambda one: one + 0.0005)),
+        chained(own_times, accuracies(lambda one: one + tiny.random() * 1e-5)),
+        chained(own_accuracies, lambda text: text.replace(str(START)[:5], "18000")),
+    ],
+    ids=["none", "accuracies", "times", "late", "offset", "noise", "another year"],
+)
+def test_a_copied_run_is_found_in_any_disguise(tmp_path: Path, disguise: Text) -> None:
+    logs = write_package(tmp_path)
+    copy = disguise((logs / "result_0.txt").read_text())
+    (logs / "result_3.txt").write_text(copy.replace('"seed", "value": 1', '"seed", "value": 4'))
+    assert ("copied-run", "error") in found(logs)
+
+
+def test_a_run_with_half_of_the_evaluations_of_another_is_a_copy(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=20)
+    lines = (logs / "result_0.txt").read_text().replace('"seed", "value": 1', '"seed", "value": 4').splitlines(True)
+    evaluations = [line for line in lines if "eval_accuracy" in line]
+    kept = [line for line in lines if line not in evaluations[1:9]]
+    (logs / "result_3.txt").write_text(own_times("".join(kept)))
+    assert ("copied-run", "error") in found(logs)
+
+
+def add_system(root: Path) -> None:
+    described = json.loads((root / "systems" / "toy.json").read_text()) | {"system_name": "toy2"}
+    (root / "systems" / "toy2.json").write_text(json.dumps(described))
+
+
+def test_runs_are_compared_across_systems(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    add_system(tmp_path)
+    shutil.copytree(logs.parent, tmp_path / "results" / "toy2")
+    assert ("copied-run", "error") in found(logs)
+
+
+def test_a_linked_folder_is_no_second_system(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, "open")
+    add_system(tmp_path)
+    (tmp_path / "results" / "toy2").symlink_to("toy")
+    assert ("layout", "error") in found(logs)
+
+
+def test_time_cut_evenly_from_one_run_shows_against_its_siblings(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    log = logs / "result_5.txt"
+    log.write_text(times(lambda at: int(0.7 * at))(log.read_text()))
+    assert found(logs) == {("speed", "warning")}
+
+
+def test_settings_are_compared_by_value(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    log = logs / "result_5.txt"
+    log.write_text(log.read_text().replace('"value": 6700', '"value": 6700.0'))
+    assert found(logs) == set()
+
+
+def test_thousands_of_decoys_do_not_hide_in_silence(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    lines = (logs / "result_0.txt").read_text().splitlines(True)
+    decoys = [line.replace("e-", "e-1") for line in lines if "eval_accuracy" in line] * 100
+    (logs / "result_3.txt").write_text("".join([*lines[:8], *decoys, *lines[8:]]))
+    assert {"copied-run"} <= {rule for rule, _ in found(logs)}

@@ -1,0 +1,95 @@
+"""What a reviewer reads: counts, findings once, places in files, and JSON that strict parsers take."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.__main__ import main
+from tests.compliance.logs import Record, closed, write
+from tests.compliance.mutations import no_result, renamed, setting, telling, timed
+from tests.compliance.packages import write_package
+
+
+def strictly(text: str) -> Any:
+    """Parse JSON as its standard has it: Python alone takes NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("time_ms", [float("nan"), float("inf"), -1e308])
+def test_json_is_strict_whatever_a_log_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], time_ms: float
+) -> None:
+    records = timed("run_stop", time_ms)(setting("seed", "\ud800")(closed()))
+    path = write(tmp_path / "result_0.txt", setting("opt_base_learning_rate", float("nan"))(records))
+    main(["--json", str(path)])
+    strictly(capsys.readouterr().out)
+    other = write(tmp_path / "result_1.txt", setting("opt_base_learning_rate", float("inf"))(closed()))
+    main(["diff", "--json", str(path), str(other)])
+    strictly(capsys.readouterr().out)
+
+
+def test_equal_values_are_no_difference_however_they_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def odd(batch: float) -> list[Record]:
+        return setting("opt_lamb_epsilon", float("nan"))(setting("global_batch_size", batch)(closed()))
+
+    a, b = write(tmp_path / "a.txt", odd(448)), write(tmp_path / "b.txt", odd(448.0))
+    assert (main(["diff", str(a), str(b)]), "no differences" in capsys.readouterr().out) == (0, True)
+
+
+def test_many_logs_end_with_their_number_by_verdict_and_share_what_all_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        records = telling("run_stop", status="aborted")(closed()) if number == 1 else closed()
+        write(tmp_path / f"result_{number}.txt", renamed("seed", "sead")(records))
+    assert main([str(tmp_path)]) == 1
+    text = capsys.readouterr().out
+    assert text.splitlines()[-1] == "1 fail, 2 warn"
+    assert (text.count("warning seed: "), text.count("note unknown: ")) == (1, 1)
+    assert f"{tmp_path}: warning seed: found in all 3 runs: no seed" in text
+    assert main(["--json", str(tmp_path)]) == 1
+    logs = strictly(capsys.readouterr().out)
+    assert [len(log["in_all_runs"]) for log in logs] == [2, 0, 0]
+    assert "seed" not in {finding["rule"] for log in logs for finding in log["findings"]}
+
+
+def test_a_smoke_run_is_shown_as_none_and_its_own_words_decide_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(write(tmp_path / "result_0.txt", no_result("PASS")(closed())))]) == 1
+    assert capsys.readouterr().out.startswith("NO RESULT ")
+
+
+def test_official_findings_name_the_line_of_the_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(write(tmp_path / "result_0.txt", renamed("opt_lamb_beta_1", "beta")(closed())))])
+    assert "what ruleset 5.0.0 asks for (training_5.0.0/closed_bert.yaml:" in capsys.readouterr().out
+
+
+def test_rules_that_a_log_switches_off_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = renamed("opt_name", "optimizer")(closed())
+    path = write(tmp_path / "result_0.txt", records)
+    main(["--json", str(path)])
+    (log,) = strictly(capsys.readouterr().out)
+    assert {one["rule"] for one in log["not_applied"]} == {"optimizer", "rate"}
+    main([str(path)])
+    assert "  not applied: optimizer: opt_name is not in the log" in capsys.readouterr().out
+
+
+def test_a_package_is_known_by_its_layout_and_tolerates_without_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = write_package(tmp_path)
+    log = logs / "result_4.txt"
+    log.write_text(log.read_text().replace("success", "aborted"))
+    assert main([str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "  tolerated toy/bert/result_4.txt:" in text
+    assert "error" not in text

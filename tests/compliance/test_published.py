@@ -1,0 +1,30 @@
+"""Courses of published logs: what strictness must not hold against them, and what it rightly finds."""
+
+from pathlib import Path
+
+import pytest
+
+from compliance.judge import judge
+from tests.compliance.logs import at, write
+from tests.compliance.published import COURSES, Course, log
+
+
+@pytest.mark.parametrize("course", COURSES, ids=lambda course: course.name)
+def test_a_published_course_passes_with_what_its_counts_hide_at_most(tmp_path: Path, course: Course) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", log(course)), "3.0.0")
+    constant = len(set(course.samples)) == 1
+    assert judgement.verdict == "pass"
+    assert [finding.rule for finding in judgement.findings] == ["epoch-num-grows"] * constant
+    assert {"cadence", "samples"} & {rule for rule, _ in judgement.not_applied} == (
+        {"cadence", "samples"} if constant else set()
+    )
+
+
+def test_a_run_that_stops_its_clock_two_evaluations_early_is_found_as_in_a_published_result(tmp_path: Path) -> None:
+    records = log(COURSES[2])
+    stop = records.pop(at(records, "run_stop"))
+    stopped = at(records, "eval_accuracy", -3)
+    stop["time_ms"] = records[stopped]["time_ms"] + 1
+    path = write(tmp_path / "result_0.txt", [*records[: stopped + 1], stop, *records[stopped + 1 :]])
+    rules = {finding.rule for finding in judge(path, "3.0.0").findings if finding.severity == "error"}
+    assert "target-on-clock" in rules
