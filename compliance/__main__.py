@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from compliance import official
 from compliance.finding import Finding, named
-from compliance.judge import Judgement, Overall, find_logs, in_all, is_package, judge_path, without
+from compliance.judge import Judgement, Overall, find_logs, is_package, judge_path, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
 
@@ -60,20 +60,20 @@ def main(arguments: list[str] | None = None) -> int:
     worst, contents, counts = 0, [], Counter[str]()
     for _, result in groupby(_judged(paths, options), key=lambda answer: answer.judgement.path.parent):
         answers = list(result)
-        common = in_all([answer.judgement.findings for answer in answers])
-        notes = in_all([answer.judgement.notes for answer in answers])
-        for index, answer in enumerate(answers):
-            judgement = without(answer.judgement, [*common, *notes])
+        judgements, common = once([answer.judgement for answer in answers])
+        off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
+        for index, (answer, judgement) in enumerate(zip(answers, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             counts[_kind(answer.judgement)] += 1
             if options.as_json:
-                once = [] if index else [vars(finding) for finding in (*common, *notes)]
-                contents.append(judgement.as_json() | {"in_all_runs": once})
+                in_all = [] if index else [vars(finding) for finding in common]
+                contents.append(judgement.as_json() | {"in_all_runs": in_all})
             else:
-                print("\n".join(map(printable, [*answer.head, *_lines(judgement)])))
+                print("\n".join(map(printable, [*answer.head, *_lines(judgement, off)])))
         if not options.as_json:
             where = str(answers[0].judgement.path.parent)
-            print("".join(f"{printable(line)}\n" for one in (*common, *notes) for line in _text(where, one)), end="")
+            lines = [line for one in common for line in _text(where, one)] + _not_applied(off)
+            print("".join(f"{printable(line)}\n" for line in lines), end="")
     if options.as_json:
         print(as_json(contents))
     elif counts.total() > 1:
@@ -155,10 +155,14 @@ def _head(judgement: Judgement) -> list[str]:
     return lines
 
 
-def _lines(judgement: Judgement) -> list[str]:
+def _lines(judgement: Judgement, off: Sequence[tuple[str, str]]) -> list[str]:
     found = [*judgement.findings, *judgement.notes]
     lines = [line for finding in found for line in _text(str(judgement.path), finding)]
-    return lines + [f"  not applied: {rule}: {reason}" for rule, reason in judgement.not_applied]
+    return lines + _not_applied([one for one in judgement.not_applied if one not in off])
+
+
+def _not_applied(rules: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"  not applied: {rule}: {reason}" for rule, reason in rules]
 
 
 def _text(where: str, finding: Finding) -> list[str]:

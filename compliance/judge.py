@@ -139,20 +139,19 @@ def _shown(found: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     return shown
 
 
-def in_all(runs: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Return findings of the rules that all runs of a result break: a referee asks about these once."""
-    rules = [{(one.rule, one.severity) for one in run if one.severity != "error"} for run in runs]
+def once(runs: Sequence[Judgement]) -> tuple[list[Judgement], list[Finding]]:
+    """Return a result's runs without the warnings and notes that all have, and these: they are asked about once."""
+    found = [[*run.findings, *run.notes] for run in runs]
+    rules = [{(one.rule, one.severity) for one in run if one.severity != "error"} for run in found]
     common = set.intersection(*rules) if len(runs) > 1 else set()
-    first = {one.rule: one for one in reversed(runs[0]) if (one.rule, one.severity) in common} if common else {}
-    return [replace(one, line=None, found=f"in all {len(runs)} runs: {one.found}") for one in reversed(first.values())]
 
+    def own(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        return tuple(one for one in findings if (one.rule, one.severity) not in common)
 
-def without(judgement: Judgement, common: Sequence[Finding]) -> Judgement:
-    """Return a run's judgement without the findings that its result has."""
-    rules = {(one.rule, one.severity) for one in common}
-    kept, notes = ([one for one in found if (one.rule, one.severity) not in rules]
-                   for found in (judgement.findings, judgement.notes))  # fmt: skip
-    return replace(judgement, findings=tuple(kept), notes=tuple(notes))
+    shared = {one.rule: one for one in reversed(found[0]) if one not in own(found[0])} if runs else {}
+    left = [replace(run, findings=own(run.findings), notes=own(run.notes)) for run in runs]
+    texts = [replace(one, line=None, found=f"in all {len(runs)} runs: {one.found}") for one in shared.values()]
+    return left, texts[::-1]
 
 
 def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:

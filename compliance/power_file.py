@@ -45,11 +45,6 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
     return node.efficiency * energy * time_to_train_ms / (end - node.start_ms) / 1e3
 
 
-def estimated_joules(switch: Readings, time_to_train_ms: float) -> float:
-    """Return the energy of a part of the interconnect, from its largest power."""
-    return switch.efficiency * (switch.estimate_w or 0.0) * time_to_train_ms / 1e3
-
-
 def read(path: Path) -> Readings:
     """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
     start = stop = estimate = None

@@ -191,9 +191,14 @@ def distinct(values: Iterable[Any]) -> list[Any]:
     """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
     different: dict[str, Any] = {}
     for value in values:
-        is_whole = isinstance(value, float) and value.is_integer()
-        different.setdefault(shown(int(value) if is_whole else value, 10_000), value)
+        different.setdefault(shown(_plain(value), 10_000), value)
     return list(different.values())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def printable(text: str) -> str:

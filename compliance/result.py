@@ -16,7 +16,7 @@ from compliance import alike, official, official_tools, power, together
 from compliance.alike import Trace
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Severity
-from compliance.judge import LOG_PATTERN, Judgement, in_all, judge, without
+from compliance.judge import LOG_PATTERN, Judgement, judge, once
 from compliance.log import Event
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
@@ -84,13 +84,13 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         convergence = official_tools.convergence([converged for _, converged, _ in judged], ruleset)
         findings += _convergence(folder, name, convergence, [converged for _, converged, _ in judged])
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
-    common = in_all([log.findings for log in logs])
+    own, common = once(logs)
     findings += [replace(one, found=f"{name}: {one.found}") for one in common]
     return Result(
         system=folder.parent.name,
         benchmark=folder.name,
         division=division,
-        logs=tuple(without(log, common) for log in logs),
+        logs=tuple(own),
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),

@@ -162,6 +162,22 @@ def number(value: Any) -> float | None:
         return None
 
 
+def as_integer(value: Any) -> int | None:
+    """Return a value's whole number from any type or spelling, or None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            return int(value, 0) if value.strip().lower().startswith(("0x", "0o", "0b")) else int(value)
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                return None
+    found = value if isinstance(value, int) else number(value)
+    return int(found) if found is not None and found == int(found) else None
+
+
 def _seconds(content: Any) -> dict[str, float]:
     """Return the known pieces of a log's object, which may hold anything."""
     known = content if isinstance(content, dict) else {}

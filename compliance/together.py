@@ -2,17 +2,16 @@
 
 import io
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compliance.alike import MEND
 from compliance.finding import Finding, Severity
 from compliance.log import Event
 from compliance.record import distinct, shown
-from compliance.run import RunFacts, number
+from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
@@ -34,7 +33,7 @@ KEPT = frozenset(
 MOST_KEPT = 5_000
 """Events kept of each of these keys; thousands of ranks may each log a seed."""
 _FEWEST_SIBLINGS = 5
-_FASTER, _DEVIATIONS = 0.08, 9.0  # of the median speed; median deviations, six standard ones
+_FASTER, _DEVIATIONS = 0.06, 9.0  # of the median speed; median deviations, six standard ones
 
 
 class Run(NamedTuple):
@@ -58,7 +57,6 @@ def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterato
         yield Finding("seed", "error", None, found, "logs that the official seed checker can read", MEND)
     yield from _seeds(name, closed, required, readable)
     yield from _settings(name, readable)
-    yield from _names(name, readable)
     yield from _speeds(name, readable)
 
 
@@ -107,39 +105,17 @@ def _place(event: Event, seed: int) -> tuple[str, str, int]:
     return file, str(event.metadata.get("lineno") if line is None else line), seed
 
 
-def as_integer(value: Any) -> int | None:
-    """Return a value's whole number from any type or spelling, or None."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        try:
-            return int(value, 0) if value.strip().lower().startswith(("0x", "0o", "0b")) else int(value)
-        except ValueError:
-            try:
-                value = float(value)
-            except ValueError:
-                return None
-    found = value if isinstance(value, int) else number(value)
-    return int(found) if found is not None and found == int(found) else None
-
-
 def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    for key in _SETTINGS:
-        different = [shown(value, 40) for value in distinct(one.value for _, run in runs for one in run.all(key))]
+    for key in (*_SETTINGS, *_NAMES):
+        logged = {log: distinct(event.value for event in facts.all(key)) for log, facts in runs}
+        different = distinct(logged.values())
         if len(different) > 1:
-            severity: Severity = "error" if key == "global_batch_size" else "warning"
-            found = f"{name}: {key} is {' and '.join(different[:5])}"
-            yield Finding("settings", severity, None, found, "one value in all runs of a result", MEND)
-
-
-def _names(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    for key in _NAMES:
-        logged = {log: shown(facts.value(key)) for log, facts in runs}
-        usual = Counter(logged.values()).most_common(1)
-        others = [f"{value} in {log}" for log, value in logged.items() if value != usual[0][0]]
-        if others:
-            found = f"{name}: {key} is {usual[0][0]}, but {', '.join(others[:5])}"
-            yield Finding("same-system", "error", None, found, "runs of one submitter on one system", MEND)
+            usual = max(different, key=list(logged.values()).count)
+            others = [f"{shown(values, 40)} in {log}" for log, values in logged.items() if values != usual]
+            rule = "same-system" if key in _NAMES else "settings"
+            severity: Severity = "error" if key in ("global_batch_size", *_NAMES) else "warning"
+            found = f"{name}: {key} is {shown(usual, 40)}, but {', '.join(others[:5])}"
+            yield Finding(rule, severity, None, found, "the same in all runs of a result", MEND)
 
 
 def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:

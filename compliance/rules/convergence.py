@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from compliance.finding import Breach, Case, Rule, Severity
-from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import by_interval, in_samples, reaching, reference_samples, target
 from compliance.run import number
@@ -19,7 +18,6 @@ _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the
 _FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take at least 0.90 of it, as means of ten runs
 _SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
 _KEPT = 0.002  # evaluations at the target may differ by this much
-_ROUNDING = 0.02  # of a count: packed or nominal samples beside exact ones
 
 
 def _leap(case: Case) -> Iterator[Breach]:
@@ -85,16 +83,6 @@ def _counts(case: Case) -> Iterator[Breach]:
                 last = event is pairs[-1][0]  # the samples to converge
                 found = f"epoch_num {shown(said)} in an evaluation at {shown(begun)}"
                 yield Breach(event.line, found, None, "error" if last and case.closed else "warning")
-    elif pairs and not agreeing:
-        yield from _other_scale(case, pairs)
-
-
-def _other_scale(case: Case, pairs: list[tuple[Event, float, float]]) -> Iterator[Breach]:
-    """Find counts that are both in samples and differ."""
-    batch = number(case.facts.global_batch_size) or 0.0
-    event, said, begun = pairs[-1]
-    if min(said, begun) >= batch > 0 and begun / 2 <= said <= 2 * begun and abs(said - begun) > _ROUNDING * begun:
-        yield Breach(event.line, f"epoch_num {shown(said)} in an evaluation at {shown(begun)}")
 
 
 RULES = (

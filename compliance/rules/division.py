@@ -78,11 +78,15 @@ _OTHER_WORDS = {f"{_OWN}checkpoint": "weights_initialization"}  # keys with the 
 def _reference(case: Case) -> Iterator[Breach]:
     if not case.closed:
         return
-    batch = number(case.facts.global_batch_size)
+    batch, unknown = number(case.facts.global_batch_size), []
     for key, fixed in _FIXED.items():
+        if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None:
+            unknown.append(fixed.topic)
         for event in case.facts.all(key):
             if not fixed.sound(event.value, batch):
                 yield Breach(event.line, f"{key} {shown(event.value)}", f"{fixed.expected}, as the reference has it")
+    if unknown:
+        case.skip("reference-value", f"not in the log: {', '.join(unknown)}")
 
 
 def _lost(case: Case) -> Iterator[Breach]:
@@ -90,15 +94,6 @@ def _lost(case: Case) -> Iterator[Breach]:
     missing = [key for key in own if case.facts.first(key) is None]
     if case.closed and 0 < len(missing) < len(own):
         yield Breach(None, f"no {', '.join(missing)}, although other bertbench_ keys are there", "all of them")
-
-
-def _unknown(case: Case) -> Iterator[Breach]:
-    topics = [
-        fixed.topic for key, fixed in _FIXED.items()
-        if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None
-    ]  # fmt: skip
-    if case.closed and topics:
-        yield Breach(None, f"not in the log: {', '.join(topics)}", "nothing: the rules don't ask for these keys")
 
 
 RULES = (
@@ -109,9 +104,5 @@ RULES = (
     Rule(
         "reference-keys", "A closed log of bertbench has all bertbench_ keys of fixed values",
         _HYPERPARAMETERS, "warning", "submit the log as the run wrote it", _lost,
-    ),
-    Rule(
-        "unknown", "Lists the fixed values that a closed log doesn't give", _HYPERPARAMETERS, "info",
-        "check the implementation's sources", _unknown,
     ),
 )  # fmt: skip

@@ -4,10 +4,11 @@ One table for samples, since time, throughput, steps, blocks and evaluations all
 Tolerances come from published passes: in 738 of 742, throughput x time is the samples within 3 %.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compliance.description import accelerators
 from compliance.finding import Breach, Case, Rule
@@ -19,6 +20,8 @@ from compliance.run import number
 _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
 _NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
+THROUGHPUT = "throughput x time"
+_BLOCK = 0.1  # of the samples: the last block may end an interval early
 # Settings with two names.
 _EQUAL = (
     ("opt_learning_rate_warmup_steps", "num_warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
@@ -27,50 +30,42 @@ _EQUAL = (
 
 
 class _Stated(NamedTuple):
-    """Samples trained on, as one event gives them; it may be `less` or `more` than the samples that count."""
+    """Samples trained on, as one event gives them; None if it doesn't. `share` of a difference is allowed."""
 
-    line: int
+    event: Event
     source: str
-    samples: float
-    less: float
-    more: float
+    value: Any
+    share: float = 0.01
+    surplus: int = 2  # intervals; some implementations train on until they know the accuracy
 
 
-def throughputs(case: Case) -> list[tuple[Event, float]]:
-    """Return the samples/s of the whole run that its log gives: events after the last evaluation."""
-    last = max((one.line for one in case.facts.evaluations), default=0)
-    events = [*case.facts.all("throughput"), *case.facts.all("tracked_stats")]
-    values = [(one, one.value.get("throughput") if isinstance(one.value, dict) else one.value) for one in events]
-    return [(one, found) for one, value in values if one.line > last and (found := number(value)) is not None]
+def _in_the_end(case: Case, key: str) -> list[Event]:
+    """Return the events of a key that concern the whole run: after the last evaluation, or else the last one."""
+    last, events = max((one.line for one in case.facts.evaluations), default=0), case.facts.all(key)
+    return [event for event in events if event.line > last] or events[-1:]
 
 
-def _stated(case: Case, batch: float, last: float, gap: float) -> Iterator[_Stated]:
-    facts, steps = case.facts, number(case.facts.value(TRAINING_STEPS))
+def _stated(case: Case, batch: float) -> Iterator[_Stated]:
+    facts, seconds = case.facts, case.facts.time_to_train_s or 0.0
+    planned = batch * (number(facts.value(TRAINING_STEPS)) or 0.0)
     for event in facts.all("train_samples"):
-        trained = number(event.value[0] if isinstance(event.value, list) and len(event.value) == 1 else event.value)
-        planned = steps and trained and abs(trained - steps * batch) <= 0.01 * trained
-        if trained and not _DATASET[0] <= trained <= _DATASET[1] and not planned:
-            yield _Stated(event.line, "train_samples", trained, 0.01 * last, 2 * gap)
-    ends = [
-        (event, first + count)
-        for event in facts.all("block_start")
-        if (first := number(event.metadata.get("first_epoch_num"))) is not None
-        and (count := number(event.metadata.get("epoch_count"))) is not None
-    ]
-    if len(ends) > 1 and ends[-1][1] >= batch:
-        yield _Stated(ends[-1][0].line, "blocks of samples", ends[-1][1], 0.01 * last + gap, 2 * gap)
+        trained = event.value[0] if isinstance(event.value, list) and len(event.value) == 1 else event.value
+        samples = number(trained) or 0.0
+        if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
+            yield _Stated(event, "train_samples", trained)
+    for event in facts.all("block_start")[1:][-1:]:
+        ends = [number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count")]
+        yield _Stated(event, "blocks of samples", sum(ends) if sum(ends) >= batch else None, _BLOCK)
     for event in facts.all("epoch_stop")[-1:]:
-        if (ended := number(event.metadata.get("epoch_num"))) is not None and ended >= batch:
-            yield _Stated(event.line, "epoch_num of epoch_stop", ended, 0.01 * last, 2 * gap)
-    for event in facts.all("tracked_stats")[-1:]:
-        if isinstance(event.value, dict) and (done := number(event.value.get("epoch_num"))) is not None:
-            yield _Stated(event.line, "epoch_num of tracked_stats", done, 0.01 * last, 2 * gap)
-        step = event.metadata.get("step")
-        if isinstance(step, list) and step and (taken := number(step[-1])) is not None:
-            yield _Stated(event.line, "steps x batch", taken * batch, 0.03 * last, 0.03 * last + 2 * gap)
-    for event, rate in throughputs(case):
-        samples = rate * (facts.time_to_train_s or 0.0)
-        yield _Stated(event.line, "throughput x time", samples, 0.03 * last, 0.03 * last + gap / 2)
+        ended = number(event.metadata.get("epoch_num"))
+        yield _Stated(event, "epoch_num of epoch_stop", ended if ended and ended >= batch else None)
+    for event in (*_in_the_end(case, "throughput"), *_in_the_end(case, "tracked_stats")):
+        stats = event.value if isinstance(event.value, dict) else {"throughput": event.value}
+        step, rate = event.metadata.get("step"), stats.get("throughput")
+        yield _Stated(event, "epoch_num of tracked_stats", stats.get("epoch_num"))
+        yield _Stated(event, THROUGHPUT, rate and (number(rate) or math.nan) * seconds, 0.03, 0)
+        if isinstance(step, list) and step:
+            yield _Stated(event, "steps x batch", (number(step[-1]) or math.nan) * batch, 0.03)
 
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
@@ -81,10 +76,12 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     samples = [at for _, at in counted]
     last, gap = samples[-1], max(b - a for a, b in pairwise([0.0, *samples]))
     slack = 0.0 if in_samples(case) else 1.5 * gap  # by intervals, the first or the last may be another
-    found = _stated(case, batch, last, gap if len(samples) > 1 else 0.0)
-    wrong = (one for one in found if not last - one.less - slack <= one.samples <= last + one.more + slack)
-    return [(one.line, f"{one.source} {one.samples:,.0f}, last evaluation after {last:,.0f}", one.samples / last)
-            for one in wrong]  # fmt: skip
+    wrong = []
+    for event, source, value, share, surplus in _stated(case, batch):
+        found, allowed = number(value) or math.nan, share * last + slack
+        if value is not None and not last - allowed <= found <= last + allowed + surplus * gap:
+            wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
+    return wrong
 
 
 def _samples(case: Case) -> Iterator[Breach]:
@@ -100,14 +97,15 @@ def _samples(case: Case) -> Iterator[Breach]:
     most = number(case.facts.value("bertbench_max_steps")) or number(case.facts.value(TRAINING_STEPS))
     if most and batch and at > 1.02 * most * batch:
         yield Breach(last.line, f"{at:,.0f} samples", f"at most {most:,.0f} steps x batch {batch:,.0f}")
-    # Samples grow by the batch, or by its part between two gradient accumulations.
+    for one, at in counted:
+        if at % 1:
+            yield Breach(one.line, f"{at:,} samples", "a whole number")
+    # Samples grow by the batch, or by its part between two gradient accumulations; packed batches vary.
     parts = number(case.facts.value("gradient_accumulation_steps"))
     least = batch / parts if batch and parts is not None and parts >= 1 and batch % parts == 0 else batch or 1.0
     odd = [(one, at) for one, at in counted if at % least]
-    gaps = {b - a for a, b in pairwise([0.0, *(at for _, at in counted)])}
-    packed = len(odd) == len(counted) and len(gaps) > 1  # packed batches hold varying numbers of samples
-    nominal = all(at % _NOMINAL == 0 for _, at in counted)
-    if not packed and not nominal and (2 * len(odd) <= len(counted) or len(gaps) == 1):
+    even = len({b - a for a, b in pairwise([0.0, *(at for _, at in counted)])}) == 1
+    if (2 * len(odd) <= len(counted) or even) and any(at % _NOMINAL for _, at in counted):
         for one, at in odd:
             yield Breach(one.line, f"{at:,.0f} samples, no multiple of the batch", f"a multiple of {least:,.0f}")
 
@@ -117,23 +115,11 @@ def _equal(case: Case) -> Iterator[Breach]:
         first, second = case.facts.first(one), case.facts.first(other)
         if first and second and first.value != second.value:
             yield Breach(second.line, f"{other} {shown(second.value)}, but {one} {shown(first.value)}")
-    yield from _described(case)
-
-
-def _described(case: Case) -> Iterator[Breach]:
-    """Find counts that contradict the description beside the log."""
-    platform, nodes = case.facts.first("submission_platform"), case.system.get("number_of_nodes", "")
-    stated = re.match(r"(\d{1,6})\s*x\s*\D", str(platform.value)) if platform else None
-    if platform and stated and nodes.isdigit() and int(stated[1]) != int(nodes[:20]):
+    nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
+    platform = case.facts.first("submission_platform")
+    stated = re.match(r"(\d+)\s*x\s*\D", str(platform.value)) if platform else None
+    if platform and stated and nodes.isdecimal() and stated[1] not in (nodes, each, str(accelerators(case.system))):
         yield Breach(platform.line, f"submission_platform {shown(platform.value)}", f"{nodes} nodes, as described")
-    local, batch, count = case.facts.first("d_batch_size"), number(case.facts.global_batch_size), None
-    count = accelerators(case.system)
-    if local and batch and count and (share := number(local.value)) and case.closed:
-        parts = number(case.facts.value("gradient_accumulation_steps")) or 1.0
-        ratio = batch / (share * count)  # packed rows hold up to three samples
-        if ratio not in {1.0, 2.0, 3.0, parts, 2 * parts, 3 * parts, 1 / parts}:
-            found = f"d_batch_size {shown(local.value)} on {count:,} accelerators"
-            yield Breach(local.line, found, f"a global batch of {batch:,.0f}")
 
 
 def _train_samples(case: Case) -> Iterator[Breach]:

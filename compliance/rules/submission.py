@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from compliance import description, official
 from compliance.finding import Breach, Case, Rule
 from compliance.record import shown
-from compliance.run import number
+from compliance.run import as_integer
 
 _TRAINING_RULES = "training_rules.adoc"
 _DIVISIONS = description.DIVISIONS
@@ -70,17 +70,8 @@ def _seed(case: Case) -> Iterator[Breach]:
 
 def _seed_value(case: Case) -> Iterator[Breach]:
     for event in case.facts.all("seed"):
-        try:
-            sound = not isinstance(event.value, bool | float) and int(event.value) >= 0
-        except (TypeError, ValueError):
-            sound = False
-        if not sound and not _whole(event.value):
+        if (seed := as_integer(event.value)) is None or seed < 0:
             yield Breach(event.line, f"seed {shown(event.value)}")
-
-
-def _whole(value: object) -> bool:
-    found = number(value)
-    return found is not None and found >= 0 and found == int(found)
 
 
 def _cache_clear(case: Case) -> Iterator[Breach]:

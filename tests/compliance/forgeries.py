@@ -14,6 +14,7 @@ from tests.compliance.mutations import (
     from_key,
     later,
     setting,
+    telling,
 )
 
 SAMPLES, SECONDS = 2_101_120, 131.252  # of the closed log: its last evaluation, and its time to train
@@ -104,6 +105,13 @@ LOGS = [
     Forgery("two warm-ups", "stated-twice", setting("num_warmup_steps", 700)),
     Forgery("two epsilons", "stated-twice", beside("opt_lamb_epsilon", "opt_epsilon", 1e-6)),
     Forgery("two schedules", "stated-twice", beside("seed", "opt_learning_rate_decay_steps", 5_000)),
+    Forgery("a throughput in words", "samples", added("tracked_stats", {"throughput": "fast"})),
+    Forgery("a throughput before the last evaluation", "samples",
+            both(beside("eval_samples", "throughput", 0.9 * SAMPLES / SECONDS),
+                 lambda records: [*[one for one in records if one["key"] != "eval_accuracy"][:80],
+                                  *[one for one in records if one["key"] == "eval_accuracy"],
+                                  *[one for one in records if one["key"] != "eval_accuracy"][80:]])),
+    Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
     Forgery("20 minutes of initialisation and 20 of waiting", "init-time",
             both(later("init_start", -1_200_000), from_key("run_start", 1_200_000)), "error"),
@@ -116,12 +124,14 @@ LOGS = [
     Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),
     # 3: noise
     Forgery("equal intervals", "noise", evenly),
+    Forgery("intervals within a fraction of a millisecond", "noise", both(evenly, later("eval_accuracy", 0.1, 3))),
+    Forgery("a digit to the sixteenth place", "noise", setting("eval_accuracy", 0.6222222222222222, 9)),
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
     Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
     Forgery("the same last digits", "noise", accuracies(lambda index, one: round(one, 3) + 0.00012345678)),
     Forgery("a third of the way at once", "noise",
-            accuracies(lambda index, one: one if index > 4 else 0.1 + index / 17 % 0.1)),
+            accuracies(lambda index, one: one if index > 4 else 0.05 + index / 17 % 0.1)),
     Forgery("a fall by half", "noise", setting("eval_accuracy", 0.31, 12)),
     # 4: exemptions
     Forgery("constant samples that hide a short run", "early",
