@@ -12,7 +12,7 @@ from statistics import pstdev
 from typing import NamedTuple
 
 from compliance.finding import Finding, Severity
-from compliance.run import RunFacts, number
+from compliance.run import RunFacts
 
 MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
@@ -39,12 +39,13 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     accuracies = [one.accuracy for one in evaluations]
     fine = [one for one in accuracies if round(one, _FINE) != one]
     times = [time for time, _ in facts.course[:_MOST]] if facts else []
-    batch = (number(facts.global_batch_size) if facts else None) or 1.0
+    samples = [one.samples for one in evaluations if one.samples is not None]
+    packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
     kinds = {
         "accuracies": [one / _ACCURACY for one in fine],
         "rises of accuracy": [(b - a) / _ACCURACY for a, b in pairwise(accuracies)] if len(fine) > 1 else [],
         "intervals": [(b - a) * 1e3 for a, b in pairwise([0.0, *times])],
-        "samples": [one.samples for one in evaluations if one.samples and one.samples % batch],
+        "samples": samples if packed else [],
     }
     return Trace(name, closed, accuracies, times, {kind: _numbers(values) for kind, values in kinds.items()})
 

@@ -24,11 +24,8 @@ _EVEN = 5e-5  # of an interval: what all differ by at least
 _LONG_MS = 20_000.0  # a pass of 64 nodes has five equal intervals of 1,212 ms; long intervals vary by more
 _REPEATING = re.compile(r"([1-8])\1{7,}\d?$")  # 0 and 9 come from arithmetic in binary
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
-_LARGEST_FALL, _LARGEST_RISE, _PLATEAU = (
-    0.05,
-    0.35,
-    0.7,
-)  # between evaluations; a pass of 64 nodes rises by 0.16 at once
+# Between evaluations; a pass of 64 nodes rises by 0.16 at once.
+_LARGEST_FALL, _LARGEST_RISE, _PLATEAU = 0.05, 0.35, 0.7
 _FEWEST_SAMPLES = 0.6  # of the reference's mean; a single run may be lucky
 
 

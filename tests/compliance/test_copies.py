@@ -126,3 +126,19 @@ def test_thousands_of_decoys_do_not_hide_in_silence(tmp_path: Path) -> None:
     decoys = [line.replace("e-", "e-1") for line in lines if "eval_accuracy" in line] * 100
     (logs / "result_3.txt").write_text("".join([*lines[:8], *decoys, *lines[8:]]))
     assert {"copied-run"} <= {rule for rule, _ in found(logs)}
+
+
+def counted(change: Callable[[int], int]) -> Text:
+    return lambda text: re.sub(r'("epoch_num": )(\d+)', lambda match: f"{match[1]}{change(int(match[2]))}", text)
+
+
+def test_counts_of_packed_batches_are_compared_and_those_of_a_grid_are_not(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    for run in range(10):
+        log = logs / f"result_{run}.txt"
+        log.write_text(counted(lambda at: at // 150_000 * 150_000)(log.read_text()))
+        if run in (0, 4):
+            log.write_text(counted(lambda at: at + at * at % 811)(log.read_text()))
+    copies = [one for one in judge_package(tmp_path, "5.0.0").all_findings() if one.rule == "copied-run"]
+    (copy,) = copies
+    assert (copy.severity, "result_4.txt: the samples of" in copy.found) == ("warning", True)

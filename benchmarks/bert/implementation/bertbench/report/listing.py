@@ -38,7 +38,7 @@ class Listed(NamedTuple):
     samples_per_s: float | None
     commit: str | None
     verdict: str | None
-    """pass, fail or cannot-judge; None until the run has ended."""
+    """pass, fail or cannot-judge; None until the run has ended, and for a run that is no result."""
 
 
 def run_logs(path: Path) -> list[Path]:
@@ -59,7 +59,7 @@ def listed(log: Path, ruleset: str) -> Listed:
         stands = status(log, facts) if empty else "unreadable"
     else:
         stands = status(log, facts)
-    ended = facts.status is not None and stands != "interrupted"
+    judged = facts.status is not None and stands != "interrupted" and facts.not_a_result is None
     return Listed(
         str(log),
         system_name(log, facts),
@@ -69,7 +69,7 @@ def listed(log: Path, ruleset: str) -> Listed:
         facts.best_accuracy,
         facts.samples_per_s,
         _commit(log),
-        judge(log, ruleset).verdict if ended or stands == "unreadable" else None,
+        judge(log, ruleset).verdict if judged or stands == "unreadable" else None,
     )
 
 
