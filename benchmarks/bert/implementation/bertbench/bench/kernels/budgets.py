@@ -72,13 +72,11 @@ class Found(NamedTuple):
 @cache
 def budgets(version: str = torch.__version__) -> Budgets:
     """Read the limits for a version of torch: those of the newest pair in the file that is no newer."""
-    read = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    pairs = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     # the first four characters: NVIDIA's 2.11.0a0 is 2.11 as well
-    pieces = next(limits for oldest, limits in read["torch"].items() if version[:4] >= oldest)
-    return Budgets(
-        KernelBudget(**read["every_kernel"]),
-        *({name: _piece(limits) for name, limits in pieces[group].items()} for group in Budgets._fields[1:]),
-    )
+    limits = next(limits for oldest, limits in pairs.items() if version[:4] >= oldest)
+    pieces = ({name: _piece(one) for name, one in limits[group].items()} for group in Budgets._fields[1:])
+    return Budgets(KernelBudget(**limits["every_kernel"]), *pieces)
 
 
 def _piece(limits: dict[str, Any]) -> PieceBudget:
