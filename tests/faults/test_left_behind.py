@@ -51,6 +51,7 @@ COMMANDS = {
     "gpu_check": "--only nccl,trainer,convergence --out {out}/gpu",
 }
 """Every command that starts processes, at work for longer than the test looks at it."""
+NEEDS = {"bench track": "tensorboard", "train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
     ("bench layout", signal.SIGTERM, 0.5),
@@ -142,8 +143,8 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     name: str, number: signal.Signals, after_s: float, tiny_file: str, tmp_path: Path, temporary: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
-    if name == "bench track":
-        pytest.importorskip("tensorboard")
+    if needed := NEEDS.get(name):
+        pytest.importorskip(needed)
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))

@@ -72,11 +72,11 @@ class GradientReducer:
     def finish(self) -> Reduced:
         """See `Reducer`."""
         self._countdown.end_step()
+        if self._clip.waits_for_all:
+            factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
+            for bucket in self._buckets.all:
+                self._sum.begin(bucket, factor)
         with named(ALL_REDUCE):
-            if self._clip.waits_for_all:
-                factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
-                for bucket in self._buckets.all:
-                    self._sum.begin(bucket, factor)
             self._sum.finish()
         norm = self._norm() / self._scale
         return Reduced(norm, *self._clip.reduced(norm))

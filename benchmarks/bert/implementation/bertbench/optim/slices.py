@@ -1,8 +1,6 @@
 """Find the segments of each logical tensor that a rank's slices of the buckets hold; its optimizer updates them.
 
-Snapshots store moments with the names and shapes of whole tensors, so they fit any number of ranks. A segment of a
-matrix is a partial row, whole rows, and a partial row: up to three rectangles, the form that torch's distributed
-checkpoint needs.
+Snapshots store moments with the names and shapes of whole tensors, so they fit any number of ranks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
