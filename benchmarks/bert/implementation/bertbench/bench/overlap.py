@@ -22,16 +22,14 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
-from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
-from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange, Wait
 from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.options import ClipMode, OptimizerOptions
 from bertbench.optim.reducer import GradientReducer
-from bertbench.training.trainer import tiny_backward
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
@@ -100,7 +98,7 @@ class Arm:
         self.model.to(device)
         self.sum = _Switched()
         self._computing = partial(computing, precision, device)
-        order = ready_order(self.model, lambda: tiny_backward(lambda batch: self._score(batch.to(device)), shape))
+        order = list(self.model.parameters())[::-1]  # about the order of the gradients
         buckets = Buckets(bucket_table(order, bucket_mb))
         clip, norm = make_clip(mode, _MAX_NORM, ranks, len(buckets.all)), partial(gradient_norm, order)
         self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
@@ -112,7 +110,8 @@ class Arm:
         CPU only: a GPU has only queued the work by then.
         """
         began = time.perf_counter()
-        scores = self._score(batch)
+        with self._computing():
+            scores = self.model(*batch.inputs)
         loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
         loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
         forward = time.perf_counter()
@@ -122,11 +121,6 @@ class Arm:
         self._optimizer.step(1e-4, reduced.factor)
         self.reducer.drop()
         return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
-
-    def _score(self, batch: Batch) -> Scores:
-        with self._computing():
-            scores: Scores = self.model(*batch.inputs)
-        return scores
 
 
 def _on_rank(world: World, rounds: int, size: int) -> Measured:
