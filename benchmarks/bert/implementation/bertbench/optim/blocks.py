@@ -44,7 +44,8 @@ def blocks_step(
                 updates.nan_to_num_(0.0, 0.0, 0.0)
             kernel([updates], [updates], [firsts], [seconds], [], steps)
             updates.add_(weights, alpha=decay)
-            squares += [torch.dot(weights, weights), torch.dot(updates, updates)]
+            # not torch.dot: two threads of MKL sum by the memory's alignment on an AMD, and replicas would drift apart
+            squares += [torch.linalg.vector_norm(one).square() for one in (weights, updates)]
         both_2 = torch.stack(squares).view(-1, 2).sum(0)
         if whole_norms is None:
             subtract_scaled(weight, gradient, (both_2[0], both_2[1]), scalars.learning_rate)
