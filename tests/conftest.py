@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from bertbench.config import System
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
+for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background or under nohup, commands would obey that
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 class _WithoutPydantic:

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _WITHOUT = """
 import importlib, pkgutil, sys
 
@@ -42,6 +44,7 @@ def test_what_gpu_check_runs_needs_neither_pydantic_nor_mlperf_logging_nor_apex(
 
 
 def test_a_run_loads_neither_the_judge_nor_pages_nor_split_models() -> None:
+    pytest.importorskip("pydantic")
     rooms = ("compliance", "bertbench.report", "bertbench.parallel", "bertbench.data.text")
     code = f"import bertbench.training.train; assert not [name for name in sys.modules if name.startswith({rooms})]"
     run_without((), code)
