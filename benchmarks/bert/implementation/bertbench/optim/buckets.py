@@ -116,7 +116,7 @@ class Buckets:
     def __init__(
         self, table: Sequence[Sequence[nn.Parameter]], sliced: bool = False, slices: int = 1, place: int = 0
     ) -> None:
-        """Hold gradients, and if `sliced` weights, in `slices` slices of which this rank owns the one at `place`."""
+        """Hold gradients, and weights if `sliced`, cut into `slices`; this rank owns the slice at `place`."""
         self.slices, self.place = slices, place
         device = table[0][0].device
         # a CPU's gradients need no alignment: they stand as close as in torch's DDP

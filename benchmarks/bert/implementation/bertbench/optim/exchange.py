@@ -1,4 +1,4 @@
-"""Sum one flat buffer over the ranks in place: in full on every rank, or in slices of which each rank owns one.
+"""Sum one flat buffer over the ranks in place: in full on every rank, or one slice per rank.
 
 A buffer is cut into `slices` equal slices. With N nodes of L ranks, slice l N + n belongs to local rank l of node n:
 then both stages of an exchange by nodes move contiguous memory.

@@ -33,7 +33,7 @@ class Weights:
 
 
 class SlicedWeights(Weights):
-    """Weights in buckets of which every rank updates its slices; each module waits for its own before it runs."""
+    """Weights in buckets; every rank updates its slices, and each module waits for its weights before it runs."""
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
         self._buckets, self._exchange = buckets, exchange
@@ -57,7 +57,7 @@ class SlicedWeights(Weights):
 
 
 def sliced_norm(own: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the norm of a gradient of which this rank has these slices, on the device. Collective."""
+    """Return the norm of a gradient on the device, given this rank's slices. Collective."""
     # in fp64 the square of a scaled norm stays in range
     square = nn.utils.get_total_norm(own, foreach=True).double().square()
     with named(ALL_REDUCE):

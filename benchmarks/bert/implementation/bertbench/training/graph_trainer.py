@@ -66,6 +66,8 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
         self._replays: dict[tuple[Bin, bool], Callable[[], torch.Tensor]] = {}
+        if self._stream is not None:  # the tensors above were filled on this one
+            self._stream.wait_stream(torch.cuda.current_stream(device))
         # autograd adds up a gradient on the stream that first used its weight, which must be the recording's
         with torch.cuda.stream(self._stream):
             super().__init__(system, world, seed, startup, products)
@@ -102,8 +104,6 @@ class GraphTrainer(WholeTrainer):
             places, labels = batch.masked_at_M[: size.masked], batch.masked_labels_M[: size.masked]
             batch = replace(batch, masked_at_M=places, masked_labels_M=labels)
             slot = self._slots[size] = _Slot(fill_to(batch, size).to(device), system.model.max_positions)
-            if self._stream is not None:  # the slot was filled on another stream
-                self._stream.wait_stream(torch.cuda.default_stream(device))
             works = [(last, partial(self._part, slot, last)) for last in ((True,) if parts == 1 else (False, True))]
             for _ in range(_WARMUP_STEPS if size == self._bins.all[-1] else 1):
                 for _, work in works:
