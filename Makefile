@@ -2,11 +2,12 @@
 VENV ?= .venv
 FLOOR ?= .venv-floor
 PYTHON ?= python3
+WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-track test-floor test-all image-test bench docs setup lint format types clean
+.PHONY: demo test test-faults test-track test-floor test-all image-test bench docs setup wheels lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -26,7 +27,7 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(INSTALL) --editable ".[watch,metrics,tensorboard,mlflow,wandb]"
 	$(BIN)/python -m pytest tests/tracking
 
-test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine, and no pydantic; 6 GB
+test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
 	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not faults" $(addprefix tests/,model optim training bench)
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
@@ -47,6 +48,11 @@ docs: $(VENV)/.dev-ready ## the site of all pages in site/, links checked
 	$(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/.dev-ready ## everything for development
+
+wheels: $(VENV)/.run-ready ## what a run needs beside torch, numpy and h5py, for a machine without a network: CONTRIBUTING.md
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --constraint constraints.txt --dest $@ --no-deps \
+	  --only-binary :all: --python-version $(WHEELS_FOR) --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
+	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
@@ -76,7 +82,6 @@ $(FLOOR)/.ready: pyproject.toml constraints.txt
 	sed 's/^torch==.*/torch==2.11.0/; /^triton==/d; s/^numpy==.*/numpy<2.4/' constraints.txt >$(FLOOR)/constraints.txt
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOOR)/constraints.txt \
 	  --editable . pytest pytest-xdist
-	$(FLOOR)/bin/python -m pip uninstall --quiet --yes pydantic
 	touch $@
 
 $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -28,18 +27,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
 for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background or under nohup, commands would obey that
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, signal.SIG_DFL)
-
-
-class _WithoutPydantic:
-    """The last to be asked for a module: skip what imports pydantic where it is not installed."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        if name == "pydantic":
-            pytest.skip("pydantic is not installed", allow_module_level=True)
-
-
-sys.meta_path.append(_WithoutPydantic)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

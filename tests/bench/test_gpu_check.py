@@ -14,7 +14,6 @@ from bertbench.bench.gpu import graphs, ranks, training
 from bertbench.bench.gpu.page import check_page
 from bertbench.bench.gpu.parts import PARTS, Part
 from bertbench.bench.gpu.stand import Stand, stand
-from bertbench.bench.gpu.system import Choice
 from bertbench.bench.gpu.text import learnable
 from bertbench.bench.gpu_check import run_part, summary
 from bertbench.distributed.world import World
@@ -85,16 +84,17 @@ def test_a_part_without_time_is_skipped() -> None:
 
 
 def test_every_trainer_that_a_cpu_can_have_agrees_with_the_plain_one() -> None:
-    # the settings here are made without pydantic: a field that a trainer reads and they lack fails this test
     wanted, missing = training.choices(stand())
-    assert Choice("lamb", "triton").name in missing or torch.cuda.is_available()
+    assert training.Choice("lamb", "triton").name in missing or torch.cuda.is_available()
     for took in run_ranks(1, take_all, stand()._replace(device="cpu"), wanted):
         by_name = {one.choice: one.losses for one in took}
-        assert by_name[Choice("lamb", sharded=True).name] == pytest.approx(by_name[Choice().name], abs=1e-3)
-        assert by_name[Choice("adam").name] != pytest.approx(by_name[Choice().name], abs=1e-4)
+        assert by_name[training.Choice("lamb", sharded=True).name] == pytest.approx(
+            by_name[training.Choice().name], abs=1e-3
+        )
+        assert by_name[training.Choice("adam").name] != pytest.approx(by_name[training.Choice().name], abs=1e-4)
 
 
-def take_all(world: World, here: Stand, wanted: list[Choice]) -> list[training.Took]:
+def take_all(world: World, here: Stand, wanted: list[training.Choice]) -> list[training.Took]:
     return [training.take(world, here, choice, 4) for choice in wanted if choice.impl == "torch"]
 
 

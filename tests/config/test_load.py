@@ -7,11 +7,11 @@ from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import SYSTEMS
+from bertbench.common.section import Section
 from bertbench.config import System, load_system, system_names
 from bertbench.config.checks import RULES
 from bertbench.config.load import schema
 from bertbench.config.partial import section_of
-from bertbench.config.sections import Section
 from bertbench.config.settings import Settings, mlperf_evaluation_interval
 from tests.tiny import TINY_SYSTEM
 

@@ -24,6 +24,6 @@ def test_split_matrices_are_refused() -> None:
 
 def test_options_of_muon_reach_the_optimizer() -> None:
     settings = ("name=muon", "muon.momentum=0.9", "muon.nesterov=false", "muon.ns_steps=3", "weight_decay=0.1")
-    options = load_system("cpu_demo", [f"optimizer.{setting}" for setting in settings]).optimizer.options()
+    options = load_system("cpu_demo", [f"optimizer.{setting}" for setting in settings]).optimizer
     assert (options.muon.momentum, options.muon.nesterov, options.muon.ns_steps) == (0.9, False, 3)
-    assert options.adam.weight_decay == 0.1
+    assert options.weight_decay == 0.1

@@ -7,15 +7,15 @@ from bertbench.dry_run.optimizer_state import state_bytes
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.muon import build_muon
-from bertbench.optim.options import OptimizerOptions
+from tests.optim.drawn import muon
 
 SHAPE = BertShape(vocab_size=97, hidden_size=14, layers=2, attention_heads=2, feed_forward_size=23, max_positions=29)
 
 
 def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     model = Bert(SHAPE)
-    options = OptimizerOptions("muon")
-    optimizer, _ = build_muon(model, options, None)
+    options = muon()
+    optimizer, _ = build_muon(model, options, None, torch.float32)
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()
@@ -27,8 +27,7 @@ def test_a_whole_optimizer_keeps_what_is_counted() -> None:
 
 def test_ranks_keep_each_matrix_once() -> None:
     parameters = 30_000
-    muon = OptimizerOptions("muon")
-    whole = state_bytes(muon, False, SHAPE, parameters)
-    shares = [state_bytes(muon, False, SHAPE, parameters // 3, (rank, 3)) for rank in range(3)]
+    whole = state_bytes(muon(), False, SHAPE, parameters)
+    shares = [state_bytes(muon(), False, SHAPE, parameters // 3, (rank, 3)) for rank in range(3)]
     assert sum(shares) == pytest.approx(whole, abs=24)
     assert max(shares) < whole / 2

@@ -20,8 +20,8 @@ from bertbench.model.scores import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm
-from bertbench.optim.options import AdamOptions
 from tests.model.padded import attention_errors, sequences_on
+from tests.optim.drawn import lamb
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -95,7 +95,7 @@ class Training:
         self.text = set_arithmetic(self.model, CUDA, precision, mode)
         self.model.keep_residual(residual)
         self.parameters = list(self.model.parameters())
-        self.optimizer = MultiTensorAdam(self.parameters, AdamOptions(), True, self.model.fused_parameters())
+        self.optimizer = MultiTensorAdam(self.parameters, lamb(), self.model.fused_parameters())
 
     def batch(self, seed: int) -> Batch:
         batch = made_up(seed)

@@ -1,7 +1,12 @@
-"""Parameters and gradients drawn from seeds."""
+"""Parameters and gradients drawn from seeds, and the section of an optimizer."""
+
+from functools import partial
+from typing import Any, get_args
 
 import torch
 from torch import nn
+
+from bertbench.optim.options import OptimizerName, OptimizerSettings
 
 
 def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:
@@ -13,3 +18,11 @@ def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def settings(name: OptimizerName, **fields: Any) -> OptimizerSettings:
+    """An optimizer's section; tests pass their learning rate to its steps."""
+    return OptimizerSettings(name=name, learning_rate=1.0, **fields)
+
+
+adam, lamb, muon = (partial(settings, name) for name in get_args(OptimizerName))

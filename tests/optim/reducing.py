@@ -8,7 +8,7 @@ from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import exchange
 from bertbench.optim.gradient_sum import GradientSum
-from bertbench.optim.options import ClipMode, ReduceOptions
+from bertbench.optim.options import ClipMode, Communication
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar
 from bertbench.optim.sums import SUMS
@@ -21,7 +21,7 @@ def reducer_of(
     *,
     mode: ClipMode = "none",
     max_norm: float = 1.0,
-    options: ReduceOptions = ReduceOptions(),  # noqa: B008 - immutable
+    options: Communication = Communication(),  # noqa: B008 - immutable
     local_size: int = 1,
     scale: Scalar = 1.0,
     way: GradientSum | None = None,

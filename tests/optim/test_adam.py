@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.options import AdamOptions
+from tests.optim.drawn import adam, lamb
 
 
 def with_gradients(*shapes: tuple[int, ...]) -> list[nn.Parameter]:
@@ -22,7 +22,7 @@ def test_adam_equals_torchs_adamw() -> None:
     theirs = copy.deepcopy(ours)
     for parameter, original in zip(theirs, ours, strict=True):
         parameter.grad = original.grad.clone()
-    optimizer = MultiTensorAdam(ours, AdamOptions(0.8, 0.95, 1e-6, 0.1), trust_ratio=False)
+    optimizer = MultiTensorAdam(ours, adam(beta1=0.8, beta2=0.95, weight_decay=0.1))
     reference = torch.optim.AdamW(theirs, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
     for _ in range(5):
         for parameter, original in zip(ours, theirs, strict=True):
@@ -37,7 +37,7 @@ def test_lambs_first_step_as_worked_out_by_hand() -> None:
     # first step: m = g, v = g * g after bias correction, so m / (sqrt(v) + eps) is the sign of g (eps is tiny)
     weight = nn.Parameter(torch.tensor([[3.0, -4.0]]))  # norm 5
     weight.grad = torch.tensor([[0.2, 0.7]])
-    MultiTensorAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.5), trust_ratio=True).step(0.1)
+    MultiTensorAdam([weight], lamb(epsilon=1e-12, weight_decay=0.5)).step(0.1)
     update = [1 + 0.5 * 3, 1 - 0.5 * 4]  # 2.5, -1
     ratio = 5 / math.hypot(*update)
     expected = [[3 - 0.1 * ratio * update[0], -4 - 0.1 * ratio * update[1]]]
@@ -47,7 +47,7 @@ def test_lambs_first_step_as_worked_out_by_hand() -> None:
 def test_biases_and_norms_get_neither_decay_nor_trust_ratio() -> None:
     bias = nn.Parameter(torch.tensor([3.0, -4.0]))
     bias.grad = torch.tensor([0.2, 0.7])
-    MultiTensorAdam([bias], AdamOptions(0.9, 0.999, 1e-12, 0.5), trust_ratio=True).step(0.1)
+    MultiTensorAdam([bias], lamb(epsilon=1e-12, weight_decay=0.5)).step(0.1)
     torch.testing.assert_close(bias.detach(), torch.tensor([2.9, -4.1]))
 
 
@@ -55,7 +55,7 @@ def test_biases_and_norms_get_neither_decay_nor_trust_ratio() -> None:
 def test_the_trust_ratio_is_one_where_a_norm_is_zero(zero: str) -> None:
     weight = nn.Parameter(torch.zeros(1, 2) if zero == "weight" else torch.ones(1, 2))
     weight.grad = torch.zeros(1, 2) if zero == "gradient" else torch.tensor([[0.3, -0.3]])
-    MultiTensorAdam([weight], AdamOptions(0.9, 0.999, 1e-12, 0.0), trust_ratio=True).step(0.1)
+    MultiTensorAdam([weight], lamb(epsilon=1e-12, weight_decay=0.0)).step(0.1)
     expected = [[-0.1, 0.1]] if zero == "weight" else [[1.0, 1.0]]
     torch.testing.assert_close(weight.detach(), torch.tensor(expected))
 
@@ -65,8 +65,8 @@ def test_a_fused_query_key_value_matrix_counts_as_three_tensors() -> None:
     parts = [nn.Parameter(part.clone()) for part in fused.detach().chunk(3)]
     for part, gradient in zip(parts, fused.grad.chunk(3), strict=True):
         part.grad = gradient.clone()
-    MultiTensorAdam([fused], AdamOptions(), trust_ratio=True, fused={fused: 3}).step(0.1)
-    MultiTensorAdam(parts, AdamOptions(), trust_ratio=True).step(0.1)
+    MultiTensorAdam([fused], lamb(), fused={fused: 3}).step(0.1)
+    MultiTensorAdam(parts, lamb()).step(0.1)
     assert torch.equal(fused, torch.cat(list(parts)))
 
 
@@ -74,10 +74,10 @@ def test_reset_forgets_every_step() -> None:
     (once,) = with_gradients((4, 3))
     twice = nn.Parameter(once.detach().clone())
     twice.grad = once.grad.clone()
-    optimizer = MultiTensorAdam([twice], AdamOptions(), trust_ratio=False)
+    optimizer = MultiTensorAdam([twice], adam())
     optimizer.step(0.0)
     twice.grad = once.grad.clone()
     optimizer.reset()
     optimizer.step(0.1)
-    MultiTensorAdam([once], AdamOptions(), trust_ratio=False).step(0.1)
+    MultiTensorAdam([once], adam()).step(0.1)
     assert torch.equal(once, twice)

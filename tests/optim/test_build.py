@@ -12,7 +12,7 @@ from bertbench.optim import build
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.blocks import blocks_step
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import OptimizerOptions
+from tests.optim.drawn import adam, lamb
 from tests.ranks import run_ranks
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
@@ -21,7 +21,7 @@ TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
 def test_apex_where_it_is_not_is_one_error_that_names_the_container() -> None:
     with pytest.raises(ConfigError, match=r"found no NVIDIA apex .*; run in NVIDIA's PyTorch container"):
-        build.build_optimizer(Bert(TINY), OptimizerOptions("lamb"), "apex")
+        build.build_optimizer(Bert(TINY), lamb(impl="apex"))
 
 
 def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
     (tmp_path / "apex" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="found no NVIDIA apex"):
-        build.build_optimizer(Bert(TINY), OptimizerOptions(), "apex")
+        build.build_optimizer(Bert(TINY), adam(impl="apex"))
 
 
 @pytest.mark.slow
@@ -50,6 +50,6 @@ def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:
     build._FUSED_FROM = 1
     no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False} if world.rank == 1 else {}
     with torch._inductor.config.patch(no_compiler):
-        optimizer, text = build.build_optimizer(Bert(TINY), OptimizerOptions("lamb"), "torch")
+        optimizer, text = build.build_optimizer(Bert(TINY), lamb())
     assert isinstance(optimizer, MultiTensorAdam)
     return text

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.options import ClipMode, ReduceOptions
+from bertbench.optim.options import ClipMode, Communication
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
@@ -30,7 +30,7 @@ def loss_of(model: nn.Module, rank: int, part: int) -> torch.Tensor:
 
 
 def reduced(
-    world: World, mode: ClipMode, max_norm: float, scale: float | None, options: ReduceOptions
+    world: World, mode: ClipMode, max_norm: float, scale: float | None, options: Communication
 ) -> tuple[list[float], tuple[int, ...], float | None]:
     """The flat gradient, last layer first, of the second of two steps."""
     model = small_model()
@@ -89,7 +89,7 @@ def test_every_mode_is_what_its_definition_says(ranks: int) -> None:
 def all_modes(world: World, modes: list[ClipMode]) -> list[Any]:
     """Each mode as it is, and with a loss scale."""
     return [
-        tuple(reduced(world, mode, 3.5 * world.size, scale, ReduceOptions()) for scale in (None, 1024.0))
+        tuple(reduced(world, mode, 3.5 * world.size, scale, Communication()) for scale in (None, 1024.0))
         for mode in modes
     ]
 
@@ -146,8 +146,8 @@ def operations_of_a_step(world: World) -> list[list[str]]:
     """Operations of a backward pass and its reduction, for modes and compressions that are ours."""
     seen = []
     for mode, options in (
-        ("before", ReduceOptions()), ("bucket", ReduceOptions()), ("bucket", ReduceOptions("bf16")),
-        ("bucket", ReduceOptions("fp16")), ("bucket", ReduceOptions(hierarchical=True)),
+        ("before", Communication()), ("bucket", Communication()), ("bucket", Communication(compression="bf16")),
+        ("bucket", Communication(compression="fp16")), ("bucket", Communication(hierarchical=True)),
     ):  # fmt: skip
         model = small_model()
         reducer = reducer_of(

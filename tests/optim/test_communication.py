@@ -9,19 +9,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
 from bertbench.optim.gradient_sum import Gradient
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.options import Communication
 from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.sums import bytes_per_step
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
 WAYS = {
-    "none": ReduceOptions(),
-    "fp16": ReduceOptions("fp16"),
-    "bf16": ReduceOptions("bf16"),
-    "hierarchical": ReduceOptions(hierarchical=True),
-    "bf16, hierarchical": ReduceOptions("bf16", hierarchical=True),
-    "powersgd": ReduceOptions("powersgd", powersgd_rank=3, powersgd_start_step=2),
+    "none": Communication(),
+    "fp16": Communication(compression="fp16"),
+    "bf16": Communication(compression="bf16"),
+    "hierarchical": Communication(hierarchical=True),
+    "bf16, hierarchical": Communication(compression="bf16", hierarchical=True),
+    "powersgd": Communication(compression="powersgd", powersgd_rank=3, powersgd_start_step=2),
 }
 # of the largest element: fp16 keeps 11 bits, bf16 8, and a sum of four rounds four times
 TOLERANCE = {"none": 1e-6, "hierarchical": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "bf16, hierarchical": 2e-2,
@@ -90,6 +90,6 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
 
 def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
-    assert bytes_per_step(ReduceOptions("powersgd", powersgd_rank=4), Gradient([(100, 50), (6, 5), (7,)])) == 4 * (
-        600 + 30 + 7
-    )
+    assert bytes_per_step(
+        Communication(compression="powersgd", powersgd_rank=4), Gradient([(100, 50), (6, 5), (7,)])
+    ) == 4 * (600 + 30 + 7)

@@ -15,12 +15,12 @@ from bertbench.distributed.world import World
 from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
 from bertbench.optim.gradient_sum import Gradient
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.options import Communication
 from bertbench.optim.sums import bytes_per_step
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 
-WAYS = {"int8": ReduceOptions("int8"), "topk": ReduceOptions("topk", topk_share=0.05)}
+WAYS = {"int8": Communication(compression="int8"), "topk": Communication(compression="topk", topk_share=0.05)}
 STEPS = 6
 SIZE = 29 * 67
 

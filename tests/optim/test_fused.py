@@ -22,17 +22,17 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.options import AdamOptions
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
+from tests.optim.drawn import adam, lamb
 
-OPTIONS = AdamOptions(0.8, 0.95, 1e-6, 0.1)
+OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
 
 
 @pytest.mark.parametrize("name", ["lamb", "lamb in blocks", "adam"])
 def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_PER_THREAD", 10)  # the largest tensor has a rest, the smallest none
-    trust_ratio = name != "adam"
+    options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
     try:
         fused_step: Step = {"lamb in blocks": blocks.blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
             torch.device("cpu")
@@ -45,7 +45,7 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
         ours[0].zero_()  # no norm: a trust ratio of 1
     theirs = copy.deepcopy(ours)
     optimizers = [
-        MultiTensorAdam(parameters, OPTIONS, trust_ratio, {parameters[1]: 3}, step)
+        MultiTensorAdam(parameters, options, {parameters[1]: 3}, step)
         for parameters, step in ((ours, fused_step), (theirs, foreach_step))
     ]
     for taken in (1.0, 0.0, 1.0):
@@ -77,7 +77,7 @@ def test_the_largest_tensor_is_the_first_to_be_compiled_for_and_the_only_one(mon
     torch._dynamo.reset()
     # a rank's first matrix can be the smallest: token types of 2 rows
     parameters = [nn.Parameter(torch.ones(shape)) for shape in ((2, 8), (97, 8), (11, 8))]
-    optimizer = MultiTensorAdam(parameters, OPTIONS, True, matrix_step=FusedStep(torch.device("cpu")))
+    optimizer = MultiTensorAdam(parameters, OPTIONS, matrix_step=FusedStep(torch.device("cpu")))
     tried = graphs.frame_count
     for _ in range(2):
         for parameter in parameters:
@@ -104,7 +104,7 @@ def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
 def test_a_nan_gradient_spoils_only_its_own_tensor_where_blocks_share_their_scratch() -> None:
     parameters = [nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
     parameters[0].grad, parameters[1].grad = torch.full((3, 2), torch.nan), torch.ones(3, 2)
-    MultiTensorAdam(parameters, OPTIONS, True, matrix_step=blocks.blocks_step).step(0.01)
+    MultiTensorAdam(parameters, OPTIONS, matrix_step=blocks.blocks_step).step(0.01)
     assert parameters[0].isnan().all()
     assert parameters[1].isfinite().all()
 
@@ -119,7 +119,7 @@ def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
         parameter.data.copy_(weight)
         parameter.grad = torch.empty(weight.numel() + 16 - offset)[16 - offset :].view(weight.shape)
         parameter.grad.copy_(gradient)
-        MultiTensorAdam([parameter], OPTIONS, True, matrix_step=blocks.blocks_step).step(0.01)
+        MultiTensorAdam([parameter], OPTIONS, matrix_step=blocks.blocks_step).step(0.01)
         results.append(parameter.detach().clone())
     assert all(torch.equal(results[0], other) for other in results[1:])
 
@@ -156,15 +156,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from bertbench.bench.kernels.absent_gpu import GPUS
 from bertbench.bench.kernels.codegen import generated
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.options import AdamOptions
 from bertbench.optim.state import State, StepScalars
+from tests.optim.drawn import lamb
 
 for sizes in json.loads(sys.argv[1]):
     torch._dynamo.reset()
     on_a_gpu = mock.patch.object(torch.compiler, "is_compiling", lambda: True)
     with FakeTensorMode(), generated(GPUS["sm_90"], lambda *_: None, nullcontext) as graphs, on_a_gpu:
         step, lists = FusedStep(torch.device("cpu")), [[torch.empty(size) for size in sizes] for _ in range(4)]
-        step(State(*lists), AdamOptions(), 0.01, True, StepScalars(0.1, 0.2, 0.05, torch.ones(()), None, 1))
+        step(State(*lists), lamb(), 0.01, True, StepScalars(0.1, 0.2, 0.05, torch.ones(()), None, 1))
     print(json.dumps([kernel.elements_of_one_block for graph in graphs for kernel in graph.kernels]))
 """
 

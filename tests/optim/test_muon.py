@@ -12,8 +12,8 @@ from bertbench.optim.buckets import Buckets
 from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.muon import Muon
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import AdamOptions, MuonOptions, OptimizerOptions
-from tests.optim.drawn import draw_gradients, matrices
+from bertbench.optim.options import MuonSettings, OptimizerSettings
+from tests.optim.drawn import draw_gradients, matrices, muon
 from tests.ranks import run_ranks
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
@@ -22,24 +22,22 @@ SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 def optimizer_of(
     parameters: list[nn.Parameter],
     fused: dict[torch.Tensor, int] | None = None,
-    options: MuonOptions = MuonOptions(),  # noqa: B008 - immutable
+    options: MuonSettings = MuonSettings(),  # noqa: B008 - immutable
     decay: float = 0.0,
-    half_products: bool = False,
+    product: torch.dtype = torch.float32,
 ) -> Muon:
-    adam = AdamOptions(weight_decay=decay)
-    muon = OptimizerOptions("muon", adam, options, half_products)
-    return muon_on(Matrices(parameters, fused or {}), muon)
+    return muon_on(Matrices(parameters, fused or {}), muon(weight_decay=decay, muon=options), product)
 
 
-def muon_on(held: Matrices, options: OptimizerOptions) -> Muon:
-    return Muon(held, MultiTensorAdam([], options.adam, False), options, torch.device("cpu"))
+def muon_on(held: Matrices, options: OptimizerSettings, product: torch.dtype = torch.float32) -> Muon:
+    return Muon(held, MultiTensorAdam([], options), options, product, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_steps_equal_torchs_muon(nesterov: bool) -> None:
     ours = matrices(*SHAPES)
     theirs = copy.deepcopy(ours)
-    optimizer = optimizer_of(ours, None, MuonOptions(0.9, nesterov, 4), 0.1, half_products=True)
+    optimizer = optimizer_of(ours, None, MuonSettings(momentum=0.9, nesterov=nesterov, ns_steps=4), 0.1, torch.bfloat16)
     reference = torch.optim.Muon(
         theirs, lr=0.02, weight_decay=0.1, momentum=0.9, nesterov=nesterov, ns_steps=4, adjust_lr_fn="match_rms_adamw"
     )
@@ -130,7 +128,7 @@ def sliced(world: World, places: list[int]) -> tuple[bool, int, list[str]]:
     filler = nn.Parameter(torch.zeros(101))
     filler.grad = torch.zeros(101)
     buckets = Buckets([[*ours, filler]], True, world.size, places[world.rank])
-    optimizer = muon_on(DistributedMatrices(buckets, ours, {}), OptimizerOptions("muon"))
+    optimizer = muon_on(DistributedMatrices(buckets, ours, {}), muon())
     expected = optimizer_of(whole, decay=0.01)
     for step in range(3):
         draw_gradients(whole, step)

@@ -20,13 +20,14 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import Clip
 from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import AdamOptions, Compression, OptimizerOptions, ReduceOptions
+from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.sums import SUMS
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm
 from bertbench.parallel.counting import Traffic
+from tests.optim.drawn import lamb
 from tests.ranks import run_ranks
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=8)
@@ -124,8 +125,8 @@ def path(
     model: Bert, buckets: Buckets, among: Exchange, compression: Compression = "none"
 ) -> tuple[GradientReducer, SlicedWeights, Optimizer]:
     """Return what a step of LAMB passes through."""
-    way = SUMS[compression].of(ReduceOptions(compression), among, len(buckets.all))
-    optimizer, _ = build_optimizer(model, OptimizerOptions("lamb"), "torch", buckets)
+    way = SUMS[compression].of(Communication(compression=compression), among, len(buckets.all))
+    optimizer, _ = build_optimizer(model, lamb(), buckets)
     own = [buckets.own(bucket.gradients) for bucket in buckets.all]
     return (
         GradientReducer(buckets, Clip(), way, partial(sliced_norm, own)),
@@ -212,8 +213,8 @@ def no_matrix_here(world: World) -> list[float]:
     matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
     buckets = Buckets([[matrix, bias]], sliced=True, slices=world.size, place=world.rank)
     step, hold = WholeNorms(buckets, {}).joined_by(foreach_step), partial(LogicalSlices, buckets)
-    options = AdamOptions(epsilon=0.0, weight_decay=0.0)
-    optimizer = MultiTensorAdam([matrix, bias], options, True, {}, step, hold=hold)
+    options = lamb(epsilon=1e-30, weight_decay=0.0)
+    optimizer = MultiTensorAdam([matrix, bias], options, {}, step, hold=hold)
     weights = SlicedWeights(nn.Sequential(), buckets, ReduceScatter())
     buckets.all[0].gradients.fill_(3.0)
     optimizer.step(0.5)

@@ -20,14 +20,15 @@ from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.exchange import ReduceScatter
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms
 from tests import ranks
+from tests.optim.drawn import adam, lamb
 
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
 
-OPTIONS = AdamOptions(beta1=0.9, beta2=0.99, epsilon=1e-6, weight_decay=0.01)
+BOTH = lamb(beta2=0.99), adam(beta2=0.99)
 # elements: several chunks of 8,192 that end within a load of 16 bytes, one that ends with a chunk, and small ones
 SHAPES = ((131, 127), (128, 64), (23, 3), (5, 4), (97,), (8,))
 FLOAT32_ROUNDING = 2e-6  # relative to a tensor's largest weight, after a few steps
@@ -70,12 +71,12 @@ def parted(one: list[nn.Parameter], other: list[nn.Parameter]) -> float:
         return max(((a - b).abs().max() / a.abs().max()).item() for a, b in zip(one, other, strict=True))
 
 
-def steps_beside_plain_ones(lamb: bool, scales_loss: bool) -> list[float]:
+def steps_beside_plain_ones(options: OptimizerSettings, scales_loss: bool) -> list[float]:
     """How far Triton's weights are from the plain optimizer's, after each of four steps."""
     plain, ours = parameters(), parameters()
     optimizers = (
-        MultiTensorAdam(plain, OPTIONS, lamb),
-        MultiTensorAdam(ours, OPTIONS, lamb, None, step_of(), step_of()),
+        MultiTensorAdam(plain, options),
+        MultiTensorAdam(ours, options, None, step_of(), step_of()),
     )
     found = []
     for number in range(4):
@@ -103,8 +104,8 @@ def zero_norms() -> list[list[float]]:
     """Weights after a step of LAMB where weights, and where updates, are zero."""
     still, grows = nn.Parameter(torch.ones(1, 4)), nn.Parameter(torch.zeros(1, 4))
     still.grad, grows.grad = torch.zeros(1, 4), torch.tensor([[0.3, -0.3, 0.3, -0.3]])
-    options = AdamOptions(epsilon=1e-12, weight_decay=0.0)
-    MultiTensorAdam([still, grows], options, True, None, step_of()).step(0.1)
+    options = lamb(epsilon=1e-12, weight_decay=0.0)
+    MultiTensorAdam([still, grows], options, None, step_of()).step(0.1)
     return [still.view(-1).tolist(), grows.view(-1).tolist()]
 
 
@@ -115,18 +116,18 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> N
 
 
 def both_in_slices(world: World) -> list[float]:
-    return [slices_beside_plain_ones(world, lamb) for lamb in (True, False)]
+    return [slices_beside_plain_ones(world, options) for options in BOTH]
 
 
-def slices_beside_plain_ones(world: World, lamb: bool) -> float:
+def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
     plain, sliced = parameters(), parameters()
     buckets = Buckets([sliced[:2], sliced[2:]], sliced=True, slices=world.size, place=world.rank)
     step, hold = step_of(), partial(LogicalSlices, buckets)
-    matrix_step = WholeNorms(buckets, {}).joined_by(step) if lamb else step
-    optimizer = MultiTensorAdam(sliced, OPTIONS, lamb, {}, matrix_step, step, hold)
+    matrix_step = WholeNorms(buckets, {}).joined_by(step) if options.trust_ratio else step
+    optimizer = MultiTensorAdam(sliced, options, {}, matrix_step, step, hold)
     weights = SlicedWeights(nn.Module(), buckets, ReduceScatter())
-    whole = MultiTensorAdam(plain, OPTIONS, lamb)
+    whole = MultiTensorAdam(plain, options)
     for number in range(3):
         set_gradients(plain, number, 1.0)
         set_gradients(sliced, number, 1.0)
@@ -140,8 +141,8 @@ def slices_beside_plain_ones(world: World, lamb: bool) -> float:
 
 
 def test_slices_on_two_ranks_are_updated_alike() -> None:
-    for lamb, adam in interpreted(2, both_in_slices):
-        assert max(lamb, adam) < FLOAT32_ROUNDING
+    for both in interpreted(2, both_in_slices):
+        assert max(both) < FLOAT32_ROUNDING
 
 
 class _Counted:
@@ -181,7 +182,7 @@ def launches_and_bytes(count: int) -> tuple[list[str], float]:
     module = kernels()
     held = [nn.Parameter(torch.ones(shape)) for shape in ((64, 129), (7,)) for _ in range(count)]
     step = step_of()
-    optimizer = MultiTensorAdam(held, OPTIONS, True, None, step, step)
+    optimizer = MultiTensorAdam(held, BOTH[0], None, step, step)
     norm = module.TritonNorm(held)
     set_gradients(held, 0, 1.0)
     norm()
@@ -249,7 +250,7 @@ def test_the_norm_is_torchs_and_infinite_where_an_element_is(alone: dict[str, An
 
 
 def on_one_rank(_: World) -> dict[str, Any]:
-    cases = [(lamb, scales) for lamb in (True, False) for scales in (False, True)]
+    cases = [(options, scales) for options in BOTH for scales in (False, True)]
     return {
         "beside plain ones": {case: steps_beside_plain_ones(*case) for case in cases},
         "zero norms": zero_norms(),

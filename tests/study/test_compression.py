@@ -8,8 +8,8 @@ import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import STUDIES
-from bertbench.config.optimizer import Optimizer
 from bertbench.distributed.world import World
+from bertbench.optim.options import OptimizerSettings
 from bertbench.study.compression import ARMS, CompressionDefinition, Row, compare, run_trial
 from bertbench.study.definition import read_study
 from bertbench.study.language_study import initial_model
@@ -63,5 +63,5 @@ def test_a_study_that_continues_repeats_no_run_and_compares_by_pairs(tmp_path: P
 
 def test_the_study_that_comes_with_the_project_is_whole() -> None:
     definition = read_study(STUDIES / "compression.json", CompressionDefinition)
-    assert isinstance(definition.optimizer, Optimizer)
+    assert isinstance(definition.optimizer, OptimizerSettings)
     assert definition.global_batch_size % 2 == 0

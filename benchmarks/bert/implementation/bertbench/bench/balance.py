@@ -13,7 +13,7 @@ import numpy as np
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
 from bertbench.bench.samples import wikipedia_like
 from bertbench.bench.shapes import SHAPES
-from bertbench.config import System
+from bertbench.bench.short_run import short_run
 from bertbench.data.store.index import pack
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
@@ -44,7 +44,9 @@ def measure(size: str, batch: int, steps: int, seed: int, ranks: int = 2) -> Mea
 
 
 def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Measured:
-    system = _system(size, batch * world.size, world.size)
+    system = short_run(
+        SHAPES[size], batch, world.size, "cpu", steps + 1, optimizer={"name": "lamb", "learning_rate": 1e-4}
+    )
     content = wikipedia_like((steps + 1) * batch * world.size, seed)
     entries = pack(content.lengths, content.masked)
     planners = [
@@ -77,26 +79,4 @@ def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Meas
         {method: statistics.median(taken) for method, taken in times.items()},
         statistics.median(none / planned for none, planned in zip(*times.values(), strict=True)),
         statistics.median(ratios),
-    )
-
-
-def _system(size: str, global_batch_size: int, ranks: int) -> System:
-    shape = vars(SHAPES[size]).copy()
-    for fixed in ("token_types", "layer_norm_eps"):
-        del shape[fixed]
-    return System.model_validate(
-        {
-            "name": f"bench_{size}",
-            "hardware": {
-                "division": "open",
-                "status": "Research, Development, or Internal (RDI)",
-                "system_name": "bench",
-                "number_of_nodes": 1,
-            },
-            "launch": {"ranks_per_node": ranks, "device": "cpu"},
-            "model": shape,
-            "data": {"path": "none", "global_batch_size": global_batch_size},
-            "optimizer": {"name": "lamb", "learning_rate": 1e-4},
-            "schedule": {"max_steps": 1000},
-        }
     )

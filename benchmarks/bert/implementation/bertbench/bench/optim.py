@@ -22,9 +22,10 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.options import AdamOptions, OptimizerName, OptimizerOptions
+from bertbench.optim.options import OptimizerName, OptimizerSettings
 from bertbench.optim.state import Step
 
+_RATE = 1e-4
 _WARMUP = 2  # the first steps fault in memory pages
 
 
@@ -50,15 +51,15 @@ def measure(shape: BertShape, device: torch.device, rounds: int, foreach: bool, 
     """Time `rounds` steps of each optimizer in turn; `foreach` also measures LAMB in multi-tensor operations."""
     model, generator = _with_gradients(shape, device)
     parameters = list(model.parameters())
-    adamw = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)
-    lamb = MultiTensorAdam(parameters, AdamOptions(), True, model.fused_parameters())
+    adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
+    lamb = MultiTensorAdam(parameters, _settings("lamb"), model.fused_parameters())
     plain, plain_text = plain_lamb(sum(parameter.numel() for parameter in parameters), device)
     step, arithmetic = _lamb_step(device, plain, plain_text, progress)
     steps = {"lamb": step, "lamb_plain": plain} | ({"lamb_foreach": foreach_step} if foreach else {})
 
     def take_lamb(step: Step) -> None:
         lamb.matrix_step = step
-        lamb.step(1e-4)
+        lamb.step(_RATE)
 
     arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step}
     arms |= {name: partial(take_lamb, step) for name, step in steps.items()}
@@ -90,13 +91,17 @@ def measure_others(
     for name in names:
         progress.message(f"measuring {name}")
         model, generator = _with_gradients(shape, device)
-        optimizer, _ = build_optimizer(model, OptimizerOptions(name), "torch")
+        optimizer, _ = build_optimizer(model, _settings(name))
         times = []
         for _ in range(_WARMUP + rounds):
             _draw_gradients(list(model.parameters()), generator)
-            times.append(_milliseconds(partial(optimizer.step, 1e-4), device))
+            times.append(_milliseconds(partial(optimizer.step, _RATE), device))
         means[name] = round(statistics.mean(times[_WARMUP:]), 3)
     return means
+
+
+def _settings(name: OptimizerName) -> OptimizerSettings:
+    return OptimizerSettings(name=name, learning_rate=_RATE)
 
 
 def _with_gradients(shape: BertShape, device: torch.device) -> tuple[Bert, torch.Generator]:

@@ -28,7 +28,7 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange, Wait
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.options import ClipMode, OptimizerOptions
+from bertbench.optim.options import ClipMode, OptimizerSettings
 from bertbench.optim.reducer import GradientReducer
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
@@ -102,7 +102,7 @@ class Arm:
         buckets = Buckets(bucket_table(order, bucket_mb))
         clip, norm = make_clip(mode, _MAX_NORM, ranks, len(buckets.all)), partial(gradient_norm, order)
         self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
-        self._optimizer, _ = build_optimizer(self.model, OptimizerOptions(), "torch")
+        self._optimizer, _ = build_optimizer(self.model, OptimizerSettings(name="adam", learning_rate=1e-4))
 
     def step(self, batch: Batch) -> tuple[float, float]:
         """Return milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.

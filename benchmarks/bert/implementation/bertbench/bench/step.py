@@ -36,7 +36,7 @@ from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 
 _WARM_UP = 10
 _TOKENS = 2048  # about the size of a batch
@@ -193,7 +193,8 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     if device.type == "cpu":  # a run does the same
         set_products(model, fastest_products(shape, _TOKENS, _product_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
-    optimizer = MultiTensorAdam(model.parameters(), AdamOptions(), False, model.fused_parameters(), native_adam_step)
+    adam = OptimizerSettings(name="adam", learning_rate=LEARNING_RATE)
+    optimizer = MultiTensorAdam(model.parameters(), adam, model.fused_parameters(), native_adam_step)
 
     def step(content: Columns) -> None:
         batch = batch_of(content)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from bertbench.common.errors import CheckpointError, system_reason
-from bertbench.config.sections import Section
+from bertbench.common.section import Section
 
 META_NAME = "meta.json"
 _STEP = "step_"

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bertbench.config.sections import Count, Fraction, Section
-from bertbench.optim.options import AdamOptions
+from bertbench.common.section import Count, Fraction, Section
+from bertbench.optim.options import OptimizerSettings
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,6 @@ class Finetune(Section):
         """How logits become answers."""
         return AnswerOptions(self.max_answer_length, self.n_best, self.null_score_threshold)
 
-    def optimizer_options(self) -> AdamOptions:
+    def optimizer(self) -> OptimizerSettings:
         """AdamW as BERT was published with, but for bias correction."""
-        return AdamOptions(weight_decay=self.weight_decay)
+        return OptimizerSettings(name="adam", learning_rate=self.learning_rate, weight_decay=self.weight_decay)

@@ -37,7 +37,7 @@ def _steps_counted_on_the_device(settings: Settings) -> Iterator[str]:
     if settings.compute.compile != "graphs":
         return
     optimizer = settings.optimizer
-    if not optimizer.options().is_adam_or_lamb:
+    if not optimizer.is_adam_or_lamb:
         yield f"compute.compile graphs can't replay optimizer.name {optimizer.name}; set it to lamb or adam, {_WAY_OUT}"
     if optimizer.ema_decay:
         yield (

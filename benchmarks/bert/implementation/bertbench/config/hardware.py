@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bertbench.config.sections import Section
+from bertbench.common.section import Section
 
 Status = Literal["Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"]
 

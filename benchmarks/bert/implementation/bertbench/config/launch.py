@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertbench.config.sections import Count, Section
+from bertbench.common.section import Count, Section
 
 
 class Launch(Section):

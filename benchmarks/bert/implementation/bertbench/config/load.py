@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.paths import SYSTEMS
+from bertbench.common.section import Section
 from bertbench.config.checks import problems
 from bertbench.config.partial import partial, section_of
 from bertbench.config.scaling import scaled
-from bertbench.config.sections import Section
 from bertbench.config.settings import Settings
 from bertbench.config.system import System
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bertbench.config.sections import Section
+from bertbench.common.section import Section
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 

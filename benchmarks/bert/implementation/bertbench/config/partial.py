@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from bertbench.config.sections import Section
+from bertbench.common.section import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
 _VALUE_RULES: ConfigDict = {"strict": True, "allow_inf_nan": False}  # as Section's

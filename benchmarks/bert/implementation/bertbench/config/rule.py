@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from bertbench.config.sections import UnsettledError
+from bertbench.common.section import UnsettledError
 from bertbench.config.settings import Settings
 
 

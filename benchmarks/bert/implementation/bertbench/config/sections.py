@@ -1,52 +1,17 @@
-"""The sections of a system file, but for hardware, launch, parallel and finetune; and what all sections share."""
+"""The sections of a system file that no other room takes whole: not hardware, launch, parallel, finetune, optimizer."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
+from bertbench.common.section import Count, Fraction, Section
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import (
-    ClipMode,
-    Compression,
-    ReduceOptions,
-)
 
 if TYPE_CHECKING:
     from bertbench.data.text.samples import SampleOptions
-
-Count = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-
-
-class UnsettledError(Exception):
-    """Someone read a setting that has no valid value."""
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, strictly typed, unknown keys refused.
-
-    The text under a field is its documentation, in code and in schema.json.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        use_attribute_docstrings=True,
-        validate_default=True,
-        allow_inf_nan=False,
-    )
-
-    if not TYPE_CHECKING:  # a type checker would then let every misspelt name pass
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise UnsettledError for a field without a value, which only `config/partial.py` leaves so."""
-            if name in type(self).model_fields:
-                raise UnsettledError(name)
-            return super().__getattr__(name)
 
 
 class Power(Section):
@@ -175,39 +140,6 @@ class Schedule(Section):
     start_warmup_step: int = 0
     """Step at which warm-up starts; may be negative."""
     end_learning_rate: Annotated[float, Field(ge=0)] = 0.0
-
-
-class Clip(Section):
-    """Gradient clipping."""
-
-    mode: ClipMode = "after"
-    """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
-    `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
-
-
-class Communication(Section):
-    """How ranks communicate gradients."""
-
-    compression: Compression = "none"
-    """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
-    low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
-    topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share of a bucket's gradients that topk sends."""
-    powersgd_rank: Count = 4
-    """Rank of PowerSGD's factors."""
-    powersgd_start_step: Annotated[int, Field(ge=2)] = 10
-    """Steps that are summed in full before PowerSGD starts."""
-    bucket_mb: Annotated[float, Field(gt=0)] | None = None
-    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
-    hierarchical: bool = False
-    """Sum within each node first, then across nodes."""
-
-    def options(self) -> ReduceOptions:
-        """The part that the reduction takes."""
-        return ReduceOptions(
-            self.compression, self.powersgd_rank, self.powersgd_start_step, self.hierarchical, self.topk_share
-        )
 
 
 class Evaluation(Section):

@@ -7,28 +7,15 @@ from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
+from bertbench.common.section import Section
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
 from bertbench.config.launch import Launch
 from bertbench.config.layout import Layout
-from bertbench.config.optimizer import Optimizer
 from bertbench.config.parallel import Parallel
-from bertbench.config.sections import (
-    Checkpoint,
-    Clip,
-    Communication,
-    Compute,
-    Data,
-    Evaluation,
-    Loss,
-    Model,
-    Power,
-    Precision,
-    Schedule,
-    Section,
-)
-from bertbench.config.sync import Sync
+from bertbench.config.sections import Checkpoint, Compute, Data, Evaluation, Loss, Model, Power, Precision, Schedule
 from bertbench.model.options import default_mode, wants_few_sizes
+from bertbench.optim.options import Clip, Communication, OptimizerSettings, Sync
 from bertbench.optim.schedule import Schedule as LearningRate
 
 
@@ -58,7 +45,7 @@ class Settings(Section):
     model: Model
     data: Data
     loss: Loss = Loss()
-    optimizer: Optimizer
+    optimizer: OptimizerSettings
     schedule: Schedule
     clip: Clip = Clip()
     communication: Communication = Communication()

@@ -62,7 +62,7 @@ def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Count
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     buckets = _buckets(system, model, mode)
     sizes = tuple(sum(bucket) for bucket in buckets)
-    options, ranks, sync = system.communication.options(), system.world_size, system.sync
+    options, ranks, sync = system.communication, system.world_size, system.sync
     return CountedRank(
         parameters=sum(math.prod(shape) for shape in shapes),
         bucket_elements=sizes,
@@ -85,7 +85,7 @@ def _buckets(system: System, model: Bert, mode: FakeTensorMode) -> list[list[int
 
 def _state_bytes(system: System, rank: int, buckets: list[list[int]]) -> int:
     """Bytes of the optimizer's state that the rank keeps."""
-    options, averaged, shape = system.optimizer.options(), system.optimizer.ema_decay > 0, system.model.shape()
+    options, averaged, shape = system.optimizer, system.optimizer.ema_decay > 0, system.model.shape()
     if not system.optimizer.sharded:
         return state_bytes(options, averaged, shape, sum(map(sum, buckets)))
     place = place_of(

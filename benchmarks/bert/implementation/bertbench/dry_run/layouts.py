@@ -154,7 +154,7 @@ def _memory(system: System, place: int) -> dict[str, float]:
         # one unit with its gradient, and the next one that is gathered ahead
         memory["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     weights = _WEIGHT_BYTES * held / _GB
-    options, averaged = system.optimizer.options(), system.optimizer.ema_decay > 0
+    options, averaged = system.optimizer, system.optimizer.ema_decay > 0
     shared = (0, layout.data if system.optimizer.sharded else 1)
     state = state_bytes(options, averaged, shape, held // shared[1], shared)
     return {

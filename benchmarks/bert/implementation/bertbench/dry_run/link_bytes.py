@@ -1,11 +1,11 @@
 """Count the bytes that a plan's ranks keep and send in a step: plain arithmetic, without torch."""
 
-from bertbench.optim.options import Compression, OuterOptions, ReduceOptions
+from bertbench.optim.options import Communication, Compression, OuterStep
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 
 def carried_bytes(
-    parameters: int, options: ReduceOptions, outer: OuterOptions | None, delay_steps: int, ranks: int
+    parameters: int, options: Communication, outer: OuterStep | None, delay_steps: int, ranks: int
 ) -> int:
     """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
 

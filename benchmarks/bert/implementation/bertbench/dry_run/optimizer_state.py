@@ -2,13 +2,13 @@
 
 from bertbench.model.shape import BertShape
 from bertbench.optim.matrices import deal
-from bertbench.optim.options import OptimizerOptions
+from bertbench.optim.options import OptimizerSettings
 
 _NUMBER = 4  # bytes: all state is fp32
 
 
 def state_bytes(
-    options: OptimizerOptions, averaged: bool, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)
+    options: OptimizerSettings, averaged: bool, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)
 ) -> int:
     """Return the bytes of state kept between steps by a rank whose optimizer holds `held` parameters.
 

@@ -18,7 +18,6 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import ClipAfter, gradient_norm
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.options import OptimizerOptions
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.schedule import Schedule
 from bertbench.results.metrics import StepReport
@@ -50,8 +49,7 @@ class SpanTrainer:
         buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
         self._reducer = GradientReducer(buckets, clip, ElementSum(Exchange()), norm)
-        options = OptimizerOptions(adam=system.finetune.optimizer_options())
-        self._optimizer, self.arithmetic = build_optimizer(model, options, "torch")
+        self._optimizer, self.arithmetic = build_optimizer(model, system.finetune.optimizer())
 
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import (
     LogicalTensors,
     Scalar,
@@ -23,7 +23,7 @@ from bertbench.optim.state import (
 
 
 class MultiTensorAdam:
-    """Adam with decoupled weight decay; with `trust_ratio`, LAMB.
+    """Adam with decoupled weight decay, or LAMB, by `options.name`; Adam for what Muon leaves.
 
     With m and v the bias-corrected moments: update = m / (sqrt(v) + eps) + weight_decay * w, then
     w -= lr * ratio * update. In LAMB ratio = |w| / |update| per tensor, 1 if either norm is 0; in Adam it is 1.
@@ -37,16 +37,16 @@ class MultiTensorAdam:
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        options: AdamOptions,
-        trust_ratio: bool,
+        options: OptimizerSettings,
         fused: Mapping[torch.Tensor, int] | None = None,
         matrix_step: Step = foreach_step,
         vector_step: Step | None = None,
         hold: Callable[[list[nn.Parameter], Mapping[torch.Tensor, int]], LogicalTensors] = LogicalTensors,
     ) -> None:
         self.options = options
-        self.trust_ratio = trust_ratio
-        self._joins_norms = trust_ratio and hold is not LogicalTensors  # also with no matrix in this rank's slices
+        self._joins_norms = (
+            options.trust_ratio and hold is not LogicalTensors
+        )  # also with no matrix in this rank's slices
         self.steps: Scalar = 0
         """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
@@ -73,9 +73,9 @@ class MultiTensorAdam:
             self.steps,
         )
         if (matrices := self._matrices.state()).weights or self._joins_norms:
-            self.matrix_step(matrices, self.options, self.options.weight_decay, self.trust_ratio, scalars)
+            self.matrix_step(matrices, self.options, self.options.weight_decay, self.options.trust_ratio, scalars)
         if (vectors := self._vectors.state()).weights:
-            step = self._vector_step or (foreach_step if self.trust_ratio else self.matrix_step)
+            step = self._vector_step or (foreach_step if self.options.trust_ratio else self.matrix_step)
             step(vectors, self.options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:

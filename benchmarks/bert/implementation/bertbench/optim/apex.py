@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bertbench.common.errors import ConfigError
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 
 _NO_SNAPSHOT = "optimizer.impl apex can't be saved or resumed; set it to torch"
@@ -18,7 +18,7 @@ _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 
 
 class ApexAdam:
-    """apex's FusedAdam; with `trust_ratio`, its FusedLAMB. The same formulas as MultiTensorAdam, in apex's kernels.
+    """apex's FusedAdam or FusedLAMB, by `options.name`. The same formulas as MultiTensorAdam, in apex's kernels.
 
     Raises ConfigError if NVIDIA's apex is not installed.
     """
@@ -26,13 +26,12 @@ class ApexAdam:
     def __init__(
         self,
         parameters: Sequence[nn.Parameter],
-        options: AdamOptions,
-        trust_ratio: bool,
+        options: OptimizerSettings,
         fused: Mapping[torch.Tensor, int],
     ) -> None:
         try:
             optimizers = importlib.import_module("apex.optimizers")
-            self._class = optimizers.FusedLAMB if trust_ratio else optimizers.FusedAdam
+            self._class = optimizers.FusedLAMB if options.trust_ratio else optimizers.FusedAdam
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"optimizer.impl apex: found no NVIDIA apex ({error}); run in NVIDIA's PyTorch container "
@@ -43,7 +42,7 @@ class ApexAdam:
         # apex takes only parameters: make one of each logical tensor, on the same memory
         self._parameters = [[nn.Parameter(weight) for weight in tensors.weights] for tensors in self._tensors]
         self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
-        if trust_ratio:
+        if options.trust_ratio:
             self._settings["max_grad_norm"] = _NO_CLIP
         self._decays = (options.weight_decay, 0.0)  # FusedLAMB skips the trust ratio without decay
         self.reset()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bertbench.optim.foreach import adam_kernel, subtract_scaled
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
@@ -21,7 +21,7 @@ BLOCK_PER_THREAD = 131_072
 
 def blocks_step(
     state: State,
-    options: AdamOptions,
+    options: OptimizerSettings,
     decay: float,
     trust_ratio: bool,
     scalars: StepScalars,

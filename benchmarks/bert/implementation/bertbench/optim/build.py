@@ -18,7 +18,7 @@ from bertbench.optim.clip import gradient_norm
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.muon import build_muon
-from bertbench.optim.options import Implementation, OptimizerOptions
+from bertbench.optim.options import Implementation, OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 from bertbench.optim.zero1 import WholeNorms, sliced_norm
@@ -35,40 +35,43 @@ _BLOCKS_FROM = 2_000_000
 
 
 def build_optimizer(
-    model: "Bert | SpanBert", options: OptimizerOptions, impl: Implementation, buckets: Buckets | None = None
+    model: "Bert | SpanBert",
+    options: OptimizerSettings,
+    buckets: Buckets | None = None,
+    product: torch.dtype = torch.float32,
 ) -> tuple[Optimizer, str]:
     """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
-    With `buckets` it updates this rank's slices of them. Collective: all ranks choose the same arithmetic. Raises
-    ConfigError if `impl` is not installed.
+    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. Collective: all ranks choose
+    the same arithmetic. Raises ConfigError if `options.impl` is not installed.
     """
     where = "" if buckets is None else _SLICED
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused, adam, trust_ratio = model.fused_parameters(), options.adam, options.trust_ratio
+    fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
-        optimizer, text = build_muon(model, options, buckets)
+        optimizer, text = build_muon(model, options, buckets, product)
         return optimizer, text + where
-    if impl == "apex":
+    if options.impl == "apex":
         from bertbench.optim.apex import ApexAdam  # noqa: PLC0415 - of few runs
 
-        return ApexAdam(parameters, adam, trust_ratio, fused), "NVIDIA apex's fused kernels"
-    step, vector_step, text = _steps(parameters, trust_ratio, impl, buckets)
+        return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
+    step, vector_step, text = _steps(parameters, options, buckets)
     hold: Hold = LogicalTensors
     if buckets is not None:
         hold = partial(LogicalSlices, buckets)
-        step = WholeNorms(buckets, fused).joined_by(step) if trust_ratio else step
-    return MultiTensorAdam(parameters, adam, trust_ratio, fused, step, vector_step, hold), text + where
+        step = WholeNorms(buckets, fused).joined_by(step) if options.trust_ratio else step
+    return MultiTensorAdam(parameters, options, fused, step, vector_step, hold), text + where
 
 
 def _steps(
-    parameters: list[nn.Parameter], trust_ratio: bool, impl: Implementation, buckets: Buckets | None
+    parameters: list[nn.Parameter], options: OptimizerSettings, buckets: Buckets | None
 ) -> tuple[Step, Step | None, str]:
     """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
-    if impl == "triton":
+    if options.impl == "triton":
         step = _triton().TritonStep()
         return step, step, _TRITON
-    if not trust_ratio:
+    if not options.trust_ratio:
         return native_adam_step, None, "torch's fused Adam"
     total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
     if buckets is not None:

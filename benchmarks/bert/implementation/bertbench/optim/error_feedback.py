@@ -21,7 +21,7 @@ from torch import distributed
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, all_gather
 from bertbench.optim.gradient_sum import Gradient, GradientSum
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.options import Communication
 
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8
@@ -64,13 +64,13 @@ class Int8Sum(ErrorFeedback):
     """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """See `GradientSum`."""
         del options, exchange, buckets
         return cls()
 
     @staticmethod
-    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
         """See `GradientSum`: a byte an element and a scale a block, for each rank's slice."""
         del options
         slices = [int8_slice(elements, gradient.ranks) for elements in gradient.bucket_elements]
@@ -112,13 +112,13 @@ class TopKSum(ErrorFeedback):
         self._share = share
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """See `GradientSum`."""
         del exchange, buckets
         return cls(options.topk_share)
 
     @staticmethod
-    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
         """See `GradientSum`."""
         return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in gradient.bucket_elements)
 

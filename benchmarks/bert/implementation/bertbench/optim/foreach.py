@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import Scalar, State, StepScalars, scalar_tensor
 
 
 def foreach_step(
     state: State,
-    options: AdamOptions,
+    options: OptimizerSettings,
     decay: float,
     trust_ratio: bool,
     scalars: StepScalars,
@@ -48,7 +48,7 @@ def foreach_step(
     subtract(weights, updates, scalars.learning_rate)
 
 
-def advance_moments(state: State, options: AdamOptions, scalars: StepScalars) -> None:
+def advance_moments(state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
     """Add the gradients, times the coefficient, to both moments; a skipped step leaves the moments."""
     _, gradients, firsts, seconds = state
     keep: Scalar = options.beta2
@@ -82,7 +82,9 @@ def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tenso
     weight.addcmul_(update, (ratio * rate).float(), value=-1)
 
 
-def native_adam_step(state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
+def native_adam_step(
+    state: State, options: OptimizerSettings, decay: float, trust_ratio: bool, scalars: StepScalars
+) -> None:
     """Take the step of `foreach_step` without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
     assert not trust_ratio, "torch has no fused LAMB"
     kernel = adam_kernel(options, decay, scalars.learning_rate, scalars)
@@ -90,7 +92,7 @@ def native_adam_step(state: State, options: AdamOptions, decay: float, trust_rat
     kernel(*state, [], [steps] * len(state.weights))
 
 
-def adam_kernel(options: AdamOptions, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
+def adam_kernel(options: OptimizerSettings, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
     """Return torch's fused Adam for one step; `rate` replaces the learning rate of `scalars`.
 
     It takes weights, gradients, first and second moments, an empty list, and the count of steps for each tensor.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertbench.optim.foreach import subtract_scaled
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 
@@ -61,7 +61,7 @@ class FusedStep:
             raise CompilerMissing(str(error).splitlines()[0]) from error
 
     def __call__(
-        self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars
+        self, state: State, options: OptimizerSettings, decay: float, trust_ratio: bool, scalars: StepScalars
     ) -> None:
         """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
         assert trust_ratio, "Adam steps use torch's own fused kernel"

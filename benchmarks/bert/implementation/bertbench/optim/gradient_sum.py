@@ -13,7 +13,7 @@ from torch import distributed
 
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, Wait, slice_of
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.options import Communication
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 
@@ -35,12 +35,12 @@ class GradientSum:
     """Sums buckets over the ranks; this class keeps no state between steps."""
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """Return the sum that the options describe, for a gradient in `buckets` buckets."""
         raise NotImplementedError
 
     @staticmethod
-    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
         """Return the bytes that one rank contributes to a step's sums."""
         del options
         return GRADIENT_BYTES * gradient.elements
@@ -76,7 +76,7 @@ class ElementSum(GradientSum):
         self._begun: list[Wait] = []
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """See `GradientSum`."""
         del options, buckets
         return cls(exchange)
@@ -111,13 +111,13 @@ class HalfSum(ElementSum):
         self._halves: dict[int, torch.Tensor] = {}
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """See `GradientSum`."""
         del buckets
         return cls(exchange, torch.float16 if options.compression == "fp16" else torch.bfloat16)
 
     @staticmethod
-    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
         """See `GradientSum`."""
         return GradientSum.bytes_per_step(options, gradient) // 2
 

@@ -20,7 +20,7 @@ from torch import distributed, nn
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.average import EvaluationView, replaced
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.options import OuterOptions
+from bertbench.optim.options import OuterStep
 from bertbench.optim.state import logical
 from bertbench.optim.zero1 import Weights
 
@@ -32,7 +32,7 @@ class OuterStepView(EvaluationView):
     """
 
     def __init__(
-        self, model: nn.Module, fused: Mapping[torch.Tensor, int], options: OuterOptions, exchange: Exchange
+        self, model: nn.Module, fused: Mapping[torch.Tensor, int], options: OuterStep, exchange: Exchange
     ) -> None:
         """Take `fused`, the number of logical tensors of each parameter that holds several."""
         super().__init__(Weights())

@@ -21,7 +21,7 @@ from bertbench.optim.buckets import Buckets
 from bertbench.optim.foreach import native_adam_step, subtract
 from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import OptimizerOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 
@@ -29,24 +29,35 @@ _ADAMW_RMS = 0.2
 _TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
 
 
-def build_muon(model: Bert, options: OptimizerOptions, buckets: Buckets | None) -> tuple["Muon", str]:
-    """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective."""
+def build_muon(
+    model: Bert, options: OptimizerSettings, buckets: Buckets | None, product: torch.dtype
+) -> tuple["Muon", str]:
+    """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
+
+    Products are computed in `product`: bf16 where hardware multiplies it faster.
+    """
     fused = model.fused_parameters()
     encoder, _ = matrices_and_vectors(model.layers.parameters())
     taken = set(encoder)
     others = [parameter for parameter in model.parameters() if parameter not in taken]
     matrices = Matrices(encoder, fused) if buckets is None else DistributedMatrices(buckets, encoder, fused)
     hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
-    adam = MultiTensorAdam(others, options.adam, False, fused, native_adam_step, hold=hold)
-    return Muon(matrices, adam, options, encoder[0].device), _TEXT
+    adam = MultiTensorAdam(others, options, fused, native_adam_step, hold=hold)
+    return Muon(matrices, adam, options, product, encoder[0].device), _TEXT
 
 
 class Muon:
     """Run Muon on matrices, those of one shape in one batch, and another optimizer on the other parameters."""
 
-    def __init__(self, matrices: Matrices, others: Optimizer, options: OptimizerOptions, device: torch.device) -> None:
-        self._matrices, self._others, self._options = matrices, others, options
-        self._product = torch.bfloat16 if options.half_products else torch.float32
+    def __init__(
+        self,
+        matrices: Matrices,
+        others: Optimizer,
+        options: OptimizerSettings,
+        product: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._matrices, self._others, self._options, self._product = matrices, others, options, product
         places: dict[torch.Size, list[int]] = {}
         for place, shape in enumerate(matrices.shapes):
             places.setdefault(shape, []).append(place)
@@ -75,7 +86,7 @@ class Muon:
                 updates[place] = update
         mine, weights = self._matrices.spread(updates), self._matrices.weights
         if weights:  # a rank's slices may hold none of these matrices
-            torch._foreach_mul_(weights, 1 - rate * self._options.adam.weight_decay)
+            torch._foreach_mul_(weights, 1 - rate * self._options.weight_decay)
             subtract(weights, mine, rate)
         self._others.step(learning_rate, coefficient, taken)
 

@@ -1,7 +1,13 @@
-"""Options of optimizer and gradient reduction as plain values, so that reading a system file doesn't load torch."""
+"""The sections of a system file about the optimizer and the gradients' way to it; loads no torch.
 
-from dataclasses import dataclass
-from typing import Literal
+Optimizers and reductions take these sections as they are.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from bertbench.common.section import Count, Fraction, Section
 
 OptimizerName = Literal["adam", "lamb", "muon"]
 Implementation = Literal["torch", "apex", "triton"]
@@ -9,36 +15,39 @@ ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
 SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
-
-@dataclass(frozen=True)
-class AdamOptions:
-    """Hyper-parameters that stay fixed during a run; each step passes its learning rate."""
-
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
+# A sum of metrics waits for all gradients ahead of it on the link: once every 32 steps, that costs 3 % at most.
+_REPORT_STEPS = 32
 
 
-@dataclass(frozen=True)
-class MuonOptions:
-    """Muon's options, in addition to AdamOptions."""
+class MuonSettings(Section):
+    """What `optimizer.name` muon does to the encoder's matrices; Adam updates embeddings, heads and vectors."""
 
-    momentum: float = 0.95
+    momentum: Fraction = 0.95
     nesterov: bool = True
-    ns_steps: int = 5
+    ns_steps: Annotated[int, Field(ge=1, le=100)] = 5
     """Newton-Schulz iterations of one update."""
 
 
-@dataclass(frozen=True)
-class OptimizerOptions:
-    """The optimizer and the options of its parts."""
+class OptimizerSettings(Section):
+    """The optimiser; the closed division allows LAMB only."""
 
-    name: OptimizerName = "adam"
-    adam: AdamOptions = AdamOptions()
-    muon: MuonOptions = MuonOptions()
-    half_products: bool = False
-    """Whether Muon's products are computed in bf16, for hardware that multiplies bf16 faster."""
+    name: OptimizerName
+    learning_rate: Annotated[float, Field(gt=0)]
+    """Rate at the end of warm-up."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    impl: Implementation = "torch"
+    """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
+    FusedLAMB or FusedAdam, which their PyTorch container brings."""
+    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
+    weights as they are."""
+    muon: MuonSettings = MuonSettings()
+    sharded: bool = False
+    """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
+    the result is the same, but for rounding."""
 
     @property
     def is_adam_or_lamb(self) -> bool:
@@ -51,26 +60,80 @@ class OptimizerOptions:
         return self.name == "lamb"
 
 
-@dataclass(frozen=True)
-class ReduceOptions:
+class Clip(Section):
+    """Gradient clipping."""
+
+    mode: ClipMode = "after"
+    """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
+    `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
+    max_norm: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Communication(Section):
     """How ranks communicate gradients."""
 
     compression: Compression = "none"
-    powersgd_rank: int = 4
-    """Rank of the matrices that PowerSGD sends in place of a gradient matrix."""
-    powersgd_start_step: int = 10
-    """Steps summed in full before PowerSGD starts; torch's hook needs at least 2."""
+    """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
+    low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
+    topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Share of a bucket's gradients that topk sends."""
+    powersgd_rank: Count = 4
+    """Rank of PowerSGD's factors."""
+    powersgd_start_step: Annotated[int, Field(ge=2)] = 10
+    """Steps that are summed in full before PowerSGD starts."""
+    bucket_mb: Annotated[float, Field(gt=0)] | None = None
+    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
-    topk_share: float = 0.01
-    """Share of a bucket's elements that top-k sends."""
 
 
-@dataclass(frozen=True)
-class OuterOptions:
+class OuterStep(NamedTuple):
     """The outer step that makes independently trained ranks' weights equal again (local_updates.py)."""
 
     every_steps: int
     learning_rate: float
     momentum: float
     """Nesterov's."""
+
+
+class Sync(Section):
+    """When ranks synchronise their models (docs/links.md); the closed division allows only every_step."""
+
+    method: SyncMethod = "every_step"
+    """`every_step`: gradients are summed in every step. `delayed`: each step applies the sum of `delay_steps` steps
+    ago, whose communication overlaps the steps in between. `local_sgd`: ranks train alone and take the mean of their
+    weights every `every_steps`. `diloco`: like local_sgd, but the mean's change is the gradient of an outer SGD with
+    Nesterov's momentum."""
+    every_steps: Count = 32
+    """Steps that a rank takes alone (local_sgd, diloco)."""
+    outer_learning_rate: Annotated[float, Field(gt=0)] = 0.7
+    """Of diloco's outer SGD."""
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Of diloco's outer SGD."""
+
+    delay_steps: Annotated[int, Field(ge=0)] = 1
+    """Age of the gradients that a step applies (delayed); 0 is every_step."""
+    correction_steps: Annotated[int, Field(ge=0)] | None = None
+    """Steps in which the learning rate, divided by 1 + `delay_steps` at first, returns to the schedule's (delayed);
+    `schedule.warmup_steps` where it isn't given."""
+
+    @property
+    def delay(self) -> int:
+        """Age of the gradients that a step applies."""
+        return self.delay_steps if self.method == "delayed" else 0
+
+    @property
+    def outer(self) -> OuterStep | None:
+        """The outer step of methods whose ranks train alone; None of the others."""
+        if self.method == "local_sgd":
+            return OuterStep(self.every_steps, learning_rate=1.0, momentum=0.0)
+        if self.method == "diloco":
+            return OuterStep(self.every_steps, self.outer_learning_rate, self.outer_momentum)
+        return None
+
+    @property
+    def report_steps(self) -> int:
+        """Steps between the small sums of metrics and signals, which would wait for a slow link in every step."""
+        if self.delay:
+            return _REPORT_STEPS
+        return 1 if self.outer is None else self.every_steps

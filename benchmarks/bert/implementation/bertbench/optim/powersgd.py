@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import Gradient, GradientSum, scaled
-from bertbench.optim.options import ReduceOptions
+from bertbench.optim.options import Communication
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
@@ -31,13 +31,13 @@ class PowerSgdSum(GradientSum):
         self.reset()
 
     @classmethod
-    def of(cls, options: ReduceOptions, exchange: Exchange, buckets: int) -> Self:
+    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
         """See `GradientSum`."""
         del exchange
         return cls(options.powersgd_rank, options.powersgd_start_step, buckets)
 
     @staticmethod
-    def bytes_per_step(options: ReduceOptions, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
         """See `GradientSum`: once it has started."""
         return GRADIENT_BYTES * sum(_elements(shape, options.powersgd_rank) for shape in gradient.shapes)
 

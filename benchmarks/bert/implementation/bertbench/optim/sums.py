@@ -2,7 +2,7 @@
 
 from bertbench.optim.error_feedback import Int8Sum, TopKSum
 from bertbench.optim.gradient_sum import ElementSum, Gradient, GradientSum, HalfSum
-from bertbench.optim.options import Compression, OuterOptions, ReduceOptions
+from bertbench.optim.options import Communication, Compression, OuterStep
 from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.traffic import GRADIENT_BYTES
 
@@ -13,7 +13,7 @@ SUMS: dict[Compression, type[GradientSum]] = {
 }  # fmt: skip
 
 
-def bytes_per_step(options: ReduceOptions, gradient: Gradient, outer: OuterOptions | None = None) -> int:
+def bytes_per_step(options: Communication, gradient: Gradient, outer: OuterStep | None = None) -> int:
     """Return the bytes that one rank contributes to a step's sums.
 
     With `outer`, ranks send weights instead of gradients, spread over the outer interval.

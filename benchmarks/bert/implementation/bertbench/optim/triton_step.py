@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import nn
 
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
@@ -147,7 +147,7 @@ class TritonStep:
     def __call__(
         self,
         state: State,
-        options: AdamOptions,
+        options: OptimizerSettings,
         decay: float,
         trust_ratio: bool,
         scalars: StepScalars,

@@ -17,7 +17,7 @@ from torch import distributed, nn
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.exchange import Exchange, Wait
-from bertbench.optim.options import AdamOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
 
@@ -86,7 +86,9 @@ class WholeNorms:
         take = partial(step, whole_norms=self)
         return take if self.numbers.numel() else self._join
 
-    def _join(self, state: State, options: AdamOptions, decay: float, trust_ratio: bool, scalars: StepScalars) -> None:
+    def _join(
+        self, state: State, options: OptimizerSettings, decay: float, trust_ratio: bool, scalars: StepScalars
+    ) -> None:
         del state, options, decay, trust_ratio, scalars
         self(self._squares.new_zeros(2, 0))
 

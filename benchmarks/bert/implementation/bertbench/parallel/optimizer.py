@@ -8,13 +8,13 @@ from torch import distributed, nn
 
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import OptimizerOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.parallel.gradients import sharded
 
 
 def shard_optimizer(
-    parameters: Sequence[nn.Parameter], options: OptimizerOptions, shards: distributed.ProcessGroup
+    parameters: Sequence[nn.Parameter], options: OptimizerSettings, shards: distributed.ProcessGroup
 ) -> Optimizer:
     """Return Adam or LAMB for this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
     matrices, _ = matrices_and_vectors(parameters)
@@ -27,4 +27,4 @@ def shard_optimizer(
         return squares.sqrt()
 
     step = foreach_step if copies == 1 else partial(foreach_step, whole_norms=whole_norms)
-    return MultiTensorAdam(parameters, options.adam, options.trust_ratio, matrix_step=step)
+    return MultiTensorAdam(parameters, options, matrix_step=step)

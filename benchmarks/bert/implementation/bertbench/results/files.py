@@ -1,24 +1,20 @@
 """What a run leaves behind: result_<n>.txt, and beside it a folder of the same name with what explains it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
 from bertbench.common.timeline import POWER, TIMELINE
+from bertbench.config import System
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance
 from bertbench.machine.software import with_software
 from bertbench.results.communication import Communication
 from bertbench.results.timeline import Timeline
-
-if TYPE_CHECKING:  # benches name the processor where pydantic isn't
-    from bertbench.config import System
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ few steps where `sync` spares a slow link. Where ranks train alone, the gradient
 loss scaling skipped has no gradient norm: null.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -26,10 +24,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.optim.state import Scalar
 from bertbench.results.linefile import LineFile
+from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.timeline import Timeline
-
-if TYPE_CHECKING:  # gpu_check.sh takes steps where mlperf-logging isn't
-    from bertbench.results.mlperf_log import MlperfLog
 
 SKIPPED = "samples_skipped"
 """Key of the log's event that counts the samples of a step that were left out."""

@@ -71,8 +71,8 @@ def _choices(system: System) -> dict[str, Any]:
     """Return what decides legality and has no name in MLPerf's logs, under ours: checkers ignore these keys."""
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
-    optimizer = system.optimizer.options()
-    own = {"bertbench_optimizer": asdict(optimizer.muon)} if optimizer.name == "muon" else {}
+    optimizer = system.optimizer
+    own = {"bertbench_optimizer": optimizer.muon.model_dump()} if optimizer.name == "muon" else {}
     return own | {
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.config.sections import Count
+from bertbench.common.section import Count
 from bertbench.model.bert import Bert
 from bertbench.study.compare import claim_study
 from bertbench.study.journal import Journal

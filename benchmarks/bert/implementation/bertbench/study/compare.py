@@ -14,8 +14,8 @@ from scipy import stats
 from bertbench.common.atomic import write_state
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
+from bertbench.common.section import Section
 from bertbench.config import load_system
-from bertbench.config.sections import Section
 from bertbench.results.files import ResultFiles
 from bertbench.study.definition import Definition, read_study
 from bertbench.study.trial import Outcome, Trial, Watch, run_trial, tuned_file

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 
 from bertbench.common.progress import Progress
-from bertbench.config.sections import Fraction
+from bertbench.common.section import Fraction
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
@@ -23,7 +23,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.options import Compression, ReduceOptions
+from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.sums import SUMS
 from bertbench.results.linefile import LineFile
@@ -61,7 +61,7 @@ class RealRanks:
 
     def __init__(self, definition: CompressionDefinition, compression: Compression, model: Bert, world: World) -> None:
         """Every rank must make one at the same time."""
-        options = ReduceOptions(compression=compression, topk_share=definition.topk_share)
+        options = Communication(compression=compression, topk_share=definition.topk_share)
         self._world, self._model = world, model
         order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
         buckets = Buckets(bucket_table(order, definition.bucket_mb))

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.section import Count, Section
 from bertbench.config import System, load_system
-from bertbench.config.sections import Count, Section
 
 _Kind = TypeVar("_Kind", bound=Section)
 

@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
+from bertbench.common.section import Count, Section
 from bertbench.common.seeding import derive
-from bertbench.config.optimizer import Optimizer
-from bertbench.config.sections import Count, Evaluation, Model, Schedule, Section
+from bertbench.config.sections import Evaluation, Model, Schedule
 from bertbench.loading.batch import Batch
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
+from bertbench.optim.options import OptimizerSettings
 from bertbench.study.language import Language
 
 _EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
@@ -55,7 +56,7 @@ class LanguageModelStudy(Section):
 class LanguageStudy(LanguageModelStudy):
     """A study with one schedule and batch for all arms."""
 
-    optimizer: Optimizer
+    optimizer: OptimizerSettings
     schedule: Schedule
     global_batch_size: Count
     evaluation: Evaluation

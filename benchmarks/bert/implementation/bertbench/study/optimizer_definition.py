@@ -4,9 +4,10 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from bertbench.common.section import Count, Fraction, Section
 from bertbench.common.seeding import derive
-from bertbench.config.sections import Count, Fraction, Model, Section
-from bertbench.optim.options import AdamOptions, MuonOptions, OptimizerName, OptimizerOptions
+from bertbench.config.sections import Model
+from bertbench.optim.options import MuonSettings, OptimizerName, OptimizerSettings
 from bertbench.optim.schedule import Schedule
 from bertbench.study.definition import Range
 from bertbench.study.language_study import LanguageModelStudy
@@ -151,11 +152,13 @@ class OptimizerDefinition(LanguageModelStudy):
         """Return the search's seed: arms of one cell try the same random points, other cells other ones."""
         return derive(1, arm.cell.name) % 2**31
 
-    def options(self, arm: Arm, values: Values) -> OptimizerOptions:
+    def options(self, arm: Arm, values: Values) -> OptimizerSettings:
         """Return the optimizer's options with an arm's values."""
         beta1 = 1 - values.one_minus_beta1
-        adam = AdamOptions(beta1, 1 - values.one_minus_beta2, self.epsilon, values.weight_decay)
-        return OptimizerOptions(arm.optimizer, adam, MuonOptions(beta1))
+        return OptimizerSettings(
+            name=arm.optimizer, learning_rate=values.learning_rate, beta1=beta1, beta2=1 - values.one_minus_beta2,
+            epsilon=self.epsilon, weight_decay=values.weight_decay, muon=MuonSettings(momentum=beta1),
+        )  # fmt: skip
 
     def schedule(self, arm: Arm, values: Values) -> Schedule:
         """Return the rate by step, warm-up first; its `decay_steps` are all that a run may take."""

@@ -19,7 +19,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.loss import plain_weighted_loss
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.options import AdamOptions, OptimizerOptions
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import LogicalTensors
 from bertbench.optim.zero1 import Weights
 from bertbench.study.language_study import initial_model, masked_accuracy
@@ -69,7 +69,7 @@ class Run:
         """Start from random weights that the seed fixes, or from a copy of `start`; follow this many averages."""
         self.model = initial_model(definition.sized(arm.cell.hidden), seed) if start is None else deepcopy(start)
         options = definition.options(arm, values)
-        self._optimizer, _ = build_optimizer(self.model, options, "torch")
+        self._optimizer, _ = build_optimizer(self.model, options)
         self._schedule = definition.schedule(arm, values)
         self.steps = self._schedule.decay_steps
         """Steps until the end of the decay."""
@@ -128,7 +128,8 @@ def train_checkpoint(definition: OptimizerDefinition, hidden: int) -> Bert:
     """
     settings, language = definition.checkpoint, definition.language()
     model = initial_model(definition.sized(hidden), _CHECKPOINT_SEED)
-    optimizer, _ = build_optimizer(model, OptimizerOptions("adam", AdamOptions(epsilon=definition.epsilon)), "torch")
+    adam = OptimizerSettings(name="adam", learning_rate=settings.learning_rate, epsilon=definition.epsilon)
+    optimizer, _ = build_optimizer(model, adam)
     draws, held_out = np.random.default_rng(derive(_CHECKPOINT_SEED, "data")), definition.held_out()
     for _ in range(settings.max_samples // settings.batch):
         loss_backward(model, language.shares(draws, settings.batch, 1)[0])

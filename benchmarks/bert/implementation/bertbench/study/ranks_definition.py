@@ -5,9 +5,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from bertbench.common.errors import ConfigError
-from bertbench.config.optimizer import Optimizer
-from bertbench.config.sections import Count, Section
-from bertbench.optim.options import ClipMode
+from bertbench.common.section import Count, Section
+from bertbench.optim.options import ClipMode, OptimizerSettings
 from bertbench.study.definition import Range
 from bertbench.study.language_study import LanguageStudy
 
@@ -81,7 +80,7 @@ class RanksDefinition(LanguageStudy):
     tuning: Tuning
     stopping: Stopping
 
-    def tuned(self, values: Values) -> Optimizer:
+    def tuned(self, values: Values) -> OptimizerSettings:
         """Return the optimizer with an arm's rate and betas."""
         betas = {"beta1": 1 - values.one_minus_beta1, "beta2": 1 - values.one_minus_beta2}
         return self.optimizer.model_copy(update={"learning_rate": values.learning_rate, **betas})

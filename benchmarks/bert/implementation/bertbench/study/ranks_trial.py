@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from bertbench.common.seeding import derive
-from bertbench.config.optimizer import Optimizer
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.build import build_optimizer
+from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.schedule import Schedule
 from bertbench.study.language_study import LanguageStudy, initial_model, masked_accuracy
 from bertbench.study.ranks_definition import Arm, RanksDefinition, Values
@@ -45,7 +45,7 @@ def run_trial(definition: RanksDefinition, arm: Arm, values: Values, seed: int, 
 
 def to_target(
     definition: LanguageStudy,
-    chosen: Optimizer,
+    chosen: OptimizerSettings,
     model: Bert,
     reduce: Reduce,
     ranks: int,
@@ -54,7 +54,7 @@ def to_target(
 ) -> Outcome:
     """Train on batches that are dealt to `ranks`, until the target, the schedule's end or `most_samples`."""
     language, batch_size = definition.language(), definition.global_batch_size
-    optimizer, _ = build_optimizer(model, chosen.options(), chosen.impl)
+    optimizer, _ = build_optimizer(model, chosen)
     schedule = definition.schedule
     rates = Schedule(
         chosen.learning_rate, schedule.end_learning_rate, schedule.warmup_steps, schedule.start_warmup_step,

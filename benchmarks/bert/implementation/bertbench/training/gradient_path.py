@@ -3,13 +3,13 @@
 backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish -> view
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+import torch
+
+from bertbench.config import System
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
@@ -27,10 +27,6 @@ from bertbench.optim.state import Hold, LogicalTensors, Optimizer
 from bertbench.optim.step_scale import DelayedScale, FixedScale, LossScaler, RecordedScale
 from bertbench.optim.sums import ELEMENT_SUMS, SUMS
 from bertbench.optim.zero1 import SlicedWeights, Weights
-
-if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
-    from bertbench.config import System
-
 
 R_co = TypeVar("R_co", bound=Reducer, covariant=True)
 
@@ -66,8 +62,8 @@ def build_path(
     norm = build_norm(model, system.optimizer.impl, buckets)
     reducer = GradientReducer(buckets, clip, _sum(system, among, buckets), norm, scale.factor)
     half = world.device.type == "cuda" or system.precision.compute == "bf16"
-    options = replace(system.optimizer.options(), half_products=half)
-    optimizer, text = build_optimizer(model, options, system.optimizer.impl, buckets if sharded else None)
+    product = torch.bfloat16 if half else torch.float32
+    optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)
     weights = SlicedWeights(model, buckets, among) if sharded else Weights()
     view = _view(system, model, weights, buckets, among)
     return GradientPath(scale, reducer, optimizer, weights, view, "shared memory" if shared else "collectives", text)
@@ -95,7 +91,7 @@ def _scale(system: System, world: World) -> FixedScale:
 
 
 def _sum(system: System, among: Exchange, buckets: Buckets) -> GradientSum:
-    options, count = system.communication.options(), len(buckets.all)
+    options, count = system.communication, len(buckets.all)
     if system.sync.outer is not None:
         return OwnGradient()
     if system.sync.delay:

@@ -10,16 +10,15 @@ recorded a step yet; `gpu_check.sh` tries it.
 Shapes: as in model/bert.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bertbench.common.errors import ConfigError
+from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
@@ -32,9 +31,6 @@ from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
 from bertbench.training.whole_trainer import WholeTrainer
-
-if TYPE_CHECKING:  # as in trainer.py
-    from bertbench.config import System
 
 Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
 """Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
@@ -113,7 +109,7 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum.zero_()
         self._evaluate_once(slot.batch)
 
-    def _part(self, slot: _Slot, last: bool) -> torch.Tensor:
+    def _part(self, slot: "_Slot", last: bool) -> torch.Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
         loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
         with self._path.reducer.accumulating(last):

@@ -90,7 +90,7 @@ class LayoutTrainer(Trainer):
         self._path = GradientPath(
             FixedScale(system.learning_rate),
             self.reducer,
-            shard_optimizer(self.parameters, system.optimizer.options(), self.groups.shards),
+            shard_optimizer(self.parameters, system.optimizer, self.groups.shards),
             weights,
             AverageView(weights, LogicalTensors(self.parameters, {}), decay) if decay else EvaluationView(weights),
             "collectives",

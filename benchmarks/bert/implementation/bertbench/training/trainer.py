@@ -4,12 +4,9 @@
 `gradient_path.py` chooses the parts that a step passes through.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -17,6 +14,7 @@ from torch import nn
 from bertbench.common.paths import weights_file
 from bertbench.common.ranges import OPTIMIZER, named
 from bertbench.common.seeding import derive
+from bertbench.config import System
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
@@ -27,9 +25,6 @@ from bertbench.optim.state import Optimizer, local
 from bertbench.results.communication import Communication
 from bertbench.results.metrics import StepReport
 from bertbench.training.gradient_path import GradientPath
-
-if TYPE_CHECKING:  # gpu_check.sh trains without pydantic
-    from bertbench.config import System
 
 
 class Trainer(ABC):

@@ -4,16 +4,15 @@ Gradients are reduced behind the backward pass. With `optimizer.sharded`, a rank
 Shapes: as in model/bert.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from bertbench.common.ranges import BACKWARD, FORWARD, named
 from bertbench.common.seeding import derive
+from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
@@ -36,9 +35,6 @@ from bertbench.optim.sums import bytes_per_step
 from bertbench.results.communication import Communication
 from bertbench.training.gradient_path import GradientPath, build_path
 from bertbench.training.trainer import Trainer, initial_model, tiny_backward
-
-if TYPE_CHECKING:  # as in trainer.py
-    from bertbench.config import System
 
 _WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 
@@ -84,7 +80,7 @@ class WholeTrainer(Trainer):
 
     def communication(self) -> Communication:
         """See `Trainer.communication`."""
-        options, outer = self._system.communication.options(), self._system.sync.outer
+        options, outer = self._system.communication, self._system.sync.outer
         shapes, elements = [parameter.shape for parameter in self._model.parameters()], self._path.reducer.elements
         return Communication(
             clip=self._system.clip.mode,

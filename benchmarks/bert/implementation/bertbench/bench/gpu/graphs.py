@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from bertbench.bench.gpu.stand import Answer, Stand
-from bertbench.bench.gpu.system import Choice
 from bertbench.bench.gpu.text import learnable, part_of
-from bertbench.bench.gpu.training import bins_for, build, take
+from bertbench.bench.gpu.training import Choice, bins_for, build, take
 from bertbench.bench.peak import peak_bytes, reset_peak, wait
 from bertbench.bench.shapes import SHAPES
 from bertbench.distributed.spawn import on_ranks

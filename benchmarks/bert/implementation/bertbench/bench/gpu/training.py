@@ -9,23 +9,55 @@ from typing import Any, NamedTuple
 import torch
 
 from bertbench.bench.gpu.stand import Answer, Stand
-from bertbench.bench.gpu.system import Choice, plain_system
 from bertbench.bench.gpu.text import learnable, part_of
 from bertbench.bench.peak import peak_bytes, reset_peak, wait
+from bertbench.bench.short_run import short_run
+from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import filled
+from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.optim.options import ClipMode, Implementation, OptimizerName
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 
 _SEED = 7
+_RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn in 300 steps
 # fp32 sums in another order, over a few steps of a model whose loss is 10
 _TOLERANCE = 1e-3
 _HALF_TOLERANCE = 0.05  # share of a loss, in bf16
 _LAST = 20  # last steps of the convergence check, compared by their mean loss
 _FALLS = 0.8  # a run must end below this share of its first loss
+
+
+class Choice(NamedTuple):
+    """The settings in which the check's trainers differ."""
+
+    optimizer: OptimizerName = "lamb"
+    impl: Implementation = "torch"
+    sharded: bool = False
+    precision: PrecisionName = "fp32"
+    compile: CompileMode | None = "none"
+    clip: ClipMode = "after"
+    accumulation: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return the choice in words."""
+        words = [self.optimizer, self.impl, self.precision, f"compile {self.compile or 'default'}", f"clip {self.clip}"]
+        words += ["sharded"] * self.sharded + [f"{self.accumulation} parts"] * (self.accumulation > 1)
+        return ", ".join(words)
+
+    def system(self, stand: Stand, ranks: int, steps: int) -> System:
+        """Return the system of a run with it."""
+        optimizer = {"name": self.optimizer, "learning_rate": _RATE, "impl": self.impl, "sharded": self.sharded}
+        data = {"gradient_accumulation_steps": self.accumulation, "equal_counts": True}
+        return short_run(
+            stand.shape, stand.batch, ranks, stand.device, steps, data=data, optimizer=optimizer,
+            clip={"mode": self.clip}, precision={"compute": self.precision}, compute={"compile": self.compile},
+        )  # fmt: skip
 
 
 class Took(NamedTuple):
@@ -102,7 +134,7 @@ def build(
     world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
 ) -> tuple[WholeTrainer, Callable[[Batch], Batch]]:
     """Return a warmed-up trainer and its batch filler; a trainer that replays steps uses `bins`, or its own."""
-    system = plain_system(stand.shape, stand.batch, steps, stand.device, choice)
+    system = choice.system(stand, world.size, steps)
     if choice.compile != "graphs":
         return WholeTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
     bins = bins or bins_for(stand, choice.accumulation)

@@ -39,7 +39,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.options import AdamOptions, Implementation
+from bertbench.optim.options import Implementation, OptimizerSettings
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
 """`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""
@@ -47,6 +47,7 @@ TOKENS = 24_576
 """Tokens of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
 _SEED = 1
+_RATE = 1e-3
 _PRODUCTS = torch.bfloat16
 _WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
 
@@ -209,17 +210,18 @@ class _Step:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
         with self._chunked.counted() if self._impl == "triton" else nullcontext():
-            self._optimizer.step(1e-3, after_coefficient(self._norm(), 1.0))
+            self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
 
     def _make_optimizer(self) -> MultiTensorAdam:
         parameters, fused = self._parameters, self._model.fused_parameters()
+        lamb = OptimizerSettings(name="lamb", learning_rate=_RATE)
         if self._impl != "triton":
-            return MultiTensorAdam(parameters, AdamOptions(), True, fused, FusedStep(parameters[0].device))
+            return MultiTensorAdam(parameters, lamb, fused, FusedStep(parameters[0].device))
         from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
 
         step = TritonStep()
         self._norm = TritonNorm(parameters)
-        return MultiTensorAdam(parameters, AdamOptions(), True, fused, step, step)
+        return MultiTensorAdam(parameters, lamb, fused, step, step)
 
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""

@@ -1,0 +1,35 @@
+"""Make the system of a benchmark's run, which comes from no file."""
+
+from dataclasses import asdict
+from typing import Any
+
+from bertbench.config import System
+from bertbench.model.shape import BertShape
+
+_WARMUP_STEPS = 10
+
+
+def short_run(
+    shape: BertShape, local_batch: int, ranks: int, device: str, steps: int, **sections: dict[str, Any]
+) -> System:
+    """Return the system of a run of `steps` on one node; `sections` are as in a system file, with the optimizer's."""
+    sizes = asdict(shape)
+    for fixed in ("token_types", "layer_norm_eps"):
+        del sizes[fixed]
+    data = {"path": "none", "global_batch_size": local_batch * ranks, **sections.pop("data", {})}
+    return System.model_validate(
+        {
+            "name": "short_run",
+            "hardware": {
+                "division": "open",
+                "status": "Research, Development, or Internal (RDI)",
+                "system_name": "bench",
+                "number_of_nodes": 1,
+            },
+            "launch": {"ranks_per_node": ranks, "device": device},
+            "model": sizes,
+            "data": data,
+            "schedule": {"max_steps": steps, "warmup_steps": min(_WARMUP_STEPS, steps), "decay_steps": 2 * steps},
+            **sections,
+        }
+    )

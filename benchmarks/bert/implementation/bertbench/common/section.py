@@ -1,0 +1,36 @@
+"""What all sections of a system file, a study or a snapshot's record share: fields that pydantic checks."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class UnsettledError(Exception):
+    """Someone read a setting that has no valid value."""
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, strictly typed, unknown keys refused.
+
+    The text under a field is its documentation, in code and in schema.json.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
+    )
+
+    if not TYPE_CHECKING:  # a type checker would then let every misspelt name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise UnsettledError for a field without a value, which only `config/partial.py` leaves so."""
+            if name in type(self).model_fields:
+                raise UnsettledError(name)
+            return super().__getattr__(name)
