@@ -8,7 +8,6 @@ from torch import distributed, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.distributed.world import World
-from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.options import Communication
 from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.sums import bytes_per_step
@@ -80,7 +79,7 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
         for name, (error, alike, sent) in found.items():
             assert alike, name
             assert error < TOLERANCE[name], name
-            expected = bytes_per_step(WAYS[name], Gradient(SHAPES))
+            expected = bytes_per_step(WAYS[name], SHAPES)
             if WAYS[name].hierarchical:  # all of it within a node, half between nodes; padded to equal slices
                 assert sent == pytest.approx(1.5 * expected, abs=1.5 * 12 * len(SHAPES))
             else:
@@ -90,6 +89,6 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
 
 def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
-    assert bytes_per_step(
-        Communication(compression="powersgd", powersgd_rank=4), Gradient([(100, 50), (6, 5), (7,)])
-    ) == 4 * (600 + 30 + 7)
+    assert bytes_per_step(Communication(compression="powersgd", powersgd_rank=4), [(100, 50), (6, 5), (7,)]) == 4 * (
+        600 + 30 + 7
+    )

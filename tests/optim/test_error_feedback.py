@@ -14,7 +14,6 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
-from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.options import Communication
 from bertbench.optim.sums import bytes_per_step
 from tests.optim.reducing import reducer_of
@@ -65,7 +64,7 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         slices = [torch.empty(len(left) // world.size) for _ in range(world.size)]
         distributed.all_gather(slices, reducer.state()[f"slice_error.{world.rank}.0"])
         left = left + torch.cat(slices)
-    handed = bytes_per_step(WAYS[name], Gradient([], reducer.elements, world.size))
+    handed = bytes_per_step(WAYS[name], [], reducer.elements, world.size)
     by_formula = link_bytes_per_step(handed, SIZE, world.size, False, WAYS[name].compression)
     return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sent.bytes, by_formula
 
@@ -83,9 +82,9 @@ def test_what_is_applied_and_what_is_carried_make_up_the_sum_for_the_bytes_of_th
 
 def test_eight_bits_are_a_quarter_of_the_bytes() -> None:
     # 2 ranks: slices of 5,000, 10 scales each; 1,000,001 over 4 ranks: slices of 250,001, 489 scales each
-    assert bytes_per_step(WAYS["int8"], Gradient([], [10_000], 2)) == 2 * (5_000 + 4 * 10)
-    assert bytes_per_step(WAYS["int8"], Gradient([], [1_000_001], 4)) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
-    assert bytes_per_step(WAYS["topk"], Gradient([], [10_000, 7], 4)) == 8 * (500 + 1)
+    assert bytes_per_step(WAYS["int8"], [], [10_000], 2) == 2 * (5_000 + 4 * 10)
+    assert bytes_per_step(WAYS["int8"], [], [1_000_001], 4) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
+    assert bytes_per_step(WAYS["topk"], [], [10_000, 7], 4) == 8 * (500 + 1)
     assert link_bytes_per_step(8 * 501, 10_007, 4, False, "topk") == 3 * 8 * 501
 
 

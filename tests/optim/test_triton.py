@@ -223,7 +223,7 @@ def test_a_plan_groups_what_can_be_loaded_16_bytes_at_a_time() -> None:
     lists = [[memory[0:8], memory[9:17], memory[20:22], memory[32:52]]]
     plan = Chunks(lists, chunk=8)
     # 8 and 20 elements at 0 and 128 bytes: 1 + 3 chunks; one begins at 36 bytes, one has 2 elements: 1 + 1 chunks
-    assert [tuple(group) for group in plan.groups] == [(0, 4, True), (4, 2, False)]
+    assert plan.launches == ((0, 4, True), (4, 2, False))
     sizes_and_addresses, places, numbers = plan.tables
     assert sizes_and_addresses[0].tolist() == [8, 8, 2, 20]
     assert (places.tolist(), numbers.tolist()) == ([0, 3, 3, 3, 1, 2], [0, 0, 1, 2, 0, 0])

@@ -33,7 +33,6 @@ from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
 from bertbench.optim.exchange import place_of
-from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.sums import bytes_per_step
 
 
@@ -66,11 +65,10 @@ def count_rank(system: System, rank: int, lengths_S: NDArray[np.int64]) -> Count
     return CountedRank(
         parameters=sum(math.prod(shape) for shape in shapes),
         bucket_elements=sizes,
-        optimizer_bytes=_state_bytes(system, rank, buckets)
-        + carried_bytes(sum(sizes), options, sync.outer, sync.delay, ranks),
+        optimizer_bytes=_state_bytes(system, rank, buckets) + carried_bytes(sum(sizes), options, sync, ranks),
         warm_up_bytes=_kept_bytes(system, warm_up),
         activation_bytes=_kept_bytes(system, synthetic_batch(lengths_S)),
-        bytes_per_step=bytes_per_step(options, Gradient(shapes, sizes, ranks), sync.outer),
+        bytes_per_step=bytes_per_step(options, shapes, sizes, ranks, sync),
     )
 
 

@@ -1,22 +1,21 @@
 """Count the bytes that a plan's ranks keep and send in a step: plain arithmetic, without torch."""
 
-from bertbench.optim.options import Communication, Compression, OuterStep
+from bertbench.optim.options import Communication, Compression, Sync
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 
-def carried_bytes(
-    parameters: int, options: Communication, outer: OuterStep | None, delay_steps: int, ranks: int
-) -> int:
+def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: int) -> int:
     """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
 
     With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
     of buffers; with int8 and top-k, the errors.
     """
     copies = 0.0
-    if outer is not None:
-        copies = 2 if outer.momentum else 1
-    elif delay_steps:
-        copies = delay_steps + 1
+    if sync.outer is not None:
+        _, momentum = sync.outer
+        copies = 2 if momentum else 1
+    elif sync.delay:
+        copies = sync.delay + 1
     elif options.compression in ("int8", "topk"):
         copies = 1 + (1 / ranks if options.compression == "int8" else 0)
     return round(GRADIENT_BYTES * parameters * copies)

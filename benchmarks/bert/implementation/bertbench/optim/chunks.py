@@ -1,7 +1,6 @@
 """Plan a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -9,15 +8,6 @@ from bertbench.optim.state import Scalar
 
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES, _ALIGNED_ELEMENTS = 16, 4  # the widest load of a GPU
-
-
-class Group(NamedTuple):
-    """Consecutive chunks that one launch takes."""
-
-    first: int
-    chunks: int
-    aligned: bool
-    """Whether all their tensors begin and end at multiples of 16 bytes, so that loads can be 16 bytes wide."""
 
 
 class Chunks:
@@ -43,9 +33,9 @@ class Chunks:
         self.count = len(pieces)
         """Chunks of all tensors."""
         wide = sum(aligned[place] for place, _ in pieces)
-        both = (Group(0, wide, aligned=True), Group(wide, self.count - wide, aligned=False))
-        self.groups = tuple(group for group in both if group.chunks)
-        """Groups of chunks, one kernel launch each."""
+        both = (0, wide, True), (wide, self.count - wide, False)
+        self.launches = tuple(launch for launch in both if launch[1])
+        """For each launch its first chunk, their number, and whether loads of their tensors can be 16 bytes wide."""
         places, numbers = (self._tensor(column) for column in zip(*pieces, strict=True))
         self.tables = self._tensor([sizes, *self._addresses]), places, numbers
         """Sizes and addresses [1 + lists, tensors]; for each chunk, its tensor and its number within that tensor."""

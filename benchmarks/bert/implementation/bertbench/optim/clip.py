@@ -18,8 +18,6 @@ S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and 
 rank sees it after the reduction.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 
@@ -35,30 +33,9 @@ def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: 
     return max_norm / (ranks * buckets**exponent)
 
 
-class Clipping(NamedTuple):
-    """A clipping decision, on the device."""
-
-    factor: torch.Tensor
-    """Factor of at most 1 that brings the tensors' joint norm within the limit."""
-    active: torch.Tensor
-    """1 if the norm was above the limit, else 0."""
-
-
-@torch.no_grad()
-def clipping(tensors: list[torch.Tensor], limit: Scalar) -> Clipping:
-    """Return the factor that brings the tensors' joint norm within `limit`; the caller multiplies by it."""
-    norm = nn.utils.get_total_norm(tensors, foreach=True)
-    return Clipping((limit / norm).clamp(max=1), (norm > limit).float())
-
-
 def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
     """Return the factor that clips a gradient of this norm, as torch's clip_grad_norm_ computes it."""
     return (max_norm / (norm + 1e-6)).clamp(max=1)
-
-
-def after_clipping(norm: torch.Tensor, max_norm: float) -> Clipping:
-    """Return the decision of mode `after` on a reduced gradient of this norm."""
-    return Clipping(after_coefficient(norm, max_norm), (norm > max_norm).float())
 
 
 class Clip:
@@ -88,7 +65,7 @@ class ClipAfter(Clip):
 
     def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
         """See `Clip`."""
-        return after_clipping(norm, self._max_norm)
+        return after_coefficient(norm, self._max_norm), (norm > self._max_norm).float()
 
 
 class ClipContribution(Clip):
@@ -99,11 +76,12 @@ class ClipContribution(Clip):
         self._limit, self._scale, self.waits_for_all = limit, scale, waits_for_all
         self._decisions: list[torch.Tensor] = []
 
+    @torch.no_grad()
     def contribution(self, buffers: list[torch.Tensor]) -> torch.Tensor | None:
         """See `Clip`."""
-        factor, active = clipping(buffers, self._scale * self._limit)
-        self._decisions.append(active)
-        return factor
+        norm, limit = nn.utils.get_total_norm(buffers, foreach=True), self._scale * self._limit
+        self._decisions.append((norm > limit).float())
+        return (limit / norm).clamp(max=1)
 
     def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
         """See `Clip`."""

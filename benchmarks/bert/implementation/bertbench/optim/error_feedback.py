@@ -12,7 +12,7 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -20,7 +20,7 @@ from torch import distributed
 
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, all_gather
-from bertbench.optim.gradient_sum import Gradient, GradientSum
+from bertbench.optim.gradient_sum import GradientSum, Shapes
 from bertbench.optim.options import Communication
 
 _LARGEST = 127
@@ -70,11 +70,11 @@ class Int8Sum(ErrorFeedback):
         return cls()
 
     @staticmethod
-    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """See `GradientSum`: a byte an element and a scale a block, for each rank's slice."""
-        del options
-        slices = [int8_slice(elements, gradient.ranks) for elements in gradient.bucket_elements]
-        return gradient.ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
+        del options, shapes
+        slices = [int8_slice(elements, ranks) for elements in buckets]
+        return ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """See `GradientSum`."""
@@ -118,9 +118,10 @@ class TopKSum(ErrorFeedback):
         return cls(options.topk_share)
 
     @staticmethod
-    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """See `GradientSum`."""
-        return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in gradient.bucket_elements)
+        del shapes, ranks
+        return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in buckets)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """See `GradientSum`."""

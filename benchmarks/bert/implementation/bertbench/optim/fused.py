@@ -6,7 +6,7 @@ on a CPU the second pass still finds most tensors in cache.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,25 +20,8 @@ class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not 
     """torch.compile can't work here; the message gives the reason in a line."""
 
 
-class _Tensors(NamedTuple):
-    """One logical tensor, flat."""
-
-    weight: Tensor
-    gradient: Tensor
-    first: Tensor
-    second: Tensor
-
-
-class _Numbers(NamedTuple):
-    """Constants, which are compiled in, and tensors, whose values change between steps."""
-
-    options: tuple[float, float, float, float]
-    rate: Tensor
-    over_correction1: Tensor
-    """1 / (1 - beta1 ** t): saves two divisions an element, a fifth of a step's time on two cores."""
-    over_correction2: Tensor
-    coefficient: Tensor
-    taken: Tensor
+_Four = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Weight, gradient, first and second moment of one logical tensor, flat; or the numbers of a step, without rate."""
 
 
 class FusedStep:
@@ -66,22 +49,15 @@ class FusedStep:
         """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
         assert trust_ratio, "Adam steps use torch's own fused kernel"
         device = state.weights[0].device
-        numbers = _Numbers(
-            (options.beta1, options.beta2, options.epsilon, decay),
-            *(
-                scalar_tensor(1.0 if scalar is None else scalar, device)
-                for scalar in (
-                    scalars.learning_rate,
-                    1 / scalars.correction1,
-                    1 / scalars.correction2,
-                    scalars.coefficient,
-                    scalars.taken,
-                )
-            ),
+        constants = options.beta1, options.beta2, options.epsilon, decay  # compiled in
+        # factors save two divisions an element, a fifth of a step's time on two cores
+        factors = 1 / scalars.correction1, 1 / scalars.correction2, scalars.coefficient, scalars.taken
+        rate, *numbers = (
+            scalar_tensor(1.0 if scalar is None else scalar, device) for scalar in (scalars.learning_rate, *factors)
         )
-        for tensors in sorted(map(_Tensors, *state), key=lambda tensors: -tensors.weight.numel()):
-            squares = self._first_pass(tensors, numbers)
-            self._second_pass(tensors.weight, tensors.gradient, squares, numbers.rate)
+        for tensors in sorted(zip(*state, strict=True), key=lambda tensors: -tensors[0].numel()):
+            weight, gradient, *_ = tensors
+            self._second_pass(weight, gradient, self._first_pass(tensors, tuple(numbers), constants), rate)
 
 
 def _tried(numbers: Tensor) -> Tensor:
@@ -93,17 +69,14 @@ def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=True, fullgraph=True, options={"compile_threads": 1})
 
 
-def _update(tensors: _Tensors, numbers: _Numbers) -> Tensor:
-    """Advance the moments; return m / (sqrt(v) + eps) + weight_decay * w."""
+def _lamb_first(tensors: _Four, numbers: _Four, constants: tuple[float, float, float, float]) -> tuple[Tensor, Tensor]:
+    """Advance the moments, make the gradient m / (sqrt(v) + eps) + weight_decay * w; return both squared norms."""
     weight, gradient, first, second = tensors
-    beta1, beta2, epsilon, decay = numbers.options
-    gradient = gradient * numbers.coefficient
-    first.copy_(torch.where(numbers.taken > 0, first.lerp(gradient, 1 - beta1), first))
-    second.copy_(torch.where(numbers.taken > 0, second * beta2 + gradient.square() * (1 - beta2), second))
-    corrected = second * numbers.over_correction2
-    return first * numbers.over_correction1 / (corrected.sqrt() + epsilon) + decay * weight
-
-
-def _lamb_first(tensors: _Tensors, numbers: _Numbers) -> tuple[Tensor, Tensor]:
-    tensors.gradient.copy_(_update(tensors, numbers))
-    return tensors.weight.square().sum(), tensors.gradient.square().sum()
+    over_correction1, over_correction2, coefficient, taken = numbers
+    beta1, beta2, epsilon, decay = constants
+    clipped = gradient * coefficient
+    first.copy_(torch.where(taken > 0, first.lerp(clipped, 1 - beta1), first))
+    second.copy_(torch.where(taken > 0, second * beta2 + clipped.square() * (1 - beta2), second))
+    corrected = second * over_correction2
+    gradient.copy_(first * over_correction1 / (corrected.sqrt() + epsilon) + decay * weight)
+    return weight.square().sum(), gradient.square().sum()

@@ -6,7 +6,7 @@ mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, d
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import distributed
@@ -16,19 +16,8 @@ from bertbench.optim.exchange import Exchange, Wait, slice_of
 from bertbench.optim.options import Communication
 from bertbench.optim.traffic import GRADIENT_BYTES
 
-
-class Gradient(NamedTuple):
-    """The sizes of a gradient, for counting bytes."""
-
-    shapes: Sequence[Sequence[int]]
-    """Of each parameter."""
-    bucket_elements: Sequence[int] = ()
-    ranks: int = 1
-
-    @property
-    def elements(self) -> int:
-        """Return the elements of all parameters."""
-        return sum(math.prod(shape) for shape in self.shapes)
+Shapes = Sequence[Sequence[int]]
+"""The shapes of parameters."""
 
 
 class GradientSum:
@@ -40,10 +29,10 @@ class GradientSum:
         raise NotImplementedError
 
     @staticmethod
-    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
-        """Return the bytes that one rank contributes to a step's sums."""
-        del options
-        return GRADIENT_BYTES * gradient.elements
+    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
+        """Return the bytes that one rank contributes to a step's sums of `buckets`, given by their elements."""
+        del options, buckets, ranks
+        return GRADIENT_BYTES * elements_of(shapes)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
@@ -117,9 +106,9 @@ class HalfSum(ElementSum):
         return cls(exchange, torch.float16 if options.compression == "fp16" else torch.bfloat16)
 
     @staticmethod
-    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """See `GradientSum`."""
-        return GradientSum.bytes_per_step(options, gradient) // 2
+        return GradientSum.bytes_per_step(options, shapes, buckets, ranks) // 2
 
     def start(self, number: int, buffer: torch.Tensor, factor: torch.Tensor | None) -> Wait:
         """See `ElementSum`. Rounds once: clipping needs no pass of its own."""
@@ -140,6 +129,11 @@ class HalfSum(ElementSum):
                 own.mul_(self._divisor)
 
         return restore
+
+
+def elements_of(shapes: Shapes) -> int:
+    """Return the elements of all parameters of these shapes."""
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def scaled(buffer: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:

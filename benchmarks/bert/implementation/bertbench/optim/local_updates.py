@@ -20,28 +20,28 @@ from torch import distributed, nn
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.average import EvaluationView, replaced
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.options import OuterStep
+from bertbench.optim.options import Sync
 from bertbench.optim.state import logical
 from bertbench.optim.zero1 import Weights
 
 
 class OuterStepView(EvaluationView):
-    """The weights of a model on one rank, which agree with the others' only after every `options.every_steps` steps.
+    """The weights of a model on one rank, which agree with the others' only after every `sync.every_steps` steps.
 
     An evaluation sees the ranks' mean.
     """
 
-    def __init__(
-        self, model: nn.Module, fused: Mapping[torch.Tensor, int], options: OuterStep, exchange: Exchange
-    ) -> None:
+    def __init__(self, model: nn.Module, fused: Mapping[torch.Tensor, int], sync: Sync, exchange: Exchange) -> None:
         """Take `fused`, the number of logical tensors of each parameter that holds several."""
         super().__init__(Weights())
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._tensors = [parameter.detach() for _, parameter in trained]
         self._names = [(name, fused.get(parameter, 1)) for name, parameter in trained]
-        self._options, self._exchange = options, exchange
+        assert sync.outer is not None, "ranks train alone"
+        (self._rate, self._momentum), self._every = sync.outer, sync.every_steps
+        self._exchange = exchange
         self._anchor = self._flat()
-        self._velocity = torch.zeros_like(self._anchor) if options.momentum else None
+        self._velocity = torch.zeros_like(self._anchor) if self._momentum else None
         self._agreed = True
 
     def reset(self) -> None:
@@ -53,17 +53,16 @@ class OuterStepView(EvaluationView):
 
     def after_step(self, steps: int) -> None:
         """Take the outer step if one is due after `steps` steps of every rank. Collective."""
-        self._agreed = steps % self._options.every_steps == 0
+        self._agreed = steps % self._every == 0
         if not self._agreed:
             return
         mean = self._mean()
-        rate, momentum = self._options.learning_rate, self._options.momentum
         if self._velocity is not None:
             delta = self._anchor - mean
-            self._velocity.mul_(momentum).add_(delta)
-            self._anchor.sub_(delta.add_(self._velocity, alpha=momentum), alpha=rate)
+            self._velocity.mul_(self._momentum).add_(delta)
+            self._anchor.sub_(delta.add_(self._velocity, alpha=self._momentum), alpha=self._rate)
         else:
-            self._anchor.lerp_(mean, rate)  # exactly the mean at rate 1
+            self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
         torch._foreach_copy_(self._tensors, self._views(self._anchor))
 
     @contextmanager
@@ -94,7 +93,7 @@ class OuterStepView(EvaluationView):
 
     def resume(self, steps: int) -> None:
         """See `EvaluationView`."""
-        self._agreed = steps % self._options.every_steps == 0
+        self._agreed = steps % self._every == 0
 
     def _mean(self) -> torch.Tensor:
         flat = self._flat()

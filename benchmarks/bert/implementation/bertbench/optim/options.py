@@ -3,7 +3,7 @@
 Optimizers and reductions take these sections as they are.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -87,15 +87,6 @@ class Communication(Section):
     """Sum within each node first, then across nodes."""
 
 
-class OuterStep(NamedTuple):
-    """The outer step that makes independently trained ranks' weights equal again (local_updates.py)."""
-
-    every_steps: int
-    learning_rate: float
-    momentum: float
-    """Nesterov's."""
-
-
 class Sync(Section):
     """When ranks synchronise their models (docs/links.md); the closed division allows only every_step."""
 
@@ -123,13 +114,10 @@ class Sync(Section):
         return self.delay_steps if self.method == "delayed" else 0
 
     @property
-    def outer(self) -> OuterStep | None:
-        """The outer step of methods whose ranks train alone; None of the others."""
-        if self.method == "local_sgd":
-            return OuterStep(self.every_steps, learning_rate=1.0, momentum=0.0)
-        if self.method == "diloco":
-            return OuterStep(self.every_steps, self.outer_learning_rate, self.outer_momentum)
-        return None
+    def outer(self) -> tuple[float, float] | None:
+        """Rate and momentum of the outer step where ranks train alone (local_updates.py); None elsewhere."""
+        mean, sgd = (1.0, 0.0), (self.outer_learning_rate, self.outer_momentum)
+        return {"local_sgd": mean, "diloco": sgd}.get(self.method)
 
     @property
     def report_steps(self) -> int:

@@ -11,7 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import Gradient, GradientSum, scaled
+from bertbench.optim.gradient_sum import GradientSum, Shapes, scaled
 from bertbench.optim.options import Communication
 from bertbench.optim.traffic import GRADIENT_BYTES
 
@@ -37,9 +37,10 @@ class PowerSgdSum(GradientSum):
         return cls(options.powersgd_rank, options.powersgd_start_step, buckets)
 
     @staticmethod
-    def bytes_per_step(options: Communication, gradient: Gradient) -> int:
+    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """See `GradientSum`: once it has started."""
-        return GRADIENT_BYTES * sum(_elements(shape, options.powersgd_rank) for shape in gradient.shapes)
+        del buckets, ranks
+        return GRADIENT_BYTES * sum(_elements(shape, options.powersgd_rank) for shape in shapes)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """See `GradientSum`; the sum is an approximation."""

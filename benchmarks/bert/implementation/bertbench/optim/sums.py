@@ -1,8 +1,10 @@
 """The registry of gradient sums: a new compression adds a class and an entry here."""
 
+from collections.abc import Sequence
+
 from bertbench.optim.error_feedback import Int8Sum, TopKSum
-from bertbench.optim.gradient_sum import ElementSum, Gradient, GradientSum, HalfSum
-from bertbench.optim.options import Communication, Compression, OuterStep
+from bertbench.optim.gradient_sum import ElementSum, GradientSum, HalfSum, Shapes, elements_of
+from bertbench.optim.options import Communication, Compression, Sync
 from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.traffic import GRADIENT_BYTES
 
@@ -13,11 +15,17 @@ SUMS: dict[Compression, type[GradientSum]] = {
 }  # fmt: skip
 
 
-def bytes_per_step(options: Communication, gradient: Gradient, outer: OuterStep | None = None) -> int:
-    """Return the bytes that one rank contributes to a step's sums.
+def bytes_per_step(
+    options: Communication,
+    shapes: Shapes,
+    buckets: Sequence[int] = (),
+    ranks: int = 1,
+    sync: Sync = Sync(),  # noqa: B008 - immutable
+) -> int:
+    """Return the bytes that one rank contributes to a step's sums of buckets of these elements.
 
-    With `outer`, ranks send weights instead of gradients, spread over the outer interval.
+    Ranks that train alone send weights instead of gradients, spread over the outer interval.
     """
-    if outer is not None:
-        return -(-GRADIENT_BYTES * gradient.elements // outer.every_steps)
-    return SUMS[options.compression].bytes_per_step(options, gradient)
+    if sync.outer is not None:
+        return -(-GRADIENT_BYTES * elements_of(shapes) // sync.every_steps)
+    return SUMS[options.compression].bytes_per_step(options, shapes, buckets, ranks)

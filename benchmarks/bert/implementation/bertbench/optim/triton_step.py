@@ -7,7 +7,6 @@ graph can replay them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 import triton
@@ -154,26 +153,26 @@ class TritonStep:
         whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
     ) -> None:
         """Update weights and moments as `foreach.foreach_step` does; it overwrites the gradients."""
-        first = state.weights[0].data_ptr()
-        if first not in self._plans or not self._plans[first].chunks.are_of(state):
-            self._plans[first] = _planned(state, rows=2)
-        chunks, squares, norms = self._plans[first]
+        address = state.weights[0].data_ptr()
+        if address not in self._plans or not self._plans[address][0].are_of(state):
+            self._plans[address] = _planned(state, rows=2)
+        chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
             self._scalars, self._numbers = scalars, [chunks.number(scalar) for scalar in scalars[:-1]]
         rate = self._numbers[0]
-        for group in chunks.groups:
-            update_chunks[(group.chunks,)](
-                *chunks.tables, group.first, chunks.size, chunks.count, *self._numbers,
+        for first, count, aligned in chunks.launches:
+            update_chunks[(count,)](
+                *chunks.tables, first, chunks.size, chunks.count, *self._numbers,
                 1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, decay, squares,
-                LAMB=trust_ratio, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+                LAMB=trust_ratio, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
             )  # fmt: skip
         if not trust_ratio:
             return
         _norms(chunks, squares, norms)
         whole = whole_norms(norms)
-        for group in chunks.groups:
-            apply_chunks[(group.chunks,)](
-                *chunks.tables, group.first, chunks.size, rate, whole, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK
+        for first, count, aligned in chunks.launches:
+            apply_chunks[(count,)](
+                *chunks.tables, first, chunks.size, rate, whole, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
             )
 
 
@@ -187,30 +186,24 @@ class TritonNorm:
     def __call__(self) -> torch.Tensor:
         """Return the norm on the device; every parameter has a gradient."""
         gradients = [[parameter.grad for parameter in self._parameters if parameter.grad is not None]]
-        if self._plan is None or not self._plan.chunks.are_of(gradients):
+        if self._plan is None or not self._plan[0].are_of(gradients):
             self._plan = _planned(gradients, rows=1)
         chunks, squares, norms = self._plan
-        for group in chunks.groups:
-            square_chunks[(group.chunks,)](
-                *chunks.tables, group.first, chunks.size, squares, ALIGNED=group.aligned, CHUNK=CHUNK, BLOCK=BLOCK
+        for first, count, aligned in chunks.launches:
+            square_chunks[(count,)](
+                *chunks.tables, first, chunks.size, squares, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
             )
         _norms(chunks, squares, norms)
         return torch.linalg.vector_norm(norms)
 
 
-class _Plan(NamedTuple):
-    """Chunks, with memory for a kernel's results for each."""
-
-    chunks: Chunks
-    squares: torch.Tensor
-    """[rows, chunks]"""
-    norms: torch.Tensor
-    """[rows, tensors]"""
+_Plan = tuple[Chunks, torch.Tensor, torch.Tensor]
+"""Chunks, with memory for a kernel's results for each chunk, [rows, chunks], and each tensor, [rows, tensors]."""
 
 
 def _planned(lists: Sequence[Sequence[torch.Tensor]], rows: int) -> _Plan:
     chunks = Chunks(lists, CHUNK)
-    return _Plan(chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size))
+    return chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size)
 
 
 def _norms(chunks: Chunks, squares: torch.Tensor, norms: torch.Tensor) -> None:

@@ -22,7 +22,7 @@ from bertbench.model.loss import plain_weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
-from bertbench.optim.clip import after_clipping, contribution_limit, gradient_norm
+from bertbench.optim.clip import ClipAfter, contribution_limit, gradient_norm
 from bertbench.optim.options import ClipMode
 from bertbench.training.trainer import tiny_backward
 
@@ -90,7 +90,7 @@ class VirtualRanks:
         if self._mode != "after":
             return Reduced(loss, torch.cat(decisions).mean(), None)
         norm = gradient_norm(list(self._parameters.values()))
-        factor, active = after_clipping(norm, self._max_norm)
+        factor, active = ClipAfter(self._max_norm).reduced(norm)
         return Reduced(loss, active, factor)
 
     def _gradients(

@@ -102,7 +102,7 @@ def _sum(system: System, among: Exchange, buckets: Buckets) -> GradientSum:
 def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
     fused, decay = model.fused_parameters(), system.optimizer.ema_decay
     if system.sync.outer is not None:
-        return OuterStepView(model, fused, system.sync.outer, among)
+        return OuterStepView(model, fused, system.sync, among)
     if not decay:
         return EvaluationView(weights)
     hold: Hold = partial(LogicalSlices, buckets) if system.optimizer.sharded else LogicalTensors

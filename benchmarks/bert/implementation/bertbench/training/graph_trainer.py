@@ -57,7 +57,7 @@ class GraphTrainer(WholeTrainer):
         """Build, warm up and record; `record` replaces CUDA graphs in tests."""
         self._bins, device = bins, world.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._record: Record = record or (_CudaGraphs(self._stream) if self._stream else lambda work: work)
+        self._record: Record = record or (_cuda_graphs(self._stream) if self._stream else lambda work: work)
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
@@ -153,19 +153,14 @@ class _Slot:
             self.batch = replace(self.batch, sequences=sequences)
 
 
-class _CudaGraphs:
-    """Record CUDA graphs that share one memory pool: only one of them runs at a time."""
+def _cuda_graphs(stream: torch.cuda.Stream) -> Record:
+    """Record CUDA graphs on a stream and those that it forks to, in one memory pool: only one graph runs at a time."""
+    pool: Any = torch.cuda.graph_pool_handle()
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
-        self._pool: Any = None
-
-    def __call__(self, work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        """Record everything that `work` launches on this stream and the streams that it forks to."""
+    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
         graph = torch.cuda.CUDAGraph()
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
         # NCCL's watchdog queries events from its own thread, which other modes forbid while recording
-        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             answer = work()
 
         def replay() -> torch.Tensor:
@@ -173,6 +168,8 @@ class _CudaGraphs:
             return answer
 
         return replay
+
+    return record
 
 
 def _tensors(batch: Batch) -> list[torch.Tensor]:

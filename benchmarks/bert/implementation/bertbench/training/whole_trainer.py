@@ -28,7 +28,6 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.model.scores import Labels
-from bertbench.optim.gradient_sum import Gradient
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar, logical_weights
 from bertbench.optim.sums import bytes_per_step
@@ -80,16 +79,16 @@ class WholeTrainer(Trainer):
 
     def communication(self) -> Communication:
         """See `Trainer.communication`."""
-        options, outer = self._system.communication, self._system.sync.outer
+        options, sync = self._system.communication, self._system.sync
         shapes, elements = [parameter.shape for parameter in self._model.parameters()], self._path.reducer.elements
         return Communication(
             clip=self._system.clip.mode,
             compression=options.compression,
             bucket_elements=elements,
-            bytes_per_step=bytes_per_step(options, Gradient(shapes, elements, self._world.size), outer),
+            bytes_per_step=bytes_per_step(options, shapes, elements, self._world.size, sync),
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._path.arithmetic,
-            sync=self._system.sync.method,
+            sync=sync.method,
             transport=self._path.transport,
         )
 
