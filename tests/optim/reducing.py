@@ -11,7 +11,7 @@ from bertbench.optim.gradient_sum import GradientSum
 from bertbench.optim.options import ClipMode, Communication
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar
-from bertbench.optim.sums import SUMS
+from bertbench.optim.sums import sum_class
 
 
 def reducer_of(
@@ -31,5 +31,5 @@ def reducer_of(
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
     clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
     among = exchange(False, options.hierarchical, local_size, None)
-    way = way or SUMS[options.compression].of(options, among, len(buckets.all))
+    way = way or sum_class(options.compression).of(options, among, len(buckets.all))
     return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale)

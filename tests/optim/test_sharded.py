@@ -24,7 +24,7 @@ from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
-from bertbench.optim.sums import SUMS
+from bertbench.optim.sums import sum_class
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm
 from bertbench.parallel.counting import Traffic
 from tests.optim.drawn import lamb
@@ -125,7 +125,7 @@ def path(
     model: Bert, buckets: Buckets, among: Exchange, compression: Compression = "none"
 ) -> tuple[GradientReducer, SlicedWeights, Optimizer]:
     """Return what a step of LAMB passes through."""
-    way = SUMS[compression].of(Communication(compression=compression), among, len(buckets.all))
+    way = sum_class(compression).of(Communication(compression=compression), among, len(buckets.all))
     optimizer, _ = build_optimizer(model, lamb(), buckets)
     own = [buckets.own(bucket.gradients) for bucket in buckets.all]
     return (

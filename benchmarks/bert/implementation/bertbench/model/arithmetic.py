@@ -5,8 +5,6 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
-from bertbench.model.compiled import compile_pieces, obstacle
-from bertbench.model.fp8 import encoder_in_fp8
 from bertbench.model.options import CompileMode, PrecisionName, default_mode
 from bertbench.model.precision import autocast_type
 from bertbench.model.shape import BertShape
@@ -20,9 +18,13 @@ def set_arithmetic(
     `compile_mode` None takes the device's default. Raises ConfigError if fp8, or a mode given by name, can't work.
     """
     if precision == "fp8":
+        from bertbench.model.fp8 import encoder_in_fp8  # noqa: PLC0415 - of few runs, as the next
+
         encoder_in_fp8(model, device)
     mode, pieces = choose_mode(device, compile_mode)
     if mode != "none":
+        from bertbench.model.compiled import compile_pieces  # noqa: PLC0415
+
         compile_pieces(model)
         model.hand_to_heads(autocast_type(precision))
     return describe_compute(device, precision, model.shape, pieces)
@@ -31,11 +33,13 @@ def set_arithmetic(
 def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
     """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
     mode = asked or default_mode(device.type)
-    reason = None if mode == "none" else obstacle(device)
-    if reason and asked:
-        raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
     if mode == "none":
         return mode, "not compiled"
+    from bertbench.model.compiled import obstacle  # noqa: PLC0415
+
+    reason = obstacle(device)
+    if reason and asked:
+        raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
     if reason:
         return "none", f"not compiled, therefore slower ({reason})"
     replayed = ", whole steps replayed as CUDA graphs" if mode == "graphs" and device.type == "cuda" else ""

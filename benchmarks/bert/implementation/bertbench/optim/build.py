@@ -12,12 +12,9 @@ from torch import distributed, nn
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.blocks import blocks_step
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.foreach import foreach_step, native_adam_step
-from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.muon import build_muon
 from bertbench.optim.options import Implementation, OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
@@ -50,10 +47,12 @@ def build_optimizer(
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
+        from bertbench.optim.muon import build_muon  # noqa: PLC0415 - a run loads its own arithmetic, here and below
+
         optimizer, text = build_muon(model, options, buckets, product)
         return optimizer, text + where
     if options.impl == "apex":
-        from bertbench.optim.apex import ApexAdam  # noqa: PLC0415 - of few runs
+        from bertbench.optim.apex import ApexAdam  # noqa: PLC0415
 
         return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _steps(parameters, options, buckets)
@@ -104,6 +103,8 @@ def _triton() -> ModuleType:
 
 def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
+    from bertbench.optim.fused import CompilerMissing, FusedStep  # noqa: PLC0415
+
     fused: FusedStep | None = None
     reason = "another rank has no compiler"
     try:
@@ -115,12 +116,14 @@ def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
     if fused is not None and works:
         return fused, "passes fused by torch.compile"
     step, text = plain_lamb(total, device)
-    slower = "a fifth" if step is blocks_step else "3 to 5 times"
+    slower = "3 to 5 times" if step is foreach_step else "a fifth"
     return step, f"{text}, {slower} slower than fused passes ({reason})"
 
 
 def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step without a compiler, and a text that describes its arithmetic."""
     if device.type == "cpu" and parameters >= _BLOCKS_FROM:
+        from bertbench.optim.blocks import blocks_step  # noqa: PLC0415
+
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"
     return foreach_step, "torch's multi-tensor operations"

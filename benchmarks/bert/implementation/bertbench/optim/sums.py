@@ -1,18 +1,25 @@
-"""The registry of gradient sums: a new compression adds a class and an entry here."""
+"""The registry of gradient sums: a new compression adds a class and an entry here. A run loads only its own."""
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 
-from bertbench.optim.error_feedback import Int8Sum, TopKSum
 from bertbench.optim.gradient_sum import ElementSum, GradientSum, HalfSum, Shapes, elements_of
 from bertbench.optim.options import Communication, Compression, Sync
-from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 ELEMENT_SUMS: dict[Compression, type[ElementSum]] = {"none": ElementSum, "fp16": HalfSum, "bf16": HalfSum}
 """Those that send every element, so that any exchange can carry them."""
-SUMS: dict[Compression, type[GradientSum]] = {
-    **ELEMENT_SUMS, "int8": Int8Sum, "topk": TopKSum, "powersgd": PowerSgdSum,
-}  # fmt: skip
+_OTHER_SUMS: dict[Compression, str] = {
+    "int8": "bertbench.optim.error_feedback:Int8Sum",
+    "topk": "bertbench.optim.error_feedback:TopKSum",
+    "powersgd": "bertbench.optim.powersgd:PowerSgdSum",
+}
+
+
+def sum_class(compression: Compression) -> type[GradientSum]:
+    """Return the class of a compression's sum."""
+    found: type[GradientSum] = ELEMENT_SUMS.get(compression) or resolve_name(_OTHER_SUMS[compression])
+    return found
 
 
 def bytes_per_step(
@@ -28,4 +35,4 @@ def bytes_per_step(
     """
     if sync.outer is not None:
         return -(-GRADIENT_BYTES * elements_of(shapes) // sync.every_steps)
-    return SUMS[options.compression].bytes_per_step(options, shapes, buckets, ranks)
+    return sum_class(options.compression).bytes_per_step(options, shapes, buckets, ranks)

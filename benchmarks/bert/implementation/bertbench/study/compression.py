@@ -25,7 +25,7 @@ from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.sums import SUMS
+from bertbench.optim.sums import sum_class
 from bertbench.results.linefile import LineFile
 from bertbench.study.compare import claim_study
 from bertbench.study.language_study import LanguageStudy, initial_model
@@ -66,7 +66,7 @@ class RealRanks:
         order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
         buckets = Buckets(bucket_table(order, definition.bucket_mb))
         clip = make_clip("after", definition.max_norm, world.size, len(buckets.all))
-        way = SUMS[compression].of(options, Exchange(), len(buckets.all))
+        way = sum_class(compression).of(options, Exchange(), len(buckets.all))
         self._reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:

@@ -17,15 +17,13 @@ from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_norm, build_optimizer
 from bertbench.optim.clip import make_clip
-from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.exchange import Exchange, exchange
 from bertbench.optim.gradient_sum import GradientSum, OwnGradient
-from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.reducer import GradientReducer, Reducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer
 from bertbench.optim.step_scale import DelayedScale, FixedScale, LossScaler, RecordedScale
-from bertbench.optim.sums import ELEMENT_SUMS, SUMS
+from bertbench.optim.sums import ELEMENT_SUMS, sum_class
 from bertbench.optim.zero1 import SlicedWeights, Weights
 
 R_co = TypeVar("R_co", bound=Reducer, covariant=True)
@@ -95,13 +93,17 @@ def _sum(system: System, among: Exchange, buckets: Buckets) -> GradientSum:
     if system.sync.outer is not None:
         return OwnGradient()
     if system.sync.delay:
+        from bertbench.optim.delayed import DelayedSum  # noqa: PLC0415 - of few runs, as the next
+
         return DelayedSum(ELEMENT_SUMS[options.compression].of(options, among, count), system.sync.delay)
-    return SUMS[options.compression].of(options, among, count)
+    return sum_class(options.compression).of(options, among, count)
 
 
 def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
     fused, decay = model.fused_parameters(), system.optimizer.ema_decay
     if system.sync.outer is not None:
+        from bertbench.optim.local_updates import OuterStepView  # noqa: PLC0415
+
         return OuterStepView(model, fused, system.sync, among)
     if not decay:
         return EvaluationView(weights)

@@ -20,7 +20,6 @@ from bertbench.loading.filler import filled
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.rank_speeds import passes_per_s
 from bertbench.loading.sampler import Part
-from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.linear import Products
@@ -62,6 +61,8 @@ class WholeTrainer(Trainer):
         )
         self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
+            from bertbench.model.activation_checkpoint import recompute  # noqa: PLC0415 - of few runs
+
             recompute(self._model.layers)
             self._model.joins_layers = False  # a layer would keep two inputs
         self.passes_per_s = 1.0
