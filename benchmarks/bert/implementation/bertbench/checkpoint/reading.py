@@ -50,7 +50,7 @@ class SnapshotReader(FileSystemReader):
         self._folder = folder
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Raises CheckpointError if the file holds anything but tensors' places in the snapshot's own files."""
+        """Raise CheckpointError if the file holds anything but tensors' places in the snapshot's own files."""
         path = self._folder / _FILE
         try:
             with path.open("rb") as file:

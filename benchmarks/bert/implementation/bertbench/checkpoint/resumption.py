@@ -55,7 +55,7 @@ class Resumption:
         return differences(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
-        """Raises ConfigError if seed or configuration changed."""
+        """Raise ConfigError if seed or configuration changed."""
         if seed not in (None, self.meta.seed):
             raise ConfigError(f"--seed {seed}: the resumed run has seed {self.meta.seed}; omit --seed")
         if system.state_by_rank and self.meta.ranks != system.world_size:

@@ -47,5 +47,5 @@ class Hardware(Section):
     sw_notes: str = ""
 
     def description(self) -> dict[str, str]:
-        """The 33 fields under MLPerf's names, all as text: the official checker joins them as strings."""
+        """Return the 33 fields under MLPerf's names, all as text: the official checker joins them as strings."""
         return {name: str(value) for name, value in self.model_dump(by_alias=True).items()}

@@ -52,11 +52,11 @@ class Layout(NamedTuple):
         return (place.pipeline * self.data + place.data) * self.tensor + place.tensor
 
     def stream(self, rank: int) -> int:
-        """Number of the random stream that a rank draws dropout from: that of its tensor-parallel group."""
+        """Return the number of the random stream that a rank draws dropout from: that of its tensor-parallel group."""
         return rank // self.tensor
 
     def lines(self) -> list[str]:
-        """The grid for people: a line for every stage of the pipeline and dimension."""
+        """Draw the grid for people: a line for every stage of the pipeline and dimension."""
         lines = []
         for pipeline in range(self.pipeline):
             first = self.rank(Coordinate(pipeline, 0, 0))

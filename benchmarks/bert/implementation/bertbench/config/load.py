@@ -30,7 +30,7 @@ def system_names() -> list[str]:
 
 
 def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
-    """The validated system of that name, or of a path to a .json file, with `a.b=value` overrides applied.
+    """Return the validated system of that name, or of a path to a .json file, with `a.b=value` overrides applied.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
@@ -73,7 +73,7 @@ def is_path(name_or_path: str) -> bool:
 
 
 def schema() -> str:
-    """The JSON schema of system files, as schema.json holds it: editors complete and check with it."""
+    """Return the JSON schema of system files, as in schema.json: editors complete and check with it."""
     content = System.model_json_schema()
     properties = content["properties"]
     del properties["name"]  # the file's name says it

@@ -12,7 +12,7 @@ from bertbench.config.system import System
 
 
 def scaled(system: System) -> System:
-    """The system with its optimizer and schedule scaled from `scale_from_batch`, where it gives one."""
+    """Return the system with its optimizer and schedule scaled from `scale_from_batch`, where it gives one."""
     if system.scale_from_batch is None:
         return system
     ratio = system.global_batch_size / system.scale_from_batch

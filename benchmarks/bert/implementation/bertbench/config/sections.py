@@ -47,7 +47,7 @@ class Model(Section):
     given. Relative to DATADIR if that is set, else to data/."""
 
     def shape(self) -> BertShape:
-        """The sizes as the model takes them."""
+        """Return the sizes as the model takes them."""
         return BertShape(**self.model_dump(exclude={"checkpoint"}))
 
 
@@ -73,7 +73,7 @@ class Recipe(Section):
     seed: int = Field(default=12345, ge=0)
 
     def options(self, max_seq_length: int) -> "SampleOptions":
-        """The part that sample creation takes."""
+        """Return the part that sample creation takes."""
         from bertbench.data.text.samples import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
 
         return SampleOptions(

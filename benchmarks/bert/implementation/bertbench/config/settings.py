@@ -20,7 +20,7 @@ from bertbench.optim.schedule import Schedule as LearningRate
 
 
 def mlperf_evaluation_interval(global_batch_size: int) -> int:
-    """Samples between evaluations: floor(0.05 * (230.23 * GBS + 3,000,000) / 25,000) * 25,000.
+    """Return the samples between evaluations: floor(0.05 * (230.23 * GBS + 3,000,000) / 25,000) * 25,000.
 
     Source: MLPerf Training rules, BERT, evaluation frequency.
     """

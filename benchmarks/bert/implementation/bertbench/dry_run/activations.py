@@ -44,7 +44,7 @@ def layer_keeps(system: System, tensor: int, sequence: bool) -> Kept:
 
 
 def embeddings_keep(system: System) -> Kept:
-    """The embeddings."""
+    """Count the embeddings."""
     return _fitted(partial(_embeddings, system))
 
 

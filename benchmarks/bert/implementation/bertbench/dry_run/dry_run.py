@@ -88,7 +88,7 @@ def _divided(system: System) -> bool:
 
 
 def _of_part(system: System, rank: int) -> CountedRank:
-    """A rank that holds a part of the model; its activations are in `layouts.memory_gb`, that of the fullest stage."""
+    """Describe a rank that holds a part of the model; `layouts.memory_gb` has the fullest stage's activations."""
     held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
     held //= system.layout.data if system.parallel.fully_shard else 1
     kept = round(memory_gb(system)["activations"] * _GB)
@@ -106,7 +106,7 @@ def _memory(system: System, counted: CountedRank) -> dict[str, float]:
 
 
 def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
-    """What the run would not find, and its data if that is there."""
+    """Return what the run would not find, and its data if that is there."""
     problems, data = [], None
     try:
         data = open_data(system)
@@ -173,7 +173,7 @@ def _forecast(system: System) -> Forecast | None:
 
 
 def evaluation_steps(system: System) -> list[int]:
-    """Steps after which the run evaluates, up to its limit."""
+    """Return the steps after which the run evaluates, up to its limit."""
     return [stop for _, stop in system.blocks()]
 
 

@@ -149,7 +149,7 @@ def _flashes(system: System) -> bool:
 
 
 def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
-    """The trainer's loss, but for its weights."""
+    """Compute the trainer's loss, but for its weights."""
     with computing(system.precision.compute, torch.device("cpu")):
         scores = model(*batch.inputs)
     add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum

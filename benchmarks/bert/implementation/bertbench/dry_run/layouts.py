@@ -70,7 +70,7 @@ def capacity_gb(system: System) -> float | None:
 
 
 def as_json(one: Outlook) -> dict[str, Any]:
-    """What `plan --layouts` and `predict --layouts` print of a layout."""
+    """Return what `plan --layouts` and `predict --layouts` print of a layout."""
     parallel, layout = one.system.parallel, one.system.layout
     return {
         "data": layout.data,
@@ -91,7 +91,7 @@ def as_json(one: Outlook) -> dict[str, Any]:
 
 
 def lines(found: list[Outlook], asked: System) -> list[str]:
-    """A table, and the settings of the best."""
+    """Return a table, and the settings of the best."""
     table = [
         f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
         f"{'MFU':>8}{'bubble':>9}"
@@ -109,7 +109,7 @@ def lines(found: list[Outlook], asked: System) -> list[str]:
 
 
 def settings(system: System, asked: System) -> str:
-    """The layout as one would set it in the file of `asked`."""
+    """Return the layout as one would set it in the file of `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
     if system.clip != asked.clip:
@@ -200,7 +200,7 @@ def _begun(system: System, place: int) -> int:
 
 
 def _keep(system: System, tensor: int, sequence: bool) -> tuple[Kept, Kept, Kept]:
-    """A layer, the embeddings and the heads; of all candidates the same."""
+    """Count a layer, the embeddings and the heads: the same for all candidates."""
     same = {"parallel": Parallel(), "data": Data(path="", global_batch_size=system.world_size)}
     return _measured(system.model_copy(update=same), tensor, sequence)
 

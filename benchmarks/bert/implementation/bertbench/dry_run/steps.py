@@ -63,7 +63,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
 
 
 def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
-    """What a plan must hold and this one doesn't: every sample once, work for every rank, equal counts if wanted."""
+    """Return a plan's errors: a sample dealt twice or never, a rank without work, counts that should be equal."""
     counts, where = np.diff(dealt.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
     problems = []
     if not len(dealt.ids_S) == len(np.unique(dealt.ids_S)) == counts.sum():

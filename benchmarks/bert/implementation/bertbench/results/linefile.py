@@ -11,7 +11,7 @@ class LineFile:
     """Appends text to a file, each time at once and whole, or not at all."""
 
     def __init__(self, path: Path) -> None:
-        """Raises RunError if the file can't be opened."""
+        """Raise RunError if the file can't be opened."""
         self._path = path
         try:
             self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

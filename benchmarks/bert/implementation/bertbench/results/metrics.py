@@ -191,7 +191,7 @@ class Metrics:
 
 
 def _by_phase(ranks_ms: torch.Tensor) -> dict[str, list[float]]:
-    """A list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
+    """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
     return {phase: [round(one, 2) for one in of] for phase, of in zip(PHASES, ranks_ms.T.tolist(), strict=True)}
 
 

@@ -72,15 +72,15 @@ class MlperfLog:
             handler.close()
 
     def point(self, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> None:
-        """An event at a point in time."""
+        """Log an event at a point in time."""
         self._mllog.event(key, value, metadata)
 
     def start(self, key: str, metadata: dict[str, Any] | None = None) -> None:
-        """The start of an interval."""
+        """Log the start of an interval."""
         self._mllog.start(key, metadata=metadata)
 
     def end(self, key: str, metadata: dict[str, Any] | None = None) -> None:
-        """The end of an interval."""
+        """Log the end of an interval."""
         self._mllog.end(key, metadata=metadata)
 
 
@@ -103,7 +103,7 @@ class Run:
 
     @contextmanager
     def training(self, first_sample: int, samples: int, begun: bool = False) -> Iterator[None]:
-        """A stretch of training between two evaluations: `samples` more after `first_sample`.
+        """Log the training between two evaluations: `samples` more after `first_sample`.
 
         `begun`: the log already has its start, because the run is resumed.
         """
@@ -116,7 +116,7 @@ class Run:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """An evaluation of what was trained so far; the body calls `measured`."""
+        """Log an evaluation of what was trained so far; the body calls `measured`."""
         metadata = {constants.EPOCH_NUM: self.samples}
         self._log.start(constants.EVAL_START, metadata)
         with self._timeline.interrupted_by(EVALUATION):
@@ -124,16 +124,16 @@ class Run:
         self._log.end(constants.EVAL_STOP, metadata)
 
     def measured(self, accuracy: float) -> None:
-        """The accuracy that the evaluation in progress found."""
+        """Log the accuracy that the evaluation in progress found."""
         self.evaluations.append((self.samples, accuracy))
         self._log.point(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: self.samples})
 
     def success(self) -> None:
-        """The target was reached."""
+        """Log that the target was reached."""
         self.status, self.reason = constants.SUCCESS, None
 
     def aborted(self, reason: str) -> None:
-        """The run ends without having reached the target."""
+        """Log that the run ends without having reached the target."""
         self.status, self.reason = constants.ABORTED, reason
 
 

@@ -96,7 +96,7 @@ def _logs(results: Path, system: str) -> list[Path]:
 
 
 def _description(logs: Sequence[Path]) -> dict[str, Any]:
-    """The description that all runs share."""
+    """Return the description that all runs share."""
     first, *others = [log.with_suffix("") / "system.json" for log in logs]
     fields = _read(first)
     for other in others:

@@ -121,7 +121,7 @@ def _side(node: NodeReadings) -> str:
 
 
 def _description(runs: Sequence[Sequence[NodeReadings]], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, how and how far: what a reader of the files needs beside them."""
+    """Describe what was measured, how and how far, for a reader of the files."""
     measured = [node for run in runs for node in run]
     whole = all(IPMI in node.meters for node in measured)
     return {

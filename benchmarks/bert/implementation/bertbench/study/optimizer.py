@@ -61,7 +61,7 @@ class OptimizerStudy:
     """The runs of a study in one folder."""
 
     def __init__(self, definition: OptimizerDefinition, folder: Path, progress: Progress) -> None:
-        """Raises ConfigError if the folder holds another study."""
+        """Raise ConfigError if the folder holds another study."""
         self._definition, self._progress = definition, progress
         claim_study(folder, definition)
         self._journal = Journal(folder / "trials.jsonl")

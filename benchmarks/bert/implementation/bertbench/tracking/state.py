@@ -187,7 +187,7 @@ def _next_evaluation(facts: RunFacts) -> float | None:
 
 
 def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: float | None) -> float | None:
-    """Steps at the speed of now, and as much evaluation for a sample as so far."""
+    """Return the seconds left at the present speed of steps, with as much evaluation per sample as so far."""
     if expected is None or not speed:
         return None
     evaluated = facts.evaluation_s / facts.samples if facts.samples else 0.0

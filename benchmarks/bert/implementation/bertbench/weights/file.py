@@ -91,7 +91,7 @@ class Weights:
         return sum(torch.Size(shape).numel() for shape in self.tensors.values())
 
     def check_fits(self, shape: BertShape) -> None:
-        """Raises CheckpointError if a model of that shape can't take these weights."""
+        """Raise CheckpointError if a model of that shape can't take these weights."""
         differing = [name for name in _SIZES if getattr(self.shape, name) != getattr(shape, name)]
         if differing:
             found = ", ".join(
