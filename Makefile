@@ -28,7 +28,7 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
-	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not faults" $(addprefix tests/,model optim training bench)
+	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not faults" $(addprefix tests/,model optim training lab/bench)
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh
@@ -42,7 +42,7 @@ image-test: $(VENV)/.dev-ready ## the image built and run without root, by podma
 	BERTBENCH_IMAGE=$${BERTBENCH_IMAGE:-demo} $(BIN)/python -m pytest tests/image/test_image.py
 
 bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a small size
-	$(BIN)/bertbench bench step
+	$(BIN)/bertbench lab step
 
 docs: $(VENV)/.dev-ready ## the site of all pages in site/, links checked
 	$(BIN)/mkdocs build --strict --quiet

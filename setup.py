@@ -1,4 +1,4 @@
-"""What a wheel carries: the two packages, and the files of the repository that commands read, in bertbench/share.
+"""List what a wheel carries: the packages without the laboratory, and in bertbench/share the files that commands read.
 
 pyproject.toml says everything else. The files keep their places in the repository: a folder of them is mapped to a
 package here, because setuptools installs files as data of packages only. bertbench/common/paths.py finds them.
@@ -12,7 +12,6 @@ SHARED = {  # package, its folder in the repository, the files to carry
     "bertbench.share": (".", ["run_and_time.sh"]),
     "bertbench.share.systems": ("benchmarks/bert/systems", ["*.json"]),
     "bertbench.share.systems.base": ("benchmarks/bert/systems/base", ["*.json"]),
-    "bertbench.share.studies": ("benchmarks/bert/studies", ["*.json"]),
     "bertbench.share.launch": ("benchmarks/bert/launch", ["run.sub", "run_with_docker.sh"]),
 }
 
@@ -30,7 +29,7 @@ setup(
     packages=[*find_packages(IMPLEMENTATION), *find_packages(include=["compliance*"]), *SHARED],
     package_dir={"": IMPLEMENTATION, "compliance": "compliance", **{name: at for name, (at, _) in SHARED.items()}},
     package_data={
-        "bertbench": ["**/*.json", "**/*.csv", "**/*.yaml"],
+        "bertbench": ["**/*.json", "**/*.csv"],
         **{name: files for name, (_, files) in SHARED.items()},
     },
 )

@@ -20,7 +20,7 @@ from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.
-_PRELOADED = ["torch._dynamo", "bertbench.study.trial", "pytest"]
+_PRELOADED = ["torch._dynamo", "bertbench.training.train", "pytest"]
 CONTEXT.set_forkserver_preload(_PRELOADED)
 _LIMIT_S = 180  # against hangs only: the slowest test's ranks take 40 s on two idle cores, twice that on busy ones
 
@@ -54,7 +54,7 @@ def answers_of(
 
 
 def _start(processes: Sequence[BaseProcess]) -> None:
-    CONTEXT.set_forkserver_preload(_PRELOADED)  # again: study/trial.py names modules of its own
+    CONTEXT.set_forkserver_preload(_PRELOADED)  # again: lab/study/trial.py names modules of its own
     for process in processes:
         process.start()
 

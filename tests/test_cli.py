@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import compliance.__main__ as judge
-from bertbench.cli import COMMANDS, main
+from bertbench.cli import main, table
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import System
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
 
 
-@pytest.mark.parametrize("words", [[], ["launch"], ["train"], ["data"], ["finetune", "squad"]])
+@pytest.mark.parametrize("words", [[], ["launch"], ["train"], ["data"], ["lab"], ["finetune", "squad"]])
 def test_a_command_without_words_shows_its_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -51,7 +51,7 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(tmp_path: Path, giv
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "one", ""])
-@pytest.mark.parametrize("command", ["train cpu_demo", "launch cpu_demo", "balance", "data prepare", "bench step"])
+@pytest.mark.parametrize("command", ["train cpu_demo", "launch cpu_demo", "balance", "data prepare", "lab step"])
 def test_a_seed_that_is_no_whole_number_from_0_is_refused(
     command: str, seed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +104,9 @@ def test_judge_is_the_judge_by_another_door(
     ("line", "expected"),
     [
         ("bertbench fin", ["finetune"]),
+        ("bertbench la", ["launch", "lab"]),
+        ("bertbench lab opt", ["optim", "optimizer"]),
+        ("bertbench lab clip --def", ["--definition"]),
         ("bertbench train dgxh", ["dgxh200_n1"]),
         ("bertbench launch --on-", ["--on-bad-sample"]),
         ("bertbench train cpu_demo --on-bad-sample ", ["fail", "skip"]),
@@ -144,5 +147,6 @@ def test_progress_fits_80_columns(tiny: Callable[..., System], monkeypatch: pyte
 
 
 def test_every_command_has_a_line_of_help() -> None:
-    assert len({command.path for command in COMMANDS}) == len(COMMANDS)
-    assert all(command.help for command in COMMANDS)
+    commands = {*table([]), *table(["lab"])}
+    assert len({command.path for command in commands}) == len(commands) > 40
+    assert all(command.help for command in commands)

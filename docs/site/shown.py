@@ -19,8 +19,9 @@ def current(page: str) -> str:
     def block(found: re.Match[str]) -> str:
         record = json.loads((_REPOSITORY / found[2]).read_text())
         head, *tables = "\n".join(record["printed"]).split("\n\n")
+        command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
         tables = [table for table in tables if found[3] is None or table.startswith(found[3])]
-        return found[1] + "\n\n".join([f"$ {record['command']}\n{head}", *tables]) + "\n" + found[4]
+        return found[1] + "\n\n".join([f"$ {command}\n{head}", *tables]) + "\n" + found[4]
 
     return _SHOWN.sub(block, page)
 

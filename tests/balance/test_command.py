@@ -8,11 +8,11 @@ import pytest
 
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.simulate import VARIANTS, population
-from bertbench.bench.cost import fit
 from bertbench.cli import main
 from bertbench.config import load_system
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import lengths_of
+from bertbench.machine.sequence_cost import fit
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
 
@@ -121,7 +121,7 @@ def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, capsys: pyt
 
 @pytest.mark.slow
 def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "balance", "--batch", "1", "--steps", "1", "--json"]) == 0
+    assert main(["lab", "balance", "--batch", "1", "--steps", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert set(told["step_ms"]) == {"none", "planned"}
     assert told["ratio"] > 0

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from bertbench.common.paths import data_folder
-from bertbench.study.compare import Row, paired_difference, samples_of
+from lab.study.compare import Row, paired_difference, samples_of
 from tests.docs.test_figures import DOCS, Printed, rows, simulated
 from tests.docs.test_records import recorded
 from tests.docs.test_study_figures import study

@@ -32,29 +32,29 @@ COMMANDS = {
     "finetune": "finetune squad --system {tiny} --train {questions} --dev {questions} --vocab {vocab} "
     "--out {out}/tuned --set model.max_positions=101 --set finetune.epochs=999",
     "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data --text {text} {text}",
-    "bench step": "bench step --rounds 99",
-    "bench train": "bench train cpu_demo --steps 999",
-    "bench ideas": "bench ideas --ideas sums --rounds 9999",
-    "bench balance": "bench balance --steps 999",
-    "bench optim": "bench optim --system {tiny} --rounds 9999",
-    "bench optim, hook": "bench optim --hook 9999",
-    "bench kernels": "bench kernels",
-    "bench layout": "bench layout --steps 99",
-    "bench overlap": "bench overlap --rounds 99",
-    "bench links": "bench links --system {tiny} --out {out}/links",
-    "bench links, far": "bench links --system {tiny} --latency-ms 3 --out {out}/links",
-    "bench track": "bench track --track tensorboard --minutes 9 --system {tiny}",
-    "study clip": "study clip --out {out}/clip",
-    "study compression": "study compression --out {out}/compression",
-    "study parallel": "study parallel --out {out}/parallel",
-    "study paper": "study paper --out {out}/paper",
+    "lab step": "lab step --rounds 99",
+    "lab train": "lab train cpu_demo --steps 999",
+    "lab ideas": "lab ideas --ideas sums --rounds 9999",
+    "lab balance": "lab balance --steps 999",
+    "lab optim": "lab optim --system {tiny} --rounds 9999",
+    "lab optim, hook": "lab optim --hook 9999",
+    "lab kernels": "lab kernels",
+    "lab layout": "lab layout --steps 99",
+    "lab overlap": "lab overlap --rounds 99",
+    "lab links": "lab links --system {tiny} --out {out}/links",
+    "lab links, far": "lab links --system {tiny} --latency-ms 3 --out {out}/links",
+    "lab track": "lab track --track tensorboard --minutes 9 --system {tiny}",
+    "lab clip": "lab clip --out {out}/clip",
+    "lab compression": "lab compression --out {out}/compression",
+    "lab parallel": "lab parallel --out {out}/parallel",
+    "lab paper": "lab paper --out {out}/paper",
     "gpu_check": "--only nccl,trainer,convergence --out {out}/gpu",
 }
 """Every command that starts processes, at work for longer than the test looks at it."""
-NEEDS = {"bench track": "tensorboard", "train with a side process": "prometheus_client"}
+NEEDS = {"lab track": "tensorboard", "train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
-    ("bench layout", signal.SIGTERM, 0.5),
+    ("lab layout", signal.SIGTERM, 0.5),
     ("preflight", signal.SIGHUP, 0.0),  # it lasts but seconds
 ]
 ALL = [
@@ -148,9 +148,9 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
-    needs_data = name.startswith(("study", "bench train", "bench optim, hook"))
+    needs_data = name in ("lab train", "lab optim, hook", "lab clip", "lab compression", "lab parallel", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
-    program = [sys.executable, "-m", "bertbench.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
+    program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
     port = str(20_000 + os.getpid() % 10_000)
     words = (
         COMMANDS[name]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.bench import network
 from bertbench.config import System
 from bertbench.distributed.world import World
+from lab.bench import network
 from tests.faults.ended import as_launched, ended
 from tests.ranks import CONTEXT
 from tests.training.test_run import metrics, wait_for

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from bertbench.bench.kernels import absent_gpu
 from bertbench.cli import main
+from bertbench.forecast.kernels import absent_gpu
 from bertbench.forecast.roofline import (
     EFFICIENCIES,
     HOST_US,

@@ -18,9 +18,7 @@ from bertbench.common.paths import REPOSITORY
 BUILT_FROM = (
     "LICENSE", "README.md", "benchmarks", "compliance", "pyproject.toml", "run_and_time.sh", "setup.py",
 )  # fmt: skip
-CARRIED = {
-    "systems": "benchmarks/bert/systems", "studies": "benchmarks/bert/studies", "launch": "benchmarks/bert/launch",
-}  # fmt: skip
+CARRIED = {"systems": "benchmarks/bert/systems", "launch": "benchmarks/bert/launch"}
 SCRIPTS = {"run.sub", "run_with_docker.sh"}
 
 

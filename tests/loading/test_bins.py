@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from bertbench.balance.lengths import draw_lengths, predictions
-from bertbench.bench.samples import samples_of
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins, fill_to, size_of
+from bertbench.loading.random_samples import samples_of
 from bertbench.model.scores import IGNORED
 
 LENGTHS = np.maximum(draw_lengths(4_000, seed=1), 5)

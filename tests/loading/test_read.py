@@ -2,10 +2,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertbench.bench.samples import wikipedia_like
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import read
+from bertbench.loading.random_samples import wikipedia_like
 from tests.tiny import samples_of
 
 

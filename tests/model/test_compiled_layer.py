@@ -177,7 +177,7 @@ def test_the_gpu_s_kernel_computes_the_same_in_triton_s_interpreter() -> None:
 @pytest.mark.parametrize("arch", [80, 90])
 def test_its_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(arch: int, tmp_path: Path) -> None:
     triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
-    from bertbench.bench.kernels.machine_code import usage  # noqa: PLC0415
+    from bertbench.forecast.kernels.machine_code import usage  # noqa: PLC0415
     from bertbench.model import gelu_kernel  # noqa: PLC0415
 
     kernel = gelu_kernel.gelu_gradient_blocks

@@ -12,13 +12,13 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 """
 _CHECK = """
-package = importlib.import_module("bertbench.bench.gpu")
+package = importlib.import_module("lab.bench.gpu")
 for module in pkgutil.iter_modules(package.__path__):
-    importlib.import_module("bertbench.bench.gpu." + module.name)
+    importlib.import_module("lab.bench.gpu." + module.name)
 for name in ("gpu_check", "step", "rivals"):
-    importlib.import_module("bertbench.bench." + name)
+    importlib.import_module("lab.bench." + name)
 for name in ("step", "optim", "overlap"):
-    importlib.import_module("bertbench.commands.bench_" + name)
+    importlib.import_module("lab.commands." + name)
 import tests.gpu.test_gpu
 """
 

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from bertbench.bench.kernels.budgets import budgets
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import blocks
@@ -24,6 +23,7 @@ from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
+from lab.bench.budgets import budgets
 from tests.optim.drawn import adam, lamb
 
 OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
@@ -153,8 +153,8 @@ from contextlib import nullcontext
 from unittest import mock
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from bertbench.bench.kernels.absent_gpu import GPUS
-from bertbench.bench.kernels.codegen import generated
+from bertbench.forecast.kernels.absent_gpu import GPUS
+from bertbench.forecast.kernels.codegen import generated
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.state import State, StepScalars
 from tests.optim.drawn import lamb

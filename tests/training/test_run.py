@@ -215,7 +215,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tm
             ["data", "prepare", "--system", "TINY", "--text", "/nowhere/text", "--out", "OUT"],
             "/nowhere/text: cannot be read",
         ),
-        (["study", "parallel", "--system", "TINY"], "found 12 and 2; change them, or choose another system"),
+        (["lab", "parallel", "--system", "TINY"], "found 12 and 2; change them, or choose another system"),
     ],
 )
 def test_a_mistake_is_one_error(

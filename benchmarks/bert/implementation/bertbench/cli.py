@@ -28,6 +28,7 @@ class Command(NamedTuple):
     path: str
     help: str
     module: str
+    package: str = "bertbench.commands"
     apart: bool = False
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
@@ -35,9 +36,14 @@ class Command(NamedTuple):
     """Whether it parses its own arguments, because it is another program."""
 
     @property
+    def code(self) -> str:
+        """Return the name of the module with `run`."""
+        return f"{self.package}.{self.module}"
+
+    @property
     def arguments(self) -> str:
         """Return the name of the module with `add_arguments`."""
-        return f"bertbench.commands.{'arguments.' if self.apart else ''}{self.module}"
+        return f"{self.package}.{'arguments.' if self.apart else ''}{self.module}"
 
 
 COMMANDS = (
@@ -63,24 +69,7 @@ COMMANDS = (
     Command("predict", "forecast the time to train", "predict"),
     Command("launch", "start runs of a system", "launch", apart=True),
     Command("balance", "compare methods of dealing batches to ranks", "balance"),
-    Command("bench step", "measure the training step", "bench_step"),
-    Command("bench ideas", "measure each idea of a CPU's step beside plain code", "bench_ideas"),
-    Command("bench train", "measure the time to the target", "bench_train"),
-    Command("bench data", "measure the loader", "bench_data"),
     Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
-    Command("bench balance", "measure the speed-up of dealing by cost", "bench_balance"),
-    Command("bench kernels", "count and compile the GPU step's kernels without a GPU", "bench_kernels"),
-    Command("bench optim", "measure the optimizers", "bench_optim"),
-    Command("bench overlap", "measure communication hidden behind the backward pass", "bench_overlap"),
-    Command("bench links", "compare methods of training over slow links", "bench_links"),
-    Command("bench layout", "measure pipeline bubbles and bytes sent", "bench_layout"),
-    Command("bench track", "measure the cost of trackers beside a run", "bench_track"),
-    Command("study buckets", "compare numbers of buckets and thresholds of bucket clipping", "study_buckets"),
-    Command("study clip", "compare clip modes by samples to target", "study_clip"),
-    Command("study compression", "compare compressed gradients by samples to target", "study_compression"),
-    Command("study optimizer", "compare optimizers by samples and seconds to target", "study_optimizer"),
-    Command("study paper", "check the paper's claims one by one", "study_paper"),
-    Command("study parallel", "compare parallel layouts by time and goodput", "study_parallel"),
     Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
     Command("finetune score", "score SQuAD predictions", "finetune_score"),
     Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
@@ -92,14 +81,27 @@ COMMANDS = (
     Command("rcp", "make reference convergence points, or judge by them", "rcp"),
     Command("package", "build a submission package", "package"),
 )
+_LAB = Command("lab", "measure and study beside rivals, in a checkout", "lab")
+
+
+def table(words: Sequence[str]) -> tuple[Command, ...]:
+    """Return the commands that `words` may call: the laboratory's own if they begin with its name.
+
+    Raises ConfigError if they do and this is no checkout.
+    """
+    if list(words[:1]) != [_LAB.path]:
+        return (*COMMANDS, _LAB)
+    from bertbench.commands import lab  # noqa: PLC0415 - other commands don't need it
+
+    return (*COMMANDS, *(Command(f"{_LAB.path} {name}", text, name, lab.PACKAGE) for name, text in lab.commands()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake prints a message, never a traceback."""
-    if arguments is None and _COMPLETING in os.environ:
-        _complete(os.environ["COMP_LINE"].split()[1:])
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if arguments is None and _COMPLETING in os.environ:
+            _complete(os.environ["COMP_LINE"].split()[1:])
         if arguments is None:  # this process is the command
             children.begin()
         code = _run(words)
@@ -119,14 +121,14 @@ def _run(words: list[str]) -> int:
     command = _called(words)
     if command is not None and command.reads_words:
         own = argparse.Namespace(words=words[len(command.path.split()) :])
-        return int(importlib.import_module(f"bertbench.commands.{command.module}").run(own))
+        return int(importlib.import_module(command.code).run(own))
     parsed = _parser(words, command).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.apart:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
 
         load_system(parsed.system, parsed.overrides)  # raises its errors early
-    code: int = importlib.import_module(f"bertbench.commands.{command.module}").run(parsed)
+    code: int = importlib.import_module(command.code).run(parsed)
     return code
 
 
@@ -150,28 +152,29 @@ class _HelpfulParser(argparse.ArgumentParser):
 
 def _called(words: list[str]) -> Command | None:
     """Return the command that these words call, if any."""
-    named = [command for command in COMMANDS if words[: len(command.path.split())] == command.path.split()]
+    named = [command for command in table(words) if words[: len(command.path.split())] == command.path.split()]
     return named[0] if named else None
 
 
 def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser:
-    names = [command.path.split() for command in COMMANDS]
+    commands = table(words)
+    names = [command.path.split() for command in commands]
     bare = not words or any(path[: len(words)] == words for path in names)
     kind = _HelpfulParser if bare else argparse.ArgumentParser
     parser = kind(prog="bertbench", description="An MLPerf-style BERT benchmark.")
     parser.add_argument("--version", action="version", version=f"bertbench {__version__}")
     top = parser.add_subparsers(required=True, metavar="COMMAND")
     groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
-    for command in COMMANDS:
+    for command in commands:
         *group, name = command.path.split()
         if group and group[0] not in groups:
             inside = top.add_parser(
-                group[0], help=", ".join(c.path.split()[1] for c in COMMANDS if c.path.split()[0] == group[0])
+                group[0], help=", ".join(c.path.split()[1] for c in commands if c.path.split()[0] == group[0])
             )
             groups[group[0]] = inside.add_subparsers(required=True, metavar="COMMAND")
         leaf = (groups[group[0]] if group else top).add_parser(name, help=command.help, description=command.help)
         leaf.set_defaults(path=command.path)
-        if command is called and not command.reads_words:
+        if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             importlib.import_module(command.arguments).add_arguments(leaf)
     return parser

@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.bench.cost import measure
-from bertbench.bench.shapes import SHAPES
 from bertbench.commands import add_system_arguments, emit, seed
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.machine.processor import processor
+from bertbench.machine.sequence_cost import measure
+from bertbench.model.sizes import SHAPES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,9 +3,9 @@
 from functools import cache
 from typing import Any
 
-from bertbench.bench.kernels.absent_gpu import check_triton
-from bertbench.bench.kernels.certificate import certificate
 from bertbench.commands import emit
+from bertbench.forecast.kernels.absent_gpu import check_triton
+from bertbench.forecast.kernels.certificate import certificate
 from bertbench.forecast.roofline import (
     EFFICIENCIES,
     GPUS_OF_NODE,

@@ -15,7 +15,6 @@ REPOSITORY: Path | None = None if _SHARE.is_dir() else PACKAGE.parents[3]
 
 _BENCHMARK = _SHARE if REPOSITORY is None else REPOSITORY / "benchmarks" / "bert"
 SYSTEMS = _BENCHMARK / "systems"
-STUDIES = _BENCHMARK / "studies"
 LAUNCH = _BENCHMARK / "launch"
 SCRIPTS_HOME = REPOSITORY or _SHARE
 """Folder of run_and_time.sh."""

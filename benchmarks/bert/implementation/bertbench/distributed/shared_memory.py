@@ -1,7 +1,7 @@
 """Sums over the ranks of one machine, in memory that all of them map.
 
 A rank copies its part into a slot of its own, sends each other rank a byte, and adds up all slots once it has a byte
-from each; gloo's threads pass each message on (`bertbench bench ideas` times both). Nothing is hidden behind the
+from each; gloo's threads pass each message on (`bertbench lab ideas` times both). Nothing is hidden behind the
 backward pass, but on a CPU whose cores all compute there is nothing to hide it behind.
 """
 

@@ -201,5 +201,5 @@ def _bind_cores(world: World) -> None:
 
 
 def _limit_threads(local_size: int) -> None:
-    """Share the cores: `bertbench bench ideas` times a layer with and without."""
+    """Share the cores: `bertbench lab ideas` times a layer with and without."""
     torch.set_num_threads(max(1, available_cores() // local_size))

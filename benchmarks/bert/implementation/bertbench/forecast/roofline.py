@@ -1,6 +1,6 @@
 """Estimate a step's time from its FLOPs, bytes and launches, and the hardware's published rates: a roofline by terms.
 
-Three words mark the evidence: *counted* are launches and bytes of kernels that exist (bench/kernels); *computed* are
+Three words mark the evidence: *counted* are launches and bytes of kernels that exist (forecast/kernels); *computed* are
 floating-point operations, bytes of other stacks, and all times; *measured* are only published results. The shares of
 the hardware's rates that kernels reach are assumed (EFFICIENCIES) and were chosen knowing the published results:
 agreement with those is a fit, not a test of the model.

@@ -28,7 +28,7 @@ from bertbench.optim.state import Scalar
 def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: float = 0.5) -> float:
     """Return the largest norm of one rank's contribution to one of `buckets` buckets: c / (R B^e).
 
-    Training takes e = 1/2, the root above; `study buckets` tries others.
+    Training takes e = 1/2, the root above; `lab buckets` tries others.
     """
     return max_norm / (ranks * buckets**exponent)
 

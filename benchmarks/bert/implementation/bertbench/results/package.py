@@ -26,7 +26,7 @@ from compliance.package import PackageJudgement, judge_package, judgement_text
 
 _SOURCES = (
     "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs",
-    "pyproject.toml", "run_and_time.sh", "setup.py",
+    "lab", "pyproject.toml", "run_and_time.sh", "setup.py",
 )  # fmt: skip
 _IMPLEMENTATIONS = Path("benchmarks", "bert", "implementations")
 _IMPLEMENTATION = _IMPLEMENTATIONS / implementation.NAME

@@ -1,1 +1,0 @@
-"""Generate, count, compile and budget the GPU step's kernels on a machine without a GPU."""

@@ -1,0 +1,1 @@
+"""Generate, count and compile the GPU step's kernels on a machine without a GPU."""

@@ -1,0 +1,259 @@
+"""Run BERT's timed step in pieces on fake tensors: count compiled graphs, and the kernels between them.
+
+The modules, the compiled pieces, the loss and the optimizer are training's own. Each piece runs twice: the first run
+compiles, the second is counted, like a step in mid-training.
+Shapes: as in model/bert.py.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from bertbench.balance.lengths import draw_lengths
+from bertbench.forecast.kernels.absent_gpu import Gpu
+from bertbench.forecast.kernels.chunked import ChunkedKernels
+from bertbench.forecast.kernels.codegen import Graph, generated
+from bertbench.forecast.kernels.launches import EagerOperations
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.filler import filled
+from bertbench.loading.random_samples import samples_of
+from bertbench.model.attention import flash_attention
+from bertbench.model.bert import Bert
+from bertbench.model.compiled import compile_pieces
+from bertbench.model.encoder import Attended
+from bertbench.model.loss import weighted_loss
+from bertbench.model.normalised import Normalised
+from bertbench.model.options import ResidualName
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.buckets import Buckets, bucket_table
+from bertbench.optim.clip import after_coefficient, gradient_norm
+from bertbench.optim.fused import FusedStep
+from bertbench.optim.options import Implementation, OptimizerSettings
+
+PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
+"""`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""
+TOKENS = 24_576
+"""Tokens of a step on one GPU: 96 samples of Wikipedia's mean length."""
+_MEAN_LENGTH = 256
+_SEED = 1
+_RATE = 1e-3
+_PRODUCTS = torch.bfloat16
+_WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
+
+
+class Run(NamedTuple):
+    """One run of a compiled graph."""
+
+    graph: Graph
+    scale: float
+    """Memory of its arguments relative to compilation; scales the graph's bytes."""
+
+
+class Counted(NamedTuple):
+    """One piece, forward and backward, in the middle of training."""
+
+    runs: tuple[Run, ...]
+    eager: Counter[str]
+    """Launches of operations outside compiled graphs, by name."""
+    eager_bytes: float
+    chunked: Counter[str] = Counter()  # noqa: RUF012 - a tuple's field, never changed in place
+    """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
+
+    def without(self, part: "Counted") -> "Counted":
+        """Return this piece without a part of it that runs outside compiled graphs."""
+        return self._replace(eager=self.eager - part.eager, eager_bytes=self.eager_bytes - part.eager_bytes)
+
+    @property
+    def triton_launches(self) -> int:
+        """Return how many Triton kernels ran."""
+        return sum(run.graph.triton_launches for run in self.runs) + self.chunked.total()
+
+    @property
+    def launches(self) -> int:
+        """Return how many kernels ran, libraries' included."""
+        return sum(run.graph.launches for run in self.runs) + self.eager.total() + self.chunked.total()
+
+    @property
+    def bytes(self) -> float:
+        """Return the bytes that all kernels read and wrote."""
+        return self.bytes_beside_products + sum(run.graph.product_bytes * run.scale for run in self.runs)
+
+    @property
+    def bytes_beside_products(self) -> float:
+        """Return the bytes of all kernels except compiled graphs' matrix products."""
+        return sum(run.graph.kernel_bytes * run.scale for run in self.runs) + self.eager_bytes
+
+
+def batch_of_tokens(tokens: int) -> Batch:
+    """Return a batch of `tokens` tokens in samples of Wikipedia's lengths, as a GPU gets it."""
+    lengths = draw_lengths(2 * tokens // _MEAN_LENGTH + 8, _SEED)
+    count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
+    lengths = lengths[:count]
+    lengths[-1] -= lengths.sum() - tokens
+    return filled(batch_of(samples_of(np.sort(lengths)[::-1], _SEED)))
+
+
+def count_pieces(
+    gpu: Gpu,
+    shape: BertShape,
+    tokens: int,
+    residual: ResidualName,
+    wanted: Sequence[str] = PIECES,
+    optimizer: Implementation = "torch",
+) -> dict[str, Counted]:
+    """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
+    eager, ran, chunked = EagerOperations(), list[Run](), ChunkedKernels()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    batch = _fake(mode, batch_of_tokens(tokens))
+    with ExitStack() as stack:
+        stack.enter_context(mode)
+        stack.enter_context(generated(gpu, lambda *run: ran.append(Run(*run)), eager.pause))
+        stack.enter_context(_AsCuda())
+        stack.enter_context(mock.patch("bertbench.model.compiled_layer.widens", lambda device_type: True))
+        stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
+        runs = _Step(shape, batch, residual, optimizer, chunked).pieces()
+        counted = {}
+        for name in wanted:
+            runs[name]()  # compiles
+            ran.clear()
+            eager.clear()
+            chunked.clear()
+            with eager:
+                runs[name]()
+            eager_bytes = eager.bytes + chunked.bytes
+            counted[name] = Counted(tuple(ran), Counter(eager.launches), eager_bytes, Counter(chunked.launches))
+    if "layer" in counted:
+        counted["layer"] = counted["layer"].without(counted["attention"])
+    return counted
+
+
+class _Step:
+    """A model, its optimizer and the pieces of one step."""
+
+    def __init__(
+        self, shape: BertShape, batch: Batch, residual: ResidualName, impl: Implementation, chunked: ChunkedKernels
+    ) -> None:
+        self._model = Bert(shape, flash_attention)
+        self._model.keep_residual(residual)
+        compile_pieces(self._model)
+        self._model.hand_to_heads(_PRODUCTS)
+        self._batch = batch
+        self._parameters = list(self._model.parameters())
+        self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
+        self._optimizer: MultiTensorAdam | None = None
+        self._norm: Callable[[], torch.Tensor] = partial(gradient_norm, self._parameters)
+        self._impl, self._chunked = impl, chunked
+
+    def pieces(self) -> dict[str, Callable[[], None]]:
+        """Return, by name, a function that runs each piece once."""
+        model, batch = self._model, self._batch
+        width, count = model.shape.hidden_size, len(batch.tokens_T)
+        read = len(batch.masked_at_M)
+        stream = model.embeddings.residual_type
+        first, second, *_ = model.encoder_layers()
+        hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
+        norm = first.feed_forward_norm
+        given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
+        heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
+        qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
+        context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
+        masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
+        first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
+        return {
+            "embeddings": lambda: self._both_ways(
+                lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
+            ),
+            "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
+            "layer": lambda: self._both_ways(
+                lambda: second(Attended(first, context_TD, given_TD), batch.sequences, None, False),
+                context_TD,
+                hidden_TD,
+            ),
+            "head_and_loss": lambda: self._both_ways(
+                lambda: self._loss(model.heads(masked_MD, first_SD, batch.labels)), masked_MD, first_SD
+            ),
+            "optimizer": self._update,
+            "step": self._step,
+        }
+
+    def _both_ways(self, forward: Callable[[], Any], *inputs: torch.Tensor) -> None:
+        """Run a piece forward and backward, starting without gradients."""
+        for tensor in (*self._parameters, *inputs):
+            tensor.grad = None
+        with torch.autocast("cpu", _PRODUCTS):
+            found = forward()
+        outputs = [found]
+        if isinstance(found, Attended):
+            hidden = found.hidden_TD
+            outputs = [found.context_TD, hidden.normalised_TD if isinstance(hidden, Normalised) else hidden]
+        torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
+
+    def _loss(self, scores: Any) -> torch.Tensor:
+        return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
+
+    def _update(self) -> None:
+        """Clip and update, as the trainer does."""
+        if self._optimizer is None:
+            self._optimizer = self._make_optimizer()
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+        with self._chunked.counted() if self._impl == "triton" else nullcontext():
+            self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
+
+    def _make_optimizer(self) -> MultiTensorAdam:
+        parameters, fused = self._parameters, self._model.fused_parameters()
+        lamb = OptimizerSettings(name="lamb", learning_rate=_RATE)
+        if self._impl != "triton":
+            return MultiTensorAdam(parameters, lamb, fused, FusedStep(parameters[0].device))
+        from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
+
+        step = TritonStep()
+        self._norm = TritonNorm(parameters)
+        return MultiTensorAdam(parameters, lamb, fused, step, step)
+
+    def _step(self) -> None:
+        """Run the model forward and backward, update, and zero the gradients."""
+        batch = self._batch
+        with torch.autocast("cpu", _PRODUCTS):
+            scores = self._model(*batch.inputs, batch.labels)
+        self._loss(scores).backward()
+        for bucket in self._buckets:
+            bucket.take_in()
+        self._update()
+        self._model.zero_grad(set_to_none=True)
+
+
+class _AsCuda(TorchFunctionMode):
+    """Compute in fp32 the operations that autocast keeps in fp32 on CUDA only (torch.amp's op reference)."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        if function is functional.layer_norm:
+            arguments = (arguments[0].float(), *arguments[1:])
+        return function(*arguments, **(options or {}))
+
+
+def _fake(mode: FakeTensorMode, batch: Batch) -> Batch:
+    fake = mode.from_tensor
+    return Batch(
+        tokens_T=fake(batch.tokens_T),
+        segments_T=fake(batch.segments_T),
+        positions_T=fake(batch.positions_T),
+        sequences=replace(batch.sequences, cu_seqlens_S1=fake(batch.sequences.cu_seqlens_S1)),
+        masked_at_M=fake(batch.masked_at_M),
+        masked_labels_M=fake(batch.masked_labels_M),
+        next_sentence_S=fake(batch.next_sentence_S),
+    )

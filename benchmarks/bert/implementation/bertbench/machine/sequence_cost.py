@@ -1,0 +1,97 @@
+"""`bench cost`: fit the cost of a sequence to this machine's step times.
+
+Batches of equal lengths, in two sizes each, take turns through forward and backward pass; least squares on their
+median times gives a constant, a linear and a quadratic term.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from bertbench.balance.cost import CostModel
+from bertbench.common.progress import Progress
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.machine.device import wait
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+
+_SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # lengths, in sixteenths of the longest sequence
+_SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, in longest sequences
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Milliseconds of a step over sequences of n tokens: constant + sum of (linear * n + quadratic * n^2)."""
+
+    linear: float
+    quadratic: float
+    constant: float
+    r_squared: float
+    crossover_tokens: float
+    """Length at which attention costs as much as everything else: linear / quadratic."""
+    crossover_by_shape: float
+    """The same length by the default cost model."""
+
+
+def measure(shape: BertShape, device: torch.device, seed: int, progress: Progress) -> Fit:
+    """Fit forward and backward pass of a model of this shape."""
+    generator = torch.Generator().manual_seed(seed)
+    model = Bert(shape)
+    model.initialize(generator)
+    model.to(device)
+    sizes = [
+        (max(1, shape.max_positions * part // 16), shape.max_positions * sequences)
+        for part in _SIXTEENTHS
+        for sequences in _SEQUENCES_OF_LONGEST
+    ]
+    batches = [
+        (length, synthetic(tokens // length, length, shape.vocab_size, generator).to(device))
+        for length, tokens in sizes
+    ]
+    times: list[list[float]] = [[] for _ in batches]
+    for number in range(_ROUNDS + 1):
+        for place, (_, batch) in enumerate(batches):
+            taken = _step_ms(model, batch, device)
+            if number:  # the first round warms up
+                times[place].append(taken)
+        progress.update(number + 1, _ROUNDS + 1, f"round {number + 1} of {_ROUNDS + 1}")
+    lengths = np.array([length for length, _ in batches], dtype=float)
+    tokens = np.array([len(batch.tokens_T) for _, batch in batches], dtype=float)
+    by_shape = CostModel.of_shape(shape)
+    return fit(lengths, tokens, np.array([statistics.median(taken) for taken in times]), by_shape)
+
+
+def fit(
+    lengths: NDArray[np.float64], tokens: NDArray[np.float64], times_ms: NDArray[np.float64], by_shape: CostModel
+) -> Fit:
+    """Fit `times_ms` of batches of `tokens` tokens in sequences of equal `lengths` by least squares: [batches].
+
+    Weighted by 1 / time, so that short and long batches count by their relative error.
+    """
+    columns = np.stack((tokens, tokens * lengths, np.ones_like(tokens)), axis=1)
+    (linear, quadratic, constant), *_ = np.linalg.lstsq(columns / times_ms[:, None], np.ones_like(times_ms))
+    residual = times_ms - columns @ (linear, quadratic, constant)
+    return Fit(
+        linear=float(linear),
+        quadratic=float(quadratic),
+        constant=float(constant),
+        r_squared=float(1 - (residual**2).sum() / ((times_ms - times_ms.mean()) ** 2).sum()),
+        crossover_tokens=float(linear / quadratic) if quadratic > 0 else float("inf"),
+        crossover_by_shape=by_shape.linear / by_shape.quadratic,
+    )
+
+
+def _step_ms(model: Bert, batch: Batch, device: torch.device) -> float:
+    wait(device)
+    began = time.perf_counter()
+    scores = model(*batch.inputs)
+    loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
+    (loss + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).backward()
+    wait(device)
+    return 1e3 * (time.perf_counter() - began)

@@ -1,0 +1,159 @@
+"""`lab data`: compare the rates at which ours and the usual readers fill unpadded batches, on one core.
+
+All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; they take turns,
+and the median round counts.
+"""
+
+import importlib.util
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.shards import write_split
+from bertbench.loading.batch import batch_of, gather
+from bertbench.loading.random_samples import VOCABULARY, wikipedia_like
+from bertbench.loading.sample_check import SampleCheck
+
+_BATCH = 48
+_SHARDS = 8
+_ROUNDS = 3
+_ROUND_S = 2.0
+_FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
+
+Reader = Callable[[NDArray[np.int64]], object]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The rate of one reader: `order` is planned (random) or file, `cache` is warm or cold."""
+
+    name: str
+    order: str
+    cache: str
+    samples_per_s: float
+
+
+def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:
+    """Write the samples in every format into `folder`, then read them; report a missing rival and skip it."""
+    torch.set_num_threads(1)
+    content = wikipedia_like(samples, seed)
+    split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
+    dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
+    mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
+
+    def ours(ids: NDArray[np.int64]) -> object:
+        return gather(mapped, ids, dataset.lengths(ids), check)
+
+    planned = Permutation(samples, seed)(np.arange(samples))
+    in_order = np.arange(samples)
+    readers: list[tuple[str, str, Reader, NDArray[np.int64]]] = [
+        ("bertbench", "planned", ours, planned),
+        ("bertbench", "file", ours, in_order),
+        ("h5py rows", "planned", _h5py_rows(folder / "varlength.hdf5", content), planned),
+    ]
+    if importlib.util.find_spec("datasets"):
+        progress.message("writing Arrow for Hugging Face datasets")
+        arrow = _arrow(content)
+        readers += [("datasets", "planned", arrow, planned), ("datasets", "file", arrow, in_order)]
+    else:
+        progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
+    rounds: dict[tuple[str, str], list[float]] = {}
+    for number in range(_ROUNDS):
+        for name, order, reader, ids in readers:
+            rounds.setdefault((name, order), []).append(_rate(reader, ids, _ROUND_S))
+            progress.message(f"round {number + 1}: {name}, {order} order: {rounds[name, order][-1]:,.0f} samples/s")
+    rates = [Rate(name, order, "warm", statistics.median(values)) for (name, order), values in rounds.items()]
+    for path in (folder / "train").glob("*.h5"):
+        _forget(path)
+    return [*rates, Rate("bertbench", "planned", "cold", _rate(ours, planned, limit_s=60.0, once=True))]
+
+
+def _rate(reader: Reader, ids: NDArray[np.int64], limit_s: float, once: bool = False) -> float:
+    """Return samples a second over whole batches for `limit_s` seconds; `once` reads no sample twice."""
+    done, began = 0, time.perf_counter()
+    for batch in _batches(ids, once):
+        reader(batch)
+        done += len(batch)
+        if time.perf_counter() - began >= limit_s:
+            break
+    return done / (time.perf_counter() - began)
+
+
+def _batches(ids: NDArray[np.int64], once: bool) -> Iterator[NDArray[np.int64]]:
+    while True:
+        for start in range(0, len(ids) - _BATCH + 1, _BATCH):
+            yield ids[start : start + _BATCH]
+        if once:
+            return
+
+
+def _forget(path: Path) -> None:
+    """Ask the operating system to drop a file from its page cache; it drops pages that are on disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _rows(content: Columns) -> dict[str, list[NDArray[np.integer]]]:
+    tokens, masked = np.cumsum(content.lengths)[:-1], np.cumsum(content.masked)[:-1]
+    return {name: np.split(getattr(content, name), tokens if name in _FIELDS[:2] else masked) for name in _FIELDS}
+
+
+def _batch_of(rows: dict[str, list[Any]], labels: list[int]) -> object:
+    """Build our Batch from rows in memory."""
+    lengths = np.array([len(row) for row in rows["input_ids"]])
+    order = np.argsort(-lengths, kind="stable").tolist()
+    ordered = {name: [fields[row] for row in order] for name, fields in rows.items()}
+    return batch_of(
+        Columns(
+            lengths=lengths[order],
+            masked=np.array([len(row) for row in ordered["masked_lm_ids"]]),
+            next_sentence_labels=np.array(labels, np.int8)[order],
+            **{name: np.concatenate(fields) for name, fields in ordered.items()},
+        )
+    )
+
+
+def _h5py_rows(path: Path, content: Columns) -> Reader:
+    """Read the published variable-length layout row by row, like published loaders."""
+    with h5py.File(path, "w") as file:
+        for name, rows in _rows(content).items():
+            kind = h5py.vlen_dtype(np.int8 if name == "segment_ids" else np.int16)
+            stored = file.create_dataset(name, len(content), kind)
+            for number, row in enumerate(rows):
+                stored[number] = row
+        file["next_sentence_labels"] = content.next_sentence_labels
+    opened = h5py.File(path)
+
+    def read(ids: NDArray[np.int64]) -> object:
+        rows = {name: [opened[name][number] for number in ids] for name in _FIELDS}
+        return _batch_of(rows, [int(opened["next_sentence_labels"][number]) for number in ids])
+
+    return read
+
+
+def _arrow(content: Columns) -> Reader:
+    """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
+    from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional rival
+
+    table = ArrowDataset.from_dict({**_rows(content), "next_sentence_labels": content.next_sentence_labels})
+    table = table.with_format("numpy")
+
+    def read(ids: NDArray[np.int64]) -> object:
+        rows = table[ids.tolist()]
+        return _batch_of({name: list(rows[name]) for name in _FIELDS}, rows["next_sentence_labels"].tolist())
+
+    return read

@@ -1,0 +1,116 @@
+"""Check collectives and device memory: NCCL on one rank and on all GPUs, and one context a process and GPU."""
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.loader import claim
+from bertbench.machine.device import wait
+from bertbench.optim.exchange import Exchange, ReduceScatter, slice_of
+from lab.bench.gpu.stand import Answer, Stand, Unfit
+
+_REPEATS = 5
+
+
+class Collective(NamedTuple):
+    """One collective on `ranks` ranks."""
+
+    name: str
+    ranks: int
+    right: bool
+    """Whether every rank got the right numbers."""
+    milliseconds: float
+    """Time of one, the fastest of five."""
+    megabytes: int
+
+
+def collectives(stand: Stand) -> Answer:
+    """Sum, scatter and gather on one rank and on all, in fp32 and bf16, as the trainers do."""
+    rows: list[Collective] = []
+    for ranks in stand.ranks:
+        rows += on_ranks(ranks, on_rank, stand.megabytes, device=stand.device)
+    return Answer(all(row.right for row in rows), [row._asdict() for row in rows])
+
+
+def on_rank(world: World, megabytes: int) -> list[Collective]:
+    """Run every collective on buffers of `megabytes` MB, and check the numbers on every rank."""
+    all_reduce, exchange, rows = Exchange(), ReduceScatter(), []
+    whole = world.size * (world.size + 1) / 2  # 1 + 2 + ... + ranks: small integers, exact in bf16
+
+    def is_sum(buffer: torch.Tensor) -> bool:
+        return bool((buffer == whole).all())
+
+    def is_gathered(buffer: torch.Tensor) -> bool:
+        return all(bool((slice_of(buffer, place, world.size) == place + 1).all()) for place in range(world.size))
+
+    work: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[torch.Tensor], bool]]] = {
+        "all-reduce": (lambda buffer: all_reduce.sum(buffer)(), is_sum),
+        "reduce-scatter": (
+            lambda buffer: exchange.sum(buffer)(),
+            lambda buffer: is_sum(slice_of(buffer, exchange.place, world.size)),
+        ),
+        "all-gather": (lambda buffer: exchange.gather(buffer)(), is_gathered),
+    }
+    for dtype in (torch.float32, torch.bfloat16):
+        elements = (megabytes << 20) // dtype.itemsize // world.size * world.size
+        for name, (run, is_right) in work.items():
+            buffer = torch.full((elements,), world.rank + 1.0, dtype=dtype, device=world.device)
+            run(buffer)
+            right = torch.tensor(int(is_right(buffer)), device=world.device)
+            distributed.all_reduce(right, distributed.ReduceOp.MIN)
+            took = _milliseconds(world, run, buffer)
+            rows.append(Collective(f"{name}, {str(dtype)[6:]}", world.size, bool(right), took, megabytes))
+    return rows
+
+
+def _milliseconds(world: World, run: Callable[[torch.Tensor], Any], buffer: torch.Tensor) -> float:
+    times = []
+    for _ in range(_REPEATS):
+        wait(world.device)
+        world.barrier()
+        began = time.perf_counter()
+        run(buffer)
+        wait(world.device)
+        times.append(time.perf_counter() - began)
+    return round(1e3 * min(times), 3)
+
+
+def contexts(stand: Stand) -> Answer:
+    """Count the processes on each GPU while ranks compute and loader threads copy: exactly one must be ours."""
+    if stand.device != "cuda":
+        raise Unfit("needs a GPU")
+    counts: dict[str, int] | str = on_ranks(stand.gpus, _count_contexts, device="cuda")
+    if isinstance(counts, str):
+        raise Unfit(counts)
+    return Answer(all(count <= 1 for count in counts.values()), {"ranks": stand.gpus, "processes_by_gpu": counts})
+
+
+def _count_contexts(world: World) -> dict[str, int] | str:
+    with ThreadPoolExecutor(1, "loader", claim, (world.device,)) as loader:
+        loader.submit(lambda: torch.ones(8).pin_memory().to(world.device, non_blocking=True)).result()
+        world.sum(torch.ones((), device=world.device))
+        world.barrier()
+        counts: dict[str, int] | str = processes_by_gpu() if world.leads else {}
+        world.barrier()
+    return counts
+
+
+def processes_by_gpu() -> dict[str, int] | str:
+    """Return the number of processes with a context on each GPU, by nvidia-smi; or why nvidia-smi can't say."""
+    command = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"nvidia-smi does not answer ({error})"
+    lines = [line.split(",") for line in done.stdout.splitlines() if "," in line]
+    if done.returncode or not lines:
+        return "nvidia-smi lists no processes here; some containers hide them"
+    return dict(Counter(uuid.strip() for uuid, _ in lines))

@@ -1,0 +1,57 @@
+"""Choose what the check's parts run on: every GPU of the machine at sizes that keep it busy, or a CPU in small.
+
+On a CPU a part shows that its own code works, so that its first run on a GPU doesn't fail for a typing error.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from bertbench.model.shape import BertShape
+from bertbench.model.sizes import SHAPES
+
+_TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
+
+
+class Unfit(Exception):  # noqa: N818 - not an error
+    """The reason, in words, why a part doesn't run on this machine."""
+
+
+class Stand(NamedTuple):
+    """Where and how large a part runs."""
+
+    device: str
+    gpus: int
+    shape: BertShape
+    """Without dropout, so that losses can be compared."""
+    batch: int
+    """Samples of one rank in one step."""
+    steps: int
+    """Steps of a comparison."""
+    learning_steps: int
+    """Steps of the convergence check."""
+    megabytes: int
+    """Buffer size of a collective."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """Return the numbers of ranks to try: one, and all GPUs; two on a CPU."""
+        most = self.gpus if self.device == "cuda" else 2
+        return sorted({1, most})
+
+
+def stand() -> Stand:
+    """Return the largest stand that this machine allows."""
+    if not torch.cuda.is_available():
+        return Stand("cpu", 0, _TINY, 6, 3, 100, 1)
+    dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
+    return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6, 300, 256)
+
+
+class Answer(NamedTuple):
+    """A part's verdict and results."""
+
+    passed: bool
+    found: Any
+    """The results: plain values, for JSON."""

@@ -1,0 +1,176 @@
+"""Train whole trainers on made-up text: every optimizer against the plain one, and 300 steps against fp32."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+
+from bertbench.config import System
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import filled
+from bertbench.machine.device import wait
+from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.optim.options import ClipMode, Implementation, OptimizerName
+from bertbench.training.graph_trainer import GraphTrainer
+from bertbench.training.whole_trainer import WholeTrainer
+from lab.bench.gpu.stand import Answer, Stand
+from lab.bench.gpu.text import learnable, part_of
+from lab.bench.peak import peak_bytes, reset_peak
+from lab.bench.short_run import short_run
+
+_SEED = 7
+_RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn in 300 steps
+# fp32 sums in another order, over a few steps of a model whose loss is 10
+_TOLERANCE = 1e-3
+_HALF_TOLERANCE = 0.05  # share of a loss, in bf16
+_LAST = 20  # last steps of the convergence check, compared by their mean loss
+_FALLS = 0.8  # a run must end below this share of its first loss
+
+
+class Choice(NamedTuple):
+    """The settings in which the check's trainers differ."""
+
+    optimizer: OptimizerName = "lamb"
+    impl: Implementation = "torch"
+    sharded: bool = False
+    precision: PrecisionName = "fp32"
+    compile: CompileMode | None = "none"
+    clip: ClipMode = "after"
+    accumulation: int = 1
+
+    @property
+    def name(self) -> str:
+        """Return the choice in words."""
+        words = [self.optimizer, self.impl, self.precision, f"compile {self.compile or 'default'}", f"clip {self.clip}"]
+        words += ["sharded"] * self.sharded + [f"{self.accumulation} parts"] * (self.accumulation > 1)
+        return ", ".join(words)
+
+    def system(self, stand: Stand, ranks: int, steps: int) -> System:
+        """Return the system of a run with it."""
+        optimizer = {"name": self.optimizer, "learning_rate": _RATE, "impl": self.impl, "sharded": self.sharded}
+        data = {"gradient_accumulation_steps": self.accumulation, "equal_counts": True}
+        return short_run(
+            stand.shape, stand.batch, ranks, stand.device, steps, data=data, optimizer=optimizer,
+            clip={"mode": self.clip}, precision={"compute": self.precision}, compute={"compile": self.compile},
+        )  # fmt: skip
+
+
+class Took(NamedTuple):
+    """The steps that a trainer took."""
+
+    choice: str
+    ranks: int
+    losses: list[float]
+    """Loss of the global batch, by step."""
+    step_ms: float
+    """Median without the first two steps; every step is synchronized."""
+    peak_megabytes: float
+    """The process's peak of device memory."""
+
+
+def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
+    """Return the trainers to compare, references first, and the names of those that can't run here."""
+    on_gpu = stand.device == "cuda"
+    here = {"torch": True, "triton": on_gpu and find_spec("triton") is not None, "apex": find_spec("apex") is not None}
+    wanted = [
+        *(Choice("lamb", impl) for impl in ("torch", "triton", "apex")),
+        Choice("lamb", sharded=True),
+        Choice("lamb", "triton", sharded=True),
+        *(Choice("adam", impl) for impl in ("torch", "triton", "apex")),
+        Choice("adam", sharded=True),
+        Choice("lamb", accumulation=2),
+        Choice("muon"),
+    ]
+    if on_gpu:  # a CPU would compile for minutes, and doesn't scale losses
+        wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
+    return [one for one in wanted if here[one.impl]], [one.name for one in wanted if not here[one.impl]]
+
+
+def optimizers(stand: Stand) -> Answer:
+    """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
+    wanted, missing = choices(stand)
+    rows: list[dict[str, Any]] = []
+    for ranks in stand.ranks:
+        took: list[Took] = on_ranks(ranks, _take_all, stand, wanted, stand.steps, device=stand.device)
+        for choice, one in zip(wanted, took, strict=True):
+            plain = took[wanted.index(Choice(choice.optimizer))]
+            apart = max(abs(a - b) for a, b in zip(one.losses, plain.losses, strict=True))
+            allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
+            rows.append({**one._asdict(), "from_plain": round(apart, 6), "agrees": apart <= allowed})
+    return Answer(all(row["agrees"] for row in rows), {"not_here": missing, "trainers": rows})
+
+
+def convergence(stand: Stand) -> Answer:
+    """Train with everything on and in plain fp32: both must learn, and end within 5 % of each other."""
+    fast = Choice()
+    if stand.device == "cuda":
+        fast = Choice("lamb", "triton" if find_spec("triton") else "torch", precision="bf16", compile="default")
+    wanted = [Choice(), fast]
+    both: list[Took] = on_ranks(1, _take_all, stand, wanted, stand.learning_steps, device=stand.device)
+    return compared(*both)
+
+
+def compared(plain: Took, fast: Took) -> Answer:
+    """Compare the ends of two runs with their beginnings and with each other."""
+    took = (plain, fast)
+    ends = [statistics.fmean(one.losses[-_LAST:]) for one in took]
+    learned = all(end < _FALLS * one.losses[0] for one, end in zip(took, ends, strict=True))
+    close = abs(ends[0] - ends[1]) <= _HALF_TOLERANCE * ends[0]
+    found = {
+        "steps": len(plain.losses),
+        "runs": [{**one._asdict(), "last_mean": round(end, 4)} for one, end in zip(took, ends, strict=True)],
+        "learned": learned,
+        "close": close,
+    }
+    return Answer(learned and close, found)
+
+
+def build(
+    world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
+) -> tuple[WholeTrainer, Callable[[Batch], Batch]]:
+    """Return a warmed-up trainer and its batch filler; a trainer that replays steps uses `bins`, or its own."""
+    system = choice.system(stand, world.size, steps)
+    if choice.compile != "graphs":
+        return WholeTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
+    bins = bins or bins_for(stand, choice.accumulation)
+    return GraphTrainer(system, world, _SEED, bins), bins.fill
+
+
+def bins_for(stand: Stand, parts: int = 1) -> Bins:
+    """Return the sizes of batches for the made-up text."""
+    content = learnable(stand.shape, 2_000, _SEED)
+    return Bins(content.lengths, content.masked, stand.batch // parts, stand.shape.max_positions)
+
+
+def _take_all(world: World, stand: Stand, wanted: Sequence[Choice], steps: int) -> list[Took]:
+    return [take(world, stand, choice, steps) for choice in wanted]
+
+
+def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
+    """Train a new model for `steps` steps, every rank on its own samples."""
+    reset_peak(world.device)
+    trainer, fill = build(world, stand, choice, steps)
+    losses, times, parts = [], [], choice.accumulation
+    for number in range(steps):
+        content = learnable(stand.shape, stand.batch, _SEED + number * world.size + world.rank)
+        rows = torch.arange(stand.batch).numpy()
+        loaded = [
+            part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
+        ]
+        wait(world.device)
+        began = time.perf_counter()
+        report = trainer.step(number, loaded)
+        wait(world.device)
+        times.append(1e3 * (time.perf_counter() - began))
+        losses.append(round(world.sum(report.loss).item(), 6))
+    trainer.close()
+    return Took(
+        choice.name, world.size, losses, round(statistics.median(times[2:] or times), 3),
+        round(peak_bytes(world.device) / 2**20, 1),
+    )  # fmt: skip

@@ -1,0 +1,225 @@
+"""The ideas of a CPU's step that `lab ideas` measures, each beside plain code that computes the same.
+
+The plain alternative is torch's own operator, used as well as it can be, or our code without the idea.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.shards import INDEX_NAME, write_split
+from bertbench.loading.batch import Batch, gather
+from bertbench.loading.filler import filled
+from bertbench.loading.random_samples import samples_of
+from bertbench.model.attention import Attention, plain_attention
+from bertbench.model.bert import Bert
+from bertbench.model.cpu_attention import cpu_attention
+from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
+from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
+from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum, weighted_loss
+from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
+from bertbench.model.products import Shape, fastest_products, layer_shapes
+from bertbench.model.scores import IGNORED
+from bertbench.model.sequences import Sequences
+from bertbench.model.tied_words import look_up
+from lab.bench.ideas import FP32, Idea, Setting, Tensors, Trial, size_of
+
+Read = tuple[torch.Tensor | slice, torch.Tensor]
+"""Tokens that the masked-LM head scores, and their labels."""
+
+_RATE = 0.1  # BERT's dropout
+_BF16 = 5e-2  # its numbers have 8 bits, and errors add up over layers
+_DRAWS = 2**20
+_TORCH = "torch's attention, by length"
+
+
+def heads(setting: Setting) -> Iterator[Trial]:
+    """Score masked tokens only."""
+    model, batch = setting.model("small"), setting.batch("small")
+    labels_T = torch.full((len(batch.tokens_T),), IGNORED).index_copy_(0, batch.masked_at_M, batch.masked_labels_M)
+    every, masked = (slice(None), labels_T), (batch.masked_at_M, batch.masked_labels_M)
+    sides = partial(_pass, model, batch, every), partial(_pass, model, batch, masked)
+    yield Trial("scores of all tokens", size_of("small's pass", batch), "model/bert.py", sides)
+
+
+def words(setting: Setting) -> Iterator[Trial]:
+    """Add the lookup's gradient to the head's."""
+    batch, shape = setting.batch("medium"), setting.shapes["medium"]
+    word_VD = nn.Parameter(torch.randn(shape.vocab_size, shape.hidden_size))
+    hidden_MD = torch.randn(len(batch.masked_at_M), shape.hidden_size)
+    gradient_TD = torch.randn(len(batch.tokens_T), shape.hidden_size)
+    gradient_MV = torch.randn(len(hidden_MD), shape.vocab_size)
+
+    def passes(rows_TD: torch.Tensor, matrix_VD: torch.Tensor) -> Tensors:
+        scores_MV = functional.linear(hidden_MD, matrix_VD)
+        return torch.autograd.grad((rows_TD, scores_MV), word_VD, (gradient_TD, gradient_MV))
+
+    sides = (
+        lambda: passes(functional.embedding(batch.tokens_T, word_VD), word_VD),
+        lambda: passes(*look_up(word_VD, batch.tokens_T)),
+    )
+    yield Trial("a gradient for each use", size_of("medium's words", batch), "model/tied_words.py", sides)
+
+
+def last_layer(setting: Setting) -> Iterator[Trial]:
+    """Compute only what the heads read in the last layer."""
+    model, batch = setting.model("small"), setting.batch("small")
+    sides = partial(_pass, model, batch, (batch.masked_at_M, batch.masked_labels_M)), partial(_pass, model, batch)
+    yield Trial("a whole last layer", size_of("small's pass", batch), "model/encoder.py", sides)
+
+
+def attention(setting: Setting) -> Iterator[Trial]:
+    """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
+    yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py")
+    yield _attention(setting, "medium", _TORCH, torch_attention, 0.0, "model/cpu_attention.py")
+    if onednn_multiplies(torch.bfloat16):
+        yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py", torch.bfloat16)
+
+
+def squares(setting: Setting) -> Iterator[Trial]:
+    """Let short sequences share products, in squares."""
+    yield _attention(setting, "demo", "a product per length", plain_attention, 0.0, "model/squares.py")
+    yield _attention(setting, "demo", _TORCH, torch_attention, 0.0, "model/squares.py")
+
+
+def dropout(setting: Setting) -> Iterator[Trial]:
+    """Draw dropout's masks from bits."""
+    batch, width = setting.batch("medium"), setting.shapes["medium"].hidden_size
+    hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
+    hidden_TD.requires_grad_()
+
+    def passes(function: DropoutFunction) -> Tensors:
+        return _results(function(hidden_TD, _RATE, residual_TD), [hidden_TD], gradient_TD)
+
+    def kept(function: DropoutFunction) -> Tensors:
+        """Return the share of elements that stay, and what becomes of a 1 among them."""
+        ones = function(torch.ones(_DRAWS), _RATE)
+        return (ones > 0).float().mean(), ones.max()
+
+    sides = partial(passes, plain_dropout), partial(passes, apply_dropout)
+    five_errors = 5 * (2 * _RATE / (1 - _RATE) / _DRAWS) ** 0.5  # standard errors of two shares' difference
+    yield Trial(
+        "torch's dropout", size_of("medium's hidden states", batch), "model/dropout.py", sides,
+        tolerance=five_errors, comparable=lambda: (kept(plain_dropout), kept(apply_dropout)),
+    )  # fmt: skip
+
+
+def loss(setting: Setting) -> Iterator[Trial]:
+    """Overwrite scores with their gradient."""
+    batch, words = setting.batch("small"), setting.shapes["small"].vocab_size
+    logits_MV = torch.randn(len(batch.masked_at_M), words)
+
+    def passes(function: Callable[..., torch.Tensor], own_MV: torch.Tensor) -> Tensors:
+        return _results(function(own_MV, batch.masked_labels_M, 1 / len(own_MV)), [own_MV])
+
+    sides = partial(passes, plain_cross_entropy_sum), partial(passes, cross_entropy_sum)
+    size = f"{len(logits_MV):,} rows of {words:,} scores"
+    yield Trial("torch's cross_entropy", size, "model/loss.py", sides, lambda: (logits_MV.clone().requires_grad_(),))
+
+
+def products(setting: Setting) -> Iterator[Trial]:
+    """Choose the library of each product."""
+    rows, shape = len(filled(setting.batch("medium")).tokens_T), setting.shapes["medium"]
+    for name, dtype, tolerance in (("fp32", torch.float32, FP32), ("bf16", torch.bfloat16, _BF16)):
+        if shapes := [layer for layer in layer_shapes(shape, dtype) if layer[0] != shape.vocab_size]:
+            chosen = fastest_products(shape, rows, dtype, lambda seconds: seconds)
+            layers = [Linear(inputs, outputs, dtype=dtype) for outputs, inputs in shapes]
+            given = [torch.randn(rows, layer.in_features, dtype=dtype, requires_grad=True) for layer in layers]
+            sides = partial(_products, layers, given, {}), partial(_products, layers, given, chosen)
+            size = f"medium's layer, {name}, {rows:,} tokens"
+            yield Trial("torch's library", size, "model/linear.py", sides, tolerance=tolerance)
+
+
+def bf16(setting: Setting) -> Iterator[Trial]:
+    """Compute in bf16 where that is faster."""
+    model, batch = setting.model("demo"), filled(setting.batch("demo"))
+    sides = partial(_pass, model, batch), partial(_pass, model, batch, precision="bf16")
+    yield Trial("fp32", size_of("demo's pass", batch), "machine/arithmetic.py", sides, tolerance=_BF16)
+
+
+def shards(setting: Setting) -> Iterator[Trial]:
+    """Open shards when their first sample is read."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        split = write_split(folder / "train", [samples_of(np.full(setting.shards, 5), setting.seed)], 1)
+        dataset = Dataset(folder, "train", split, np.load(folder / "train" / INDEX_NAME))
+        ids = np.random.default_rng(setting.seed).permutation(setting.shards)[: setting.demo_sequences]
+
+        def first_batch(opened: int) -> Tensors:
+            samples = dataset.map_samples()
+            for number in range(opened):
+                samples.shard(number)
+            return (gather(samples, ids, dataset.lengths(ids)).tokens_T,)
+
+        size = f"first batch, {len(ids)} samples in {setting.shards} shards"
+        sides = partial(first_batch, setting.shards), partial(first_batch, 0)
+        yield Trial("all opened first", size, "data/store/dataset.py", sides, tolerance=0.0)
+
+
+_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout, loss, products, bf16, shards)
+IDEAS = {idea.__name__: idea for idea in _ALL}
+
+
+def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    """Compute `cpu_attention` by torch's operator, once for neighbouring sequences of one length."""
+    contexts = []
+    by_length = qkv_T3HK.split([group.sequences * group.length for group in sequences.groups])
+    for group, part_N3HK in zip(sequences.groups, by_length, strict=True):
+        query, key, value = part_N3HK.unflatten(0, (group.sequences, group.length)).transpose(1, 3).unbind(2)
+        context = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        contexts.append(context.transpose(1, 2).flatten(0, 1))
+    return torch.cat(contexts)
+
+
+def _attention(
+    setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str,
+    dtype: torch.dtype = torch.float32,
+) -> Trial:  # fmt: skip
+    batch, shape = setting.batch(size), setting.shapes[size]
+    heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
+    qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)
+    gradient_THK = torch.randn(len(batch.tokens_T), heads, width, dtype=dtype)
+
+    def passes(function: Attention, dropout: float) -> Tensors:
+        return _results(function(qkv_T3HK, batch.sequences, dropout), [qkv_T3HK], gradient_THK)
+
+    sides, size = (partial(passes, plain, rate), partial(passes, cpu_attention, rate)), f"{size}'s, dropout {rate:g}"
+    half = dtype == torch.bfloat16
+    return Trial(
+        name, size_of(f"{size}, bf16" if half else size, batch), file, sides, tolerance=_BF16 if half else FP32,
+        comparable=lambda: (passes(plain, 0.0), passes(cpu_attention, 0.0)),
+    )  # fmt: skip
+
+
+def _products(layers: list[Linear], inputs: list[torch.Tensor], libraries: Mapping[Shape, Products]) -> Tensors:
+    results: list[torch.Tensor] = []
+    for layer, input_NI in zip(layers, inputs, strict=True):
+        layer.products = libraries.get((layer.out_features, layer.in_features), BY_TORCH)
+        output_NO = layer(input_NI)
+        results += _results(output_NO, [input_NI, *layer.parameters()], output_NO.detach())
+    return tuple(results)
+
+
+def _pass(model: Bert, batch: Batch, read: Read | None = None, precision: PrecisionName = "fp32") -> Tensors:
+    """Return the loss and its gradients; with `read`, the last layer returns all tokens."""
+    with computing(precision, torch.device("cpu")):
+        if read is None:
+            scores, labels_M = model(*batch.inputs), batch.masked_labels_M
+        else:
+            hidden_TD, (places, labels_M) = model.hidden(*batch.inputs[:4]), read
+            scores = model.heads(hidden_TD[places], hidden_TD[batch.sequences.cu_seqlens_S1[:-1]])
+    weights = 1 / len(batch.masked_at_M), 1 / len(batch.next_sentence_S)
+    return _results(weighted_loss(scores, labels_M, batch.next_sentence_S, *weights), list(model.parameters()))
+
+
+def _results(output: torch.Tensor, inputs: Sequence[torch.Tensor], gradient: torch.Tensor | None = None) -> Tensors:
+    """Return an output and its gradients."""
+    return output.detach(), *torch.autograd.grad(output, inputs, gradient)

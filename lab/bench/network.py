@@ -1,0 +1,109 @@
+"""Simulate two hosts on one machine: a process in a network namespace each, joined by a limited, delayed virtual cable.
+
+The namespaces have no name: when their processes end, for any reason, the kernel removes them and the cable. Needs
+Linux, root, and iproute2's `ip` and `tc`.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
+from typing import Any
+
+from torch import multiprocessing
+
+from bertbench.distributed.spawn import on_ranks
+from lab.bench.delay_line import MTU, open_device, relay
+
+_CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
+DEVICE = "bench0"
+_ADDRESSES = ("10.77.0.1", "10.77.0.2")
+_PORT = 29500  # always free: the namespace has no other processes
+_TRIAL = f"ip link add {DEVICE} type veth && tc qdisc add dev {DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
+
+
+def obstacle() -> str | None:
+    """Return why this machine can't simulate two hosts; None if it can."""
+    if sys.platform != "linux":
+        return f"network namespaces need Linux, this is {sys.platform}"
+    if missing := [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]:
+        return f"found no {', '.join(missing)}; install iproute2 and util-linux"
+    tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        reason = " ".join(tried.stderr.split()) or f"exit code {tried.returncode}"
+        return f"network namespaces need root ({reason}); run it as root"
+    return None
+
+
+def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: float = 0.0) -> Any:
+    """Call function(world, *arguments) on two CPU ranks, one per virtual host, and return rank 0's result.
+
+    Packets take `latency_ms` from one host to the other.
+    """
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when ranks load torch; stops warnings of hosts without names
+    context = multiprocessing.get_context("spawn")
+    if not latency_ms:
+        return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=context.Pipe()))
+    (first, first_end), (second, second_end) = context.Pipe(), context.Pipe()
+    delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3), daemon=True)
+    delaying.start()
+    try:
+        return on_ranks(2, function, *arguments, prepare=partial(_become_far_host, ends=(first_end, second_end)))
+    finally:
+        delaying.kill()
+        delaying.join()
+
+
+def limit_bandwidth(mbit: float) -> None:
+    """Limit this host's sending rate to `mbit` megabits a second from now on."""
+    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # bytes sent at once: a packet of 64 KiB and a millisecond's worth
+    _run(f"tc qdisc replace dev {DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
+
+
+def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
+    """Make this process the host of one of two ranks, with a cable to the other; `ends` are a pipe's."""
+    _unshare_network()
+    own = ends[rank]
+    if rank == 1:  # rank 0 lays the cable once both namespaces are there
+        own.send(os.getpid())
+        own.recv()
+    else:
+        _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {own.recv()}")
+        own.send(None)
+    _set_up(rank)
+
+
+def _become_far_host(rank: int, ends: tuple[Connection, Connection]) -> None:
+    """Do `become_host` with a delaying cable: a process joins both hosts' devices, received through `ends`."""
+    _unshare_network()
+    device = open_device(DEVICE)
+    send_handle(ends[rank], device, 0)
+    _run(f"ip link set {DEVICE} mtu {MTU}")
+    _set_up(rank)
+
+
+def _unshare_network() -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def _set_up(rank: int) -> None:
+    for command in (
+        "ip link set lo up",
+        f"ip addr add {_ADDRESSES[rank]}/24 dev {DEVICE}",
+        f"ip link set {DEVICE} up",
+    ):
+        _run(command)
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=DEVICE,
+    )  # fmt: skip
+
+
+def _run(command: str) -> None:
+    subprocess.run(command.split(), check=True)

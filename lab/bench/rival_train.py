@@ -1,0 +1,197 @@
+"""Train by Hugging Face's Trainer on the same shards to the same target: the rival of `bertbench train`.
+
+Model, batch, schedule, evaluation interval and target come from the system file. It is tuned as a careful user would:
+fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving.
+"""
+
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+import transformers
+from torch.utils.data import Dataset as TorchDataset
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from bertbench.common.seeding import derive
+from bertbench.config import System, load_system
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import Dataset, MappedShard
+from bertbench.training.inputs import open_data
+from lab.bench.stock import PaddedBatch, padded, stock_model
+
+_IGNORED = -100
+_EVALUATED = 256  # samples of an evaluation batch
+
+
+class Request(NamedTuple):
+    """One run of the rival, passed to its processes on their command line."""
+
+    system: str
+    overrides: tuple[str, ...]
+    seed: int
+    steps: int | None
+    """Optimizer steps without an evaluation; None: train to the target."""
+    grouped: bool
+    """Batches of similar length, made by the Trainer's group_by_length."""
+
+
+class Trained(NamedTuple):
+    """The outcome of one run of the rival; rank 0 prints it as JSON."""
+
+    seconds: float
+    """From the start of training to the evaluation that reached the target, or to the end."""
+    samples: int
+    reached: bool
+    course: list[tuple[float, float]]
+    """Seconds since training began and accuracy, at each evaluation."""
+
+
+def train_rival(request: Request) -> Trained:
+    """Train in this process, as the rank that the environment names."""
+    system = load_system(request.system, request.overrides)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+    seed = derive(request.seed, "rival") % 2**31
+    transformers.set_seed(seed)
+    model = stock_model(system.model.shape(), system.model.initializer_range)
+    training, evaluation = map(_Samples, open_data(system))
+    watch = _Watch(system.evaluation.target)
+    optimizer = _adamw(model, system)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = _Trainer(
+            model=model,
+            args=_arguments(system, request, ranks, seed, folder),
+            train_dataset=training,
+            eval_dataset=evaluation,
+            data_collator=lambda batch: cast("Any", batch),  # the dataset returns whole batches
+            optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, system.learning_rate.rate)),
+            callbacks=[watch],
+            preprocess_logits_for_metrics=_predictions,
+            compute_metrics=_accuracy,
+        )
+        if request.grouped:
+            trainer.group_by = training.lengths
+        trainer.train()
+    samples = trainer.state.global_step * system.global_batch_size
+    return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
+
+
+def _arguments(system: System, request: Request, ranks: int, seed: int, folder: str) -> transformers.TrainingArguments:
+    return transformers.TrainingArguments(
+        output_dir=folder,
+        use_cpu=True,
+        max_steps=request.steps or system.max_steps,
+        per_device_train_batch_size=system.global_batch_size // ranks,
+        per_device_eval_batch_size=_EVALUATED,
+        max_grad_norm=system.clip.max_norm,
+        eval_strategy="no" if request.steps else "steps",
+        eval_steps=math.ceil(system.evaluation_interval / system.global_batch_size),
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        label_names=["labels", "next_sentence_label"],
+        seed=seed,
+        ddp_backend="gloo" if ranks > 1 else None,
+        ddp_find_unused_parameters=False if ranks > 1 else None,
+    )
+
+
+def _adamw(model: torch.nn.Module, system: System) -> torch.optim.Optimizer:
+    """Return fused AdamW; biases and LayerNorms don't decay."""
+    options = system.optimizer
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for parameter in model.parameters():
+        groups[parameter.dim() > 1].append(parameter)
+    decays = {True: options.weight_decay, False: 0.0}
+    return torch.optim.AdamW(
+        [{"params": parameters, "weight_decay": decays[kind]} for kind, parameters in groups.items()],
+        lr=1.0,  # the schedule multiplies it
+        betas=(options.beta1, options.beta2),
+        eps=options.epsilon,
+        fused=True,
+    )
+
+
+class _Samples(TorchDataset[PaddedBatch]):
+    """A split in memory, read a batch at a time, which is faster than sample by sample."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        folder, shards = dataset.folder / dataset.name, dataset.split.shards
+        self._content = Columns.joined([MappedShard(folder / one.name, one.samples).content() for one in shards])
+        self.lengths = self._content.lengths.tolist()
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitems__(self, ids: list[int]) -> PaddedBatch:
+        """Return the samples of these ids, padded to their longest; torch's loader calls it for whole batches."""
+        return padded(self._content.take(np.array(ids)), None)
+
+
+class _Trainer(transformers.Trainer):
+    """The Trainer; `group_by` adds its own length-grouping sampler, which it offers only for other datasets."""
+
+    group_by: list[int] | None = None
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.group_by is None:
+            return super()._get_train_sampler(train_dataset)
+        generator = torch.Generator().manual_seed(self.args.seed)
+        return LengthGroupedSampler(self.args.train_batch_size, lengths=self.group_by, generator=generator)
+
+
+class _Watch(transformers.TrainerCallback):
+    """Record when training began and ended; stop it at the target."""
+
+    def __init__(self, target: float) -> None:
+        self._target = target
+        self.began = self.ended = 0.0
+        self.reached = False
+        self.course: list[tuple[float, float]] = []
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self.began = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Stop the clock."""
+        self.ended = time.perf_counter()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Stop training if the target is reached."""
+        accuracy = given["metrics"]["eval_accuracy"]
+        self.course.append((time.perf_counter() - self.began, accuracy))
+        self.reached = accuracy >= self._target
+        control.should_training_stop = self.reached
+
+
+def _predictions(logits: Any, _: Any) -> torch.Tensor:
+    """Return the most probable token at every place: scores of all evaluation samples would fill memory."""
+    return logits[0].argmax(-1)
+
+
+def _accuracy(found: Any) -> dict[str, float]:
+    """Return correct predictions over all masked tokens, as MLPerf counts them."""
+    predictions_SN, (labels_SN, _) = found
+    wanted = labels_SN != _IGNORED
+    return {"accuracy": float((predictions_SN[wanted] == labels_SN[wanted]).mean())}
+
+
+def main() -> None:
+    """Train by the JSON on the command line; rank 0 prints the outcome."""
+    system, overrides, *rest = json.loads(sys.argv[1])
+    trained = train_rival(Request(system, tuple(overrides), *rest))
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(trained))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Build the rivals of `lab step`: transformers' BertForPreTraining, from stock use to the strongest variant.
+
+The strong ones pass only masked positions to the head, and either pad to the longest of a batch or, like ModernBERT,
+not at all: then the layers see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on
+a GPU its flash kernel on all of them at once.
+Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import batch_of
+from bertbench.model.attention import flash_kernel
+from bertbench.model.options import PrecisionName
+from bertbench.model.precision import computing
+from bertbench.model.sequences import Sequences
+from bertbench.model.shape import BertShape
+from lab.bench import stock
+from lab.bench.program import Step
+
+LEARNING_RATE = 1e-4
+_UNPADDED = "per_sequence"
+_FLASH = "unpadded_kernel"  # transformers would look for a name that begins with flash on the network
+
+
+class Rival(NamedTuple):
+    """One variant of transformers' BERT."""
+
+    name: str
+    attention: str
+    whole: bool = False
+    """Whether batches are padded to the model's positions, instead of to their longest sequence or not at all."""
+    strong: bool = False
+    """Whether heads read only masked positions, in batches padded to at most their longest sequence."""
+    grouped: bool = False
+    """Whether batches group similar lengths, and so aren't a random draw of the data."""
+    compiled: bool = False
+    on_gpu: bool = False
+    """Whether it needs a GPU."""
+
+
+RIVALS = (
+    Rival("transformers eager, padded to 512", "eager", whole=True),
+    Rival("transformers sdpa, padded to 512", "sdpa", whole=True),
+    Rival("transformers eager, padded to the longest", "eager"),
+    Rival("transformers sdpa, padded to the longest", "sdpa"),
+    Rival("transformers sdpa + torch.compile, padded to 512", "sdpa", whole=True, compiled=True),
+    Rival("transformers sdpa, group_by_length", "sdpa", grouped=True),
+    Rival("masked heads, padded to the longest", "sdpa", strong=True),
+    Rival("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
+    Rival("masked heads, unpadded", _UNPADDED, strong=True),
+    Rival("masked heads, unpadded, flash attention", _FLASH, strong=True, on_gpu=True),
+)
+
+
+def rivals(compiled: bool, on_gpu: bool = False) -> list[Rival]:
+    """Return the rivals to measure; `compiled` includes the one under torch.compile."""
+    return [rival for rival in RIVALS if (compiled or not rival.compiled) and (on_gpu or not rival.on_gpu)]
+
+
+def build_rivals(
+    device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int
+) -> dict[str, Step]:
+    """Return steps of all rivals on one model, by name."""
+    torch.manual_seed(seed)
+    model = stock.stock_model(shape).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+
+    def stepper(rival: Rival) -> Step:
+        program = torch.compile(model) if rival.compiled else model
+
+        def step(content: Columns) -> None:
+            with computing(dtype, device):
+                loss = rival_loss(rival, program, content, device)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    return {rival.name: stepper(rival) for rival in rivals(compiled, device.type == "cuda")}
+
+
+def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
+    """Return the sum of the mean losses of both heads."""
+    if rival.attention in (_UNPADDED, _FLASH):
+        return _unpadded_loss(model, rival.attention, content, device)
+    model.set_attn_implementation(rival.attention)
+    width = model.config.max_position_embeddings if rival.whole else None
+    tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, width).items()}
+    if not rival.strong:
+        loss: Tensor = model(**tensors).loss
+        return loss
+    labels_SN, pairs_S = tensors.pop("labels"), tensors.pop("next_sentence_label")
+    encoded = model.bert(**tensors)
+    masked_SN = labels_SN != stock.IGNORED
+    return _loss_of_heads(
+        model, encoded.last_hidden_state[masked_SN], labels_SN[masked_SN], encoded.pooler_output, pairs_S
+    )
+
+
+def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.device) -> Tensor:
+    use_unpadded_attention(model, attention)
+    batch = batch_of(content).to(device)
+    hidden_TD = model.bert(
+        input_ids=batch.tokens_T[None],
+        token_type_ids=batch.segments_T[None],
+        position_ids=batch.positions_T[None],
+        lengths=content.lengths.tolist(),
+        sequences=batch.sequences,
+    ).last_hidden_state[0]
+    first_S = torch.from_numpy(np.cumsum(content.lengths) - content.lengths).to(device)
+    pooled_SD = model.bert.pooler(hidden_TD[first_S, None])
+    return _loss_of_heads(model, hidden_TD[batch.masked_at_M], batch.masked_labels_M, pooled_SD, batch.next_sentence_S)
+
+
+def use_unpadded_attention(model: Any, attention: str = _UNPADDED) -> None:
+    """Make the layers of a transformers model take one row of tokens, with `lengths` and `sequences` as arguments."""
+    from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
+
+    AttentionInterface.register(_UNPADDED, _attention_per_sequence)
+    AttentionInterface.register(_FLASH, _flash_attention)
+    model.set_attn_implementation(attention)
+
+
+def _attention_per_sequence(
+    _module: Any, query_1KTH: Tensor, key_1KTH: Tensor, value_1KTH: Tensor, _mask: None, *, dropout: float,
+    scaling: float, lengths: list[int], **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    parts = zip(*(tensor.split(lengths, dim=2) for tensor in (query_1KTH, key_1KTH, value_1KTH)), strict=True)
+    attended = [
+        functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling).transpose(1, 2)
+        for query, key, value in parts
+    ]
+    return torch.cat(attended, dim=1), None
+
+
+def _flash_attention(
+    _module: Any, query_1KTH: Tensor, key_1KTH: Tensor, value_1KTH: Tensor, _mask: None, *, dropout: float,
+    sequences: Sequences, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    query_TKH, key_TKH, value_TKH = (tensor[0].transpose(0, 1) for tensor in (query_1KTH, key_1KTH, value_1KTH))
+    return flash_kernel(query_TKH, key_TKH, value_TKH, sequences, dropout)[None], None
+
+
+def _loss_of_heads(model: Any, hidden_MD: Tensor, labels_M: Tensor, pooled_SD: Tensor, pairs_S: Tensor) -> Tensor:
+    scores_MV, scores_S2 = model.cls(hidden_MD, pooled_SD)
+    return functional.cross_entropy(scores_MV, labels_M) + functional.cross_entropy(scores_S2, pairs_S)

@@ -1,0 +1,95 @@
+"""`lab ideas`: an idea and its plain alternative must agree before they are timed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.common.errors import RunError
+from bertbench.common.progress import Progress
+from bertbench.model.linear import onednn_multiplies
+from bertbench.model.shape import BertShape
+from lab.bench.idea_trials import IDEAS
+from lab.bench.ideas import RANK_IDEAS, Row, Setting, Tensors, Trial, compare, measure, measure_on_ranks
+from tests.docs.listing import REPOSITORY
+from tests.ranks import run_ranks
+
+TINY = BertShape(vocab_size=61, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=96)
+SHAPES = {
+    "small": TINY,
+    "medium": replace(TINY, hidden_size=256, feed_forward_size=16),  # the least width with a choice of libraries
+    "demo": replace(TINY, max_positions=13),
+}
+SETTING = Setting(SHAPES, demo_sequences=7, demo_short=0.5, seed=1, sequences=2, shards=11)
+ROWS = {"attention": 3 if onednn_multiplies(torch.bfloat16) else 2, "squares": 2, "products": None, "sums": 2}
+PACKAGE = REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
+
+
+def check(idea: str, rows: list[Row]) -> None:
+    assert rows or (idea == "products" and not onednn_multiplies(torch.float32))
+    expected = ROWS.get(idea, 1)
+    assert expected is None or len(rows) == expected
+    for row in rows:
+        assert row.idea == idea
+        assert row.plain_ms > 0
+        assert row.ours_ms > 0
+        # rounded to 0.001, times to 0.1 us
+        assert row.ratio == pytest.approx(row.plain_ms / row.ours_ms, rel=0.05, abs=6e-4)
+        assert (PACKAGE / row.file).is_file()
+
+
+@pytest.mark.parametrize("idea", IDEAS)
+def test_an_idea_agrees_with_its_plain_alternative_and_is_timed(idea: str) -> None:
+    check(idea, measure({idea: IDEAS[idea]}, {}, SETTING, 2, Progress(False)))
+
+
+def test_ideas_between_ranks_agree_and_are_timed() -> None:
+    for rows in run_ranks(2, measure_on_ranks, RANK_IDEAS, SETTING, 2):
+        assert not isinstance(rows, RunError)
+        for idea in RANK_IDEAS:
+            check(idea, [row for row in rows if row.idea == idea])
+
+
+@pytest.mark.parametrize(("ours", "agrees"), [(1.00009, True), (1.0002, False), (float("nan"), False)])
+def test_what_disagrees_is_not_timed(ours: float, agrees: bool) -> None:
+    calls = []
+
+    def side(number: float) -> Tensors:
+        calls.append(number)
+        return (torch.tensor([0.0, 1.0, number]),)
+
+    trial = Trial("plain code", "three numbers", "none", (lambda: side(1.0), lambda: side(ours)))
+    if agrees:
+        assert compare("idea", trial, 3).plain == "plain code"
+        assert len(calls) == 2 + 2 * (1 + 3)
+    else:
+        with pytest.raises(RunError, match=r"^idea: differs from plain code by .*, expected at most 1.0e-04"):
+            compare("idea", trial, 3)
+        assert len(calls) == 2
+
+
+def test_each_side_is_first_in_every_other_round() -> None:
+    calls = []
+    sides = (lambda: (calls.append("plain"), torch.ones(1))[1:], lambda: (calls.append("ours"), torch.ones(1))[1:])
+    compare("idea", Trial("plain code", "a number", "none", sides), 2)
+    assert calls == ["plain", "ours", "ours", "plain", "plain", "ours", "ours", "plain"]
+
+
+def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ideas.json"
+    assert main(["lab", "ideas", "--ideas", "loss,dropout", "--rounds", "1", "--record", str(file), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert [row["idea"] for row in rows] == ["dropout", "loss"]
+    assert {"idea", "plain", "size", "plain_ms", "ours_ms", "ratio", "file"} == set(rows[0])
+    record = json.loads(file.read_text())
+    assert record["results"]["results"] == rows
+    assert len(record["printed"]) == 2 + len(rows)
+
+
+def test_an_unknown_idea_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "ideas", "--ideas", "dropout,magic"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bertbench: --ideas: unknown 'magic'; choose of heads, words, last_layer, ")

@@ -1,0 +1,239 @@
+"""The GPU step's kernels without a GPU. What needs Triton is skipped where it isn't installed."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.forecast.kernels import absent_gpu, certificate
+from bertbench.forecast.kernels.absent_gpu import GPUS
+from bertbench.forecast.kernels.certificate import certificate as certify
+from bertbench.forecast.kernels.codegen import Kernel, graph_of
+from bertbench.forecast.kernels.launches import multi_tensor_launches
+from bertbench.forecast.kernels.step import PIECES, TOKENS, batch_of_tokens
+from lab.bench.budgets import Found, broken, budgets
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`"
+)
+FIELDS = ["arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes", "within_budget"]
+
+
+def found(piece: str = "attention", **values: float) -> Found:
+    plain: dict[str, Any] = {
+        "tokens": 1000, "optimizer": "torch", "kernels": 0, "launches": 1, "megabytes": 1,
+        "megabytes_beside_products": 1, "registers_max": 0, "shared_bytes_max": 0, "spill_bytes": 0,
+        "elements_of_one_block": 0,
+    }  # fmt: skip
+    return Found("sm_90", piece, **{**plain, **values})
+
+
+def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
+    """Whether docs/performance.md shows these counts for this torch: 2.13 on the left, 2.11 on the right."""
+    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith(f"{title}  ")]
+    gigabytes = f"{megabytes / 1e3:.0f}" if title.startswith("step") else f"{megabytes / 1e3:.2f}"
+    shown = line.removeprefix(title).split()
+    return (shown[:3] if torch.__version__ >= "2.13" else shown[3:]) == [f"{kernels:,}", f"{launches:,}", gigabytes]
+
+
+@pytest.fixture(scope="module")
+def pieces() -> list[Found]:
+    """Attention, layer, head and loss for Hopper: one process compiles all of them."""
+    return certify(["sm_90"], 8192, wanted=["attention", "layer", "head_and_loss"])
+
+
+@needs_triton
+def test_a_layer_keeps_its_budget_in_hopper_s_machine_code(pieces: list[Found]) -> None:
+    attention, layer, _ = pieces
+    assert (attention.piece, layer.piece) == ("attention", "layer")
+    assert attention.kernels == 0
+    assert 10 < layer.kernels <= 24
+    assert layer.launches >= layer.kernels + 12, "four linear layers are three products each"
+    # two [T, D] fp32 streams in and out of each of two LayerNorms are the least that a layer moves
+    assert layer.megabytes_beside_products > 8 * 8192 * 1024 * 4 / 1e6
+    assert layer.registers_max > 16
+    assert [*broken(layer, budgets()), *broken(attention, budgets())] == []
+
+
+@needs_triton
+def test_our_triton_optimizer_takes_few_launches_and_44_bytes_a_parameter() -> None:
+    (optimizer,) = certify(["sm_90"], 8192, wanted=["optimizer"], optimizer="triton")
+    assert 10 <= optimizer.launches <= 20
+    assert 42 * 336.2 <= optimizer.megabytes <= 44.1 * 336.2, "of a matrix; of vectors 32"
+    assert [*broken(optimizer, budgets())] == []
+
+
+@pytest.mark.slow
+@needs_triton
+def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirteenth_less() -> None:
+    _, layer = certify(["sm_90"], TOKENS, "bf16", ["attention", "layer"])
+    limit = budgets().pieces["layer"]
+    assert layer.kernels <= limit.kernels
+    assert layer.launches <= limit.launches
+    assert layer.megabytes <= 12 / 13 * limit.megabytes.at(TOKENS)
+    assert layer.spill_bytes == 0
+    assert shown_counts("layer, precision.residual: bf16", layer.kernels, layer.launches, layer.megabytes)
+
+
+@needs_triton
+def test_head_and_loss_read_and_write_the_scores_once_beside_their_products(pieces: list[Found]) -> None:
+    head = pieces[-1]
+    assert head.piece == "head_and_loss"
+    assert [*broken(head, budgets())] == []
+    # scores of 1,228 masked tokens and some filler in bf16; word embeddings and their gradient between fp32 and bf16
+    scores, words = 1_280 * 30_528 * 2 / 1e6, 30_528 * 1_024 * (4 + 2) / 1e6
+    assert 2 * words < head.megabytes_beside_products < 2 * words + 2.5 * scores
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize("optimizer", ["torch", "triton"])
+def test_every_piece_keeps_its_budget_on_every_architecture(optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "kernels", "--optimizer", optimizer, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["arch"], row["piece"]) for row in rows] == [(arch, piece) for arch in GPUS for piece in PIECES]
+    assert all(list(row) == FIELDS and row["within_budget"] for row in rows)
+    titles = {"step": "step"} if optimizer == "torch" else {"step": "step, optimizer.impl: triton"}
+    if optimizer == "torch":
+        titles["layer"] = "layer"
+    for row in rows:
+        if row["arch"] == "sm_90" and row["piece"] in titles:
+            assert shown_counts(titles[row["piece"]], row["kernels"], row["launches"], row["megabytes"])
+
+
+def test_a_broken_budget_is_named_and_fails_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
+    limit = budgets().every_kernel.spill_bytes
+    spilling = found("embeddings", spill_bytes=limit + 8)
+    monkeypatch.setattr(certificate, "_in_a_process", lambda *_: [found(), spilling])
+    assert main(["lab", "kernels", "--arch", "sm_90", "--json"]) == 1
+    good, bad = json.loads(capsys.readouterr().out)
+    assert (good["within_budget"], bad["within_budget"]) == (True, False)
+    assert main(["lab", "kernels", "--arch", "sm_90"]) == 1
+    assert f"sm_90 embeddings: {limit + 8} bytes spilled a thread, the budget is {limit}" in capsys.readouterr().out
+
+
+def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
+    limits = budgets()
+    limit = limits.pieces["attention"].megabytes
+    at_8000 = limit.fixed + 8 * limit.per_1000_tokens
+    most = {"megabytes": at_8000, "megabytes_beside_products": at_8000}
+    assert list(broken(found(tokens=8000, **most), limits)) == []
+    assert len(list(broken(found(tokens=7000, **most), limits))) == 2
+    assert len(list(broken(found(launches=limits.pieces["attention"].launches + 1), limits))) == 1
+
+
+def test_without_triton_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(absent_gpu, "find_spec", lambda _: None)
+    assert main(["lab", "kernels"]) == 2
+    assert "install bertbench[kernels]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--arch", "sm_70"], "--arch: unknown 'sm_70'; choose of sm_80, sm_90, sm_100"),
+        (["--tokens", "7"], "--tokens 7: expected at least 1,024"),
+    ],
+)
+def test_wrong_options_are_refused(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "kernels", *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
+    for tokens in (1024, 24_576):
+        batch = batch_of_tokens(tokens)
+        assert len(batch.tokens_T) == tokens
+        assert int(batch.sequences.cu_seqlens_S1[-1]) == tokens
+
+
+def test_launches_of_multi_tensor_operations_are_as_torch_cuts_them() -> None:
+    # 770 tensors of one list fit, or 2,240 blocks of 65,536 elements
+    assert multi_tensor_launches([1] * 770, lists=1) == 1
+    assert multi_tensor_launches([1] * 771, lists=1) == 2
+    assert multi_tensor_launches([1] * 771, lists=2) == 2
+    assert multi_tensor_launches([65_536 * 2240], lists=1) == 1
+    assert multi_tensor_launches([65_536 * 2240 + 1], lists=1) == 2
+    assert multi_tensor_launches([65_536 * 2239, 1, 1], lists=1) == 2
+
+
+def test_a_reduction_by_one_block_is_seen() -> None:
+    source = "@triton_heuristics.reduction(\n    size_hints={'x': %d, 'r0_': 4194304},\n)"
+    assert Kernel("one_block", source % 1).elements_of_one_block == 4_194_304
+    assert Kernel("many", source % 64).elements_of_one_block == 0
+    assert Kernel("pointwise", "    size_hints={'x': 4194304}, \n").elements_of_one_block == 0
+
+
+def test_launches_of_a_graph_are_those_of_its_kernels_and_of_libraries() -> None:
+    code = """
+triton_poi_0 = async_compile.triton('triton_poi_0', '''
+size_hints={'x': 8}
+''', device_str='cuda')
+
+class Runner:
+    def call(self, args):
+            triton_poi_0.run(primals_1, buf0, 8, stream=raw_stream0)
+            triton_poi_0.run(buf0, buf1, 8, stream=raw_stream0)
+            extern_kernels.addmm(buf2, buf0, buf1, alpha=1, beta=1, out=buf3)
+            buf4 = torch.ops.aten._flash_attention_forward.default(buf3)
+            aten.randint.low_out(-9, 9, [1], out=buf9)
+"""
+    graph = graph_of(code, all_bytes=50, product_bytes=20)
+    assert [kernel.name for kernel in graph.kernels] == ["triton_poi_0"]
+    assert (graph.triton_launches, graph.launches) == (2, 5)
+    assert (graph.kernel_bytes, graph.product_bytes) == (30, 20)
+
+
+def test_our_own_operator_in_a_graph_is_one_triton_kernel() -> None:
+    code = """
+            extern_kernels.mm(buf2, buf0, out=buf3)
+            buf4 = torch.ops.bertbench.gelu_gradient.default(buf3, buf1, primals_1)
+"""
+    graph = graph_of(code, all_bytes=50, product_bytes=20)
+    assert (graph.triton_launches, graph.launches) == (1, 2)
+
+
+SPILLING = """
+import tempfile
+from pathlib import Path
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from bertbench.forecast.kernels.machine_code import usage
+
+@triton.jit
+def kernel(source, target, size: tl.constexpr):
+    row = tl.arange(0, size)
+    tile = tl.load(source + row[:, None] * size + row[None, :])
+    shifted = tl.load(source + 7 + row[:, None] * size + row[None, :])
+    tl.store(target + row[:, None] * size + row[None, :], tl.dot(tile, shifted) + tile + shifted)
+
+for size in (16, 64):
+    source = ASTSource(kernel, {"source": "*fp32", "target": "*fp32", "size": "constexpr"}, {"size": size})
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        print(usage(binary.asm["cubin"], Path(folder)).spill_bytes)
+"""
+
+
+@needs_triton
+def test_registers_that_spill_are_seen(tmp_path: Path) -> None:
+    script = tmp_path / "spilling.py"
+    script.write_text(SPILLING)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    small, large = map(int, done.stdout.split())
+    assert small == 0
+    assert large > 100

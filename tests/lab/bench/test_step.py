@@ -1,0 +1,215 @@
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import batch_of
+from bertbench.model.attention import plain_attention
+from bertbench.model.flops import training_flops
+from bertbench.model.sequences import Sequences
+from bertbench.model.shape import BertShape
+from bertbench.model.sizes import SHAPES
+from lab.bench import peak, rivals, stock
+from lab.bench import step as bench
+from lab.commands import step as command
+
+TINY = BertShape(30_522, 6, 1, 2, 7, 512)
+_GENERATES_CODE_S = 0.5
+
+
+def test_useful_work_is_that_of_real_tokens_pairs_and_masked_tokens() -> None:
+    # sequences of 3 and 5 tokens, 2 masked; weights of a layer 4 x 36 + 2 x 6 x 7 = 228, of the head 36 + 6 x 30522
+    layer, attention, head = 2 * 228 * 8, 4 * 6 * (9 + 25), 2 * (36 + 6 * 30_522) * 2
+    assert training_flops(TINY, np.array([5, 3]), 2) == 3 * (layer + attention + head)
+
+
+def test_useful_work_of_bert_large_is_the_published_500_gflop_a_sample() -> None:
+    batches = bench.wikipedia_batches(64, 3, seed=1)
+    work = [training_flops(SHAPES["large"], content.lengths, content.masked.sum()) / 64 for content in batches]
+    assert np.mean(work) == pytest.approx(500e9, rel=0.02)
+
+
+def test_every_batch_has_wikipedias_lengths() -> None:
+    for content in bench.wikipedia_batches(64, 3, seed=1):
+        assert content.lengths.mean() == pytest.approx(255.8, rel=0.02)
+        assert (content.lengths == 512).mean() == pytest.approx(0.234, abs=0.02)
+        assert list(content.lengths) == sorted(content.lengths, reverse=True)
+
+
+def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
+    pytest.importorskip("transformers")
+    shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0)
+    content = bench.wikipedia_batches(5, 1, seed=2)[0]
+    theirs = stock.stock_model(shape)
+    padded = stock.padded(content, None)
+    assert padded["input_ids"].shape == (5, content.lengths.max())
+    assert padded["attention_mask"].sum() == content.lengths.sum()
+    batch = batch_of(content)
+    flat = padded["input_ids"][padded["attention_mask"].bool()]
+    assert flat.tolist() == batch.tokens_T.tolist()
+    assert padded["labels"][padded["labels"] >= 0].tolist() == batch.masked_labels_M.tolist()
+    assert torch.isfinite(theirs(**padded).loss)
+
+
+def _without_a_gpu(
+    query_TKH: torch.Tensor, key_TKH: torch.Tensor, value_TKH: torch.Tensor, sequences: Sequences, dropout: float
+) -> torch.Tensor:
+    return plain_attention(torch.stack((query_TKH, key_TKH, value_TKH), 1), sequences, dropout)
+
+
+@pytest.mark.parametrize("rival", rivals.rivals(False, on_gpu=True), ids=lambda rival: rival.name)
+def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(rivals, "flash_kernel", _without_a_gpu)
+    shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0)
+    content = bench.wikipedia_batches(5, 1, seed=2)[0]
+    torch.manual_seed(3)
+    model = stock.stock_model(shape, initializer_range=0.5)  # or every loss would be log(30,522)
+    expected = model(**stock.padded(content, None)).loss
+    loss = rivals.rival_loss(rival, model, content, torch.device("cpu"))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
+    pytest.importorskip("transformers")
+    model = stock.stock_model(BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.3))
+    content = bench.wikipedia_batches(5, 1, seed=2)[0]
+    unpadded = next(rival for rival in rivals.RIVALS if rival.name == "masked heads, unpadded")
+    first, second = (rivals.rival_loss(unpadded, model, content, torch.device("cpu")).item() for _ in range(2))
+    assert first != second
+
+
+def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
+    def measured(name: str, tokens_per_s: float, biased: bool, strong: bool) -> bench.Measured:
+        return bench.Measured("small", "fp32", name, tokens_per_s, 1.0, 1.0, 0.1, 0.1, 1.0, biased, strong)
+
+    results = [
+        measured("bertbench", 2400.0, False, False),
+        measured("slow", 400.0, False, False),
+        measured("sorted", 600.0, True, False),
+        measured("strong", 960.0, False, True),
+        measured("strong, sorted", 1200.0, True, True),
+    ]
+    lines = command._table(results)
+    assert [line.split()[-2] for line in lines[1:6]] == ["1.00", "6.00", "4.00", "2.50", "2.00"]
+    assert lines[-2] == "bertbench is 2.50 x as fast as the strongest unbiased rival, strong"
+    assert lines[-1] == "and 6.00 x as fast as the best unbiased stock variant, slow"
+
+
+def test_layer_products_are_the_counted_work_without_attention_s() -> None:
+    # training takes three times the forward pass's work
+    forward = sum(product.times * product.flops for product in peak.layer_products(TINY, 8, 2))
+    assert 3 * forward == training_flops(TINY, np.array([8]), 2) - 3 * 4 * 6 * 64
+
+
+def test_each_product_counts_by_its_faster_library() -> None:
+    products = peak.MatrixProducts(torch.device("cpu"))
+    wide, square = peak.Product(2, 4, 8, times=3), peak.Product(4, 4, 4)  # 128 operations each
+    products.rates = {
+        (torch.float32, wide): {"torch": 640.0, "oneDNN": 32.0},
+        (torch.float32, square): {"torch": 16.0, "oneDNN": 128.0},
+    }
+    assert products.flops == {torch.float32: 128.0}  # of squares
+    assert products.together(torch.float32, [wide, square]) == pytest.approx(4 * 128 / (3 * 0.2 + 1))
+
+
+def test_both_libraries_are_measured_on_a_cpu() -> None:
+    products, tried = peak.MatrixProducts(torch.device("cpu")), peak.Product(5, 3, 7)
+    products.try_products(torch.float32, [tried])
+    assert {library: rate > 0 for library, rate in products.rates[torch.float32, tried].items()} == {
+        "torch": True,
+        "oneDNN": True,
+    }
+    left, weight = torch.randn(5, 3), torch.randn(7, 3)
+    first, second = (multiply(left, weight) for multiply in peak._LIBRARIES.values())
+    torch.testing.assert_close(first, second)
+
+
+def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
+    monkeypatch.setattr(peak, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
+    results, products = bench.measure(["tiny"], ["fp32"], torch.device("cpu"), 1, 2, 1, False, 1, Progress(False))
+    assert [result.name for result in results] == [
+        "bertbench",
+        "transformers eager, padded to 512",
+        "transformers sdpa, padded to 512",
+        "transformers eager, padded to the longest",
+        "transformers sdpa, padded to the longest",
+        "transformers sdpa, group_by_length",
+        "masked heads, padded to the longest",
+        "masked heads, group_by_length",
+        "masked heads, unpadded",
+    ]
+    assert [result.biased for result in results] == [False] * 5 + [True, False, True, False]
+    assert [result.unpadded_or_trimmed for result in results] == [False] * 6 + [True] * 3
+    gemm = products.flops[torch.float32]
+    for result in results:
+        assert result.share_of_gemm == pytest.approx(result.useful_gflops * 1e9 / gemm, rel=0.02, abs=1e-4)
+        layers = products.together(torch.float32, bench.products_of(TINY, bench.wikipedia_batches(2, 1, 1)))
+        assert result.share_of_layer_products == pytest.approx(result.useful_gflops * 1e9 / layers, rel=0.02, abs=1e-4)
+        assert result.real_tokens_per_s > 0
+        assert result.peak_memory_mb > 16 * 30_522 * 6 / 2**20
+
+
+def _slow_on_a_new_batch(_: torch.device) -> dict[str, Callable[[Columns], None]]:
+    met = set()
+
+    def step(content: Columns) -> None:
+        lengths = tuple(content.lengths)
+        if lengths not in met:
+            time.sleep(_GENERATES_CODE_S)
+        met.add(lengths)
+
+    return {"slow": step}
+
+
+def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "_SIZES", (61,))
+    cpu = torch.device("cpu")
+    with bench.Program(_slow_on_a_new_batch, 1, cpu) as program:
+        arm = bench._Arm("slow", program, bench.wikipedia_batches(2, 3, 1))
+        bench._take_turns([arm], 3, peak.MatrixProducts(cpu), [], "fp32", cpu, "tiny", Progress(False))
+    assert len(arm.took) == 3
+    assert max(took.seconds for took in arm.took) < _GENERATES_CODE_S
+
+
+def test_the_command_runs_where_no_rival_is_installed() -> None:
+    blocked = ("transformers", "accelerate", "datasets", "torchao")
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
+        "from lab.bench import step\n"
+        "from bertbench.model.shape import BertShape\n"
+        "step.SHAPES['small'] = BertShape(30522, 6, 1, 2, 7, 512)\n"
+        "from bertbench.cli import main\n"
+        "sys.exit(main(['lab', 'step', '--json', '--rounds', '1', '--batch', '2', '--dtypes', 'bf16']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer["machine"]["gemm_gflops"]) == {"bf16"}
+    (result,) = answer["results"]
+    assert {"size": "small", "dtype": "bf16", "name": "bertbench"}.items() <= result.items()
+    assert {"real_tokens_per_s", "samples_per_s", "useful_gflops", "share_of_gemm", "peak_memory_mb"} <= set(result)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--sizes", "huge"], "--sizes: unknown 'huge'; choose of small, medium, base, large"),
+        (["--dtypes", "fp8"], "--dtypes fp8: not on a CPU"),
+        (["--rounds", "0"], "--rounds 0: expected at least 1"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "step", *words]) == 2
+    assert told in capsys.readouterr().err

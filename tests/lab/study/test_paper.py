@@ -1,0 +1,140 @@
+"""The paper's claims: commands are asked once, and verdicts follow from their answers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.common.errors import RunError
+from bertbench.common.progress import Progress
+from lab.study.paper import PARTS, Part, ablation, run_parts, verdicts
+from lab.study.paper_page import page_of
+from lab.study.paper_questions import questions
+
+QUIET = Progress(False)
+METHODS = ("none", "stratified", "stratified_presort", "stratified_presort_raster", "global_exchange", "planned")
+
+
+def balanced(*methods: str, **efficiency: float) -> list[dict[str, Any]]:
+    """Rows as `balance` prints them; 0.5 where no efficiency is given."""
+    return [
+        {
+            "method": method,
+            "batch": batch,
+            "efficiency": efficiency.get(method, 0.5),
+            "bytes_per_rank_per_step": 24e6 if method == "global_exchange" else 1e5,
+        }
+        for method in methods
+        for batch in (2, 4, 8, 16, 48)
+    ]
+
+
+def compared(arm: str, ranks: int, low: float, high: float) -> dict[str, Any]:
+    difference = {"arm": f"{arm}_{ranks}", "against": "", "mean": (low + high) / 2, "low": low, "high": high}
+    return {"ranks": ranks, "difference": difference, "reference": 1000.0, "seeds": 9, "narrow": True}
+
+
+def forecast(minutes: float, samples: int, communication: float) -> dict[str, Any]:
+    return {
+        "predicted_min": minutes,
+        "range_min": [0.9 * minutes, 1.1 * minutes],
+        "samples_to_converge": samples,
+        "seconds": {"communication": communication},
+    }
+
+
+@pytest.fixture
+def answers() -> dict[str, Any]:
+    found: dict[str, Any] = {part.name: balanced("stratified", "stratified_presort", "presort") for part in PARTS}
+    efficiency = {"stratified_presort": 0.95, "global_exchange": 0.99, "planned": 0.99}
+    found["batch"] = balanced(*METHODS, **efficiency)
+    found |= {name: forecast(0.5, 3_000_000, 1.0) for name in ("all_ideas", "without_bucket", "planned")}
+    found |= {"without_balance": forecast(0.75, 3_000_000, 1.0), "without_adam": forecast(1.0, 5_000_000, 1.0)}
+    found["clip"] = {
+        "comparisons": [compared("before", 64, -200, -100), compared("bucket", 64, 100, 200)],
+        "at_equal_values": [
+            compared("before", 2, -20, 10), compared("bucket", 2, -10, 20),
+            compared("before", 64, -90, -50), compared("bucket", 64, -10, 30),
+        ],
+    }  # fmt: skip
+    found["buckets"] = {
+        "comparisons": [compared("4_buckets_e0", 5, -20, 40)],
+        "rows": [{"arm": arm, "seed": 1, "samples_to_target": 1000.0, "reached": True} for arm in ("before", "4")],
+    }
+    found["overlap"] = [
+        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden}
+        for speed in (750.0, 2250.0)
+        for mode, hidden in (("before", 0.01), ("bucket", 0.3))
+    ]
+    found["causal"] = balanced(*METHODS, **efficiency)
+    found["corpus"] = balanced(*METHODS, planned=1.0)
+    return found
+
+
+def test_a_part_is_asked_once_and_a_failure_keeps_what_ended(tmp_path: Path) -> None:
+    parts = (Part("there", ("systems",)), Part("wrong", ("show", "nosuch")))
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"`bertbench show nosuch` ended with code 2"):
+            run_parts(tmp_path, parts, QUIET)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.json"]
+    (tmp_path / "there.json").write_text('["kept"]')
+    assert run_parts(tmp_path, parts[:1], QUIET) == {"there": ["kept"]}
+
+
+def test_verdicts_follow_from_intervals(answers: dict[str, Any]) -> None:
+    found = {one.claim.split(" the all-reduce")[0]: one for one in verdicts(answers)}
+    assert found["clipping before"].verdict == "reproduced at 64 ranks, on a small model; at 2 no difference shown"
+    assert "64 ranks -7.0% (-9.0% to -5.0%); each at its own 64 ranks -15.0%" in found["clipping before"].ours
+    by_bucket = next(one for claim, one in found.items() if "keeps" in claim)
+    assert by_bucket.verdict == "reproduced, to 3% more samples at most, on a small model"
+    answers["clip"]["at_equal_values"] = [compared("before", 2, -20, 10), compared("bucket", 2, 10, 20)]
+    none, refuted = (one for one in verdicts(answers) if one.parts == ("clip",))
+    assert none.verdict == "no difference shown"
+    assert refuted.verdict == "refuted at 2 ranks, on a small model"
+    answers["batch"] = balanced(*METHODS)
+    assert "refuted" in {one.verdict for one in verdicts(answers) if "snake" in one.claim}
+
+
+def test_the_three_speeds_are_those_of_the_published_logs(answers: dict[str, Any]) -> None:
+    ours = [one.ours for one in verdicts(answers) if one.theirs in ("1.33", "1.57", "1.13")]
+    assert ours == [
+        "logs: 33.5 s over 25.1 s: 1.335",
+        "logs: 39.4 s over 25.1 s: 1.571",
+        "logs: 25.3 s over 22.3 s: 1.131",
+    ]
+
+
+def test_the_ablation_is_in_shares_of_all_ideas(answers: dict[str, Any]) -> None:
+    shares = {name: share for name, _, _, share in ablation(answers)}
+    assert shares == {
+        "all_ideas": 1.0, "without_balance": 1.5, "without_bucket": 1.0, "without_adam": 2.0, "planned": 1.0
+    }  # fmt: skip
+
+
+def test_the_page_shows_claims_and_commands(answers: dict[str, Any]) -> None:
+    page = page_of(answers, "a machine")
+    assert all(part.command in page for part in PARTS)
+    assert all(one.answer in page for one in questions(answers))
+    assert page.count("<svg") == 5
+
+
+def test_every_question_is_answered_from_its_parts(answers: dict[str, Any]) -> None:
+    found = questions(answers)
+    assert {name for one in found for name in one.parts} <= {part.name for part in PARTS}
+    by_part = {one.parts[-1]: one.answer for one in found}
+    assert by_part["buckets"] == "samples beside one bucket: 4_buckets_e0_5 +1.0% (-2.0% to +4.0%)"
+    assert by_part["overlap"] == "750 Mbit/s: before 1%, bucket 30%; 2,250 Mbit/s: before 1%, bucket 30%"
+    assert "without balance: 1.50 times the time, without bucket: 1.00" in str(found)
+    assert by_part["corpus"] == "none 0.500, stratified_presort 0.500, planned 1.000"
+    assert by_part["causal"] == "none 0.500, stratified_presort 0.950, planned 0.990"
+    answers["overlap"] = []
+    assert "needs two GPUs, or Linux, root and iproute2" in str(questions(answers))
+
+
+@pytest.mark.slow
+def test_every_part_but_training_and_timing_is_a_command_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATADIR", str(tmp_path / "data"))
+    quick = tuple(part for part in PARTS if part.words[0] != "lab")
+    assert set(run_parts(tmp_path, quick, QUIET)) == {part.name for part in quick}
