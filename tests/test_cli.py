@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,43 @@ def test_a_command_without_words_shows_its_help(words: list[str], capsys: pytest
     assert (ended.value.code, shown.err) == (2, "")  # nothing was done
     assert shown.out.startswith(" ".join(["usage: bertbench", *words, "[-h]"]))
     assert "show this help message" in shown.out
+
+
+def test_the_help_lists_every_command_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.endswith(":")][-6:] == [
+        "set up:", "data:", "run:", "follow:", "submit:", "lab:",
+    ]  # fmt: skip
+    assert "  train      train a system to its target\n" in shown
+    assert "  checkpoint import, show, export\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("trian cpu_demo", "invalid choice: 'trian'; did you mean train?"),
+        ("data verfy DIR", "invalid choice: 'verfy'; did you mean verify?"),
+        ("lab stepp", "invalid choice: 'stepp'; did you mean step?"),
+        ("predict --gpu h10", "invalid choice: 'h10'; did you mean h100?"),
+        ("init --gpu-modle h100", "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?"),
+    ],
+)
+def test_a_close_misspelling_gets_a_suggestion(words: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))
+def test_every_command_has_its_line_in_the_docs_and_a_test(command: str) -> None:
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("results/*.md")]
+    assert any(f"bertbench {command}" in page.read_text() for page in pages), "no page of README or docs shows it"
+    called = re.compile(r"""["' ]""" + r"""(", "|', '|", \*?\w*|\s)""".join(command.split()) + r"""\b""")
+    tests = [path.read_text() for path in (REPOSITORY / "tests").rglob("*.py") if path.name != "test_cli.py"]
+    assert any(called.search(text) for text in tests), "no test calls it"
 
 
 def test_a_launch_with_options_and_no_system_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,19 @@ def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(tmp_
 @pytest.mark.parametrize("name", system_names())
 def test_every_system_that_comes_with_the_project_loads(name: str) -> None:
     assert load_system(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("optimizer=lamp", "optimizer: found 'lamp', expected a section; did you mean optimizer.name=lamb?"),
+        ("optimizer=lion", "expected a section; set one of optimizer.name, optimizer.learning_rate"),
+        ("optimizer.name=lam", "input should be 'adam', 'lamb' or 'muon'; did you mean lamb?"),
+    ],
+)
+def test_a_value_for_a_section_or_close_to_a_choice_says_what_was_meant(override: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(meant)):
+        load_system("cpu_demo", [override])
 
 
 def test_the_schema_file_is_current() -> None:

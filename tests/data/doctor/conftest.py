@@ -1,4 +1,4 @@
-"""A small download, and `data doctor` with a table of its names and sums."""
+"""A small download, and `data verify` with a table of its names and sums."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
     """The exit code, and the findings that are not `right`, by path."""
 
     def check(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
-        code = main(["data", "doctor", str(folder), "--json", *words])
+        code = main(["data", "verify", str(folder), "--json", *words])
         content = json.loads(capsys.readouterr().out)
         assert content["ok"] == (code == 0)
         return code, {one["path"]: one for one in content["files"] if one["state"] != "right"}

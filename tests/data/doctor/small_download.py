@@ -7,7 +7,7 @@ from typing import Any
 from bertbench.data.mlcommons.published import part_name
 
 Doctor = Callable[..., tuple[int, dict[str, Any]]]
-"""Exit code of `data doctor`, and its findings that are not `right`, by path."""
+"""Exit code of `data verify`, and its findings that are not `right`, by path."""
 PARTS = 3
 TEXT_LIST = "bert-preprocessed-wikipedia-dataset.md5"  # as the downloader names it
 CONFIG = {

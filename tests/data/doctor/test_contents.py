@@ -1,4 +1,4 @@
-"""`data doctor` on small downloads: the same names, the sizes and sums of made-up contents."""
+"""`data verify` on small downloads: the same names, the sizes and sums of made-up contents."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from tests.data.published import framed
 
 
 def test_a_whole_download_is_right(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "doctor", str(download)]) == 0
+    assert main(["data", "verify", str(download)]) == 0
     found = capsys.readouterr().out
     where = f"text in {download}/text, vocab.txt in {download}"
     assert found.endswith(f"{download}: everything needed is there and right; {where}\n")
@@ -58,7 +58,7 @@ def test_the_real_table_is_what_mlcommons_publishes(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_missing_comes_with_its_download(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(download / "text")
-    assert main(["data", "doctor", str(download)]) == 1
+    assert main(["data", "verify", str(download)]) == 1
     found = capsys.readouterr().out
     assert f"eval.txt to {part_name(2)}: 4 files missing" in found
     command = f"cd {download} && bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh) "  # noqa: E501
@@ -236,12 +236,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     tmp_path: Path, download: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*words: str) -> str:
-        assert main(["data", "doctor", *words]) == 2
+        assert main(["data", "verify", *words]) == 2
         found, error = capsys.readouterr()
         assert (found, error.count("\n")) == ("", 1)
         return error
 
-    assert "found nothing there, expected the folder of a download" in refused(str(tmp_path / "none\x1b"))
+    assert "found nothing there, expected a dataset's folder or the folder of a download" in refused(
+        str(tmp_path / "none\x1b")
+    )
     assert "found something else there" in refused(str(download / "vocab.txt"))
     assert "found another file there, expected none" in refused(str(download), "--state", str(download / "vocab.txt"))
     assert "found another file there, expected none" in refused(str(download), "--state", "/dev/null")

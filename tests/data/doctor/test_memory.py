@@ -1,4 +1,4 @@
-"""What `data doctor` remembers of earlier checks, and never trusts too far."""
+"""What `data verify` remembers of earlier checks, and never trusts too far."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def settled(download: Path) -> Path:
 
 
 def check_json(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    main(["data", "doctor", str(folder), "--json", *words])
+    main(["data", "verify", str(folder), "--json", *words])
     content: dict[str, Any] = json.loads(capsys.readouterr().out)
     return content
 
@@ -105,7 +105,7 @@ def test_a_folder_that_can_t_be_written_is_checked_all_the_same(
     settled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (settled / ".bertbench-doctor.json").mkdir()  # root writes anywhere else
-    assert main(["data", "doctor", str(settled)]) == 0
+    assert main(["data", "verify", str(settled)]) == 0
     assert capsys.readouterr().err.count("give --state FILE") == 1
     elsewhere = tmp_path / "state.json"
     assert check_json(settled, capsys, "--state", str(elsewhere))["read"] == 8
@@ -123,7 +123,7 @@ def test_a_check_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / TEXT_LIST).write_text(listed)
     time.sleep(0.05)
     code = "import sys; from bertbench.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "data", "doctor", str(tmp_path), "--json"]
+    command = [sys.executable, "-c", code, "data", "verify", str(tmp_path), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not (tmp_path / ".bertbench-doctor.json").exists() or len(state_of(tmp_path)["files"]) < 2:

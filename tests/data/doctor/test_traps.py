@@ -1,4 +1,4 @@
-"""`data doctor` on hostile folders: nothing hangs, is read without end, or reaches a terminal unescaped."""
+"""`data verify` on hostile folders: nothing hangs, is read without end, or reaches a terminal unescaped."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
     for name in (b"\x1b]0;owned\x07\x1b[2J", b"\xff\xfe.txt", b"line\nbreak", "\u202egpj.exe".encode(), b"n" * 255):
         with open(folder + b"/" + name, "wb") as stream:  # noqa: PTH123 - bytes
             stream.write(name)
-    assert main(["data", "doctor", str(download)]) == 0
+    assert main(["data", "verify", str(download)]) == 0
     found, error = capfdbinary.readouterr()
     assert b"note: \\x1b]0;owned\\x07\\x1b[2J: foreign" in found
     assert b"note: \\xff\\xfe.txt: foreign" in found
@@ -123,7 +123,7 @@ def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
     assert b"note: \\u202egpj.exe: foreign" in found
     assert b"n" * 255 in found
     assert not set((found + error).decode("ascii")) - set(map(chr, range(32, 127))) - {"\n"}
-    assert main(["data", "doctor", str(download), "--json"]) == 0
+    assert main(["data", "verify", str(download), "--json"]) == 0
     paths = {one["path"] for one in json.loads(capfdbinary.readouterr()[0])["files"]}
     assert "\\xff\\xfe.txt" in paths
 
@@ -131,7 +131,7 @@ def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
 def test_a_terminal_without_unicode_gets_escapes(download: Path) -> None:
     (download / "漢.txt").write_text("foreign")
     code = "import sys; from bertbench.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "data", "doctor", str(download)]
+    command = [sys.executable, "-c", code, "data", "verify", str(download)]
     done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert b"note: \\u6f22.txt: foreign" in done.stdout
     assert b"Traceback" not in done.stderr

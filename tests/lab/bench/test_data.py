@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -5,8 +6,8 @@ import pytest
 import torch
 
 from bertbench.balance.lengths import draw_lengths, length_shares, predictions
+from bertbench.cli import main
 from bertbench.common.errors import DataError
-from bertbench.common.progress import Progress
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
@@ -36,13 +37,14 @@ def same(first: Batch, second: Batch) -> bool:
     return all(torch.equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
-def test_the_bench_measures_every_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(bench, "_ROUND_S", 0.01)
-    rates = bench.measure(tmp_path, 480, 1, Progress(False))
-    measured = {(rate.name, rate.order, rate.cache) for rate in rates}
+    assert main(["lab", "data", "--samples", "480", "--json"]) == 0
+    rates = json.loads(capsys.readouterr().out)["results"]
+    measured = {(rate["name"], rate["order"], rate["cache"]) for rate in rates}
     assert measured >= {("bertbench", order, "warm") for order in ("planned", "file")}
     assert measured >= {("bertbench", "planned", "cold"), ("h5py rows", "planned", "warm")}
-    assert all(rate.samples_per_s > 0 for rate in rates)
+    assert all(rate["samples_per_s"] > 0 for rate in rates)
 
 
 def test_wikipedia_s_histogram_is_the_default(tmp_path: Path) -> None:

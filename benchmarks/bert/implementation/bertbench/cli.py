@@ -6,10 +6,13 @@ command takes --json: JSON on standard output, everything else on standard error
 """
 
 import argparse
+import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
@@ -46,42 +49,54 @@ class Command(NamedTuple):
         return f"{self.package}.{'arguments.' if self.apart else ''}{self.module}"
 
 
-COMMANDS = (
-    Command("systems", "list the project's systems", "systems"),
-    Command("show", "print a system's resolved configuration", "show"),
-    Command("init", "write a system file for your cluster", "init"),
-    Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True),
-    Command("detect", "describe this machine", "detect"),
-    Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
-    Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
-    Command("data doctor", "check a download of MLCommons' files", "data_doctor"),
-    Command("data verify", "recompute a dataset's checksums and counts", "data_verify"),
-    Command("data show", "describe a dataset", "data_show"),
-    Command("data export", "write a dataset in a published layout", "data_export"),
-    Command("checkpoint import", "read a published checkpoint", "checkpoint_import"),
-    Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
-    Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
-    Command("train", "train a system to its target", "train", apart=True),
-    Command("evaluate", "score a checkpoint", "evaluate", apart=True),
-    Command("fill-mask", "predict the masked words of a text", "fill_mask"),
-    Command("plan", "dry-run any rank without its machine", "plan", apart=True),
-    Command("preflight", "check an allocation before a run", "preflight", apart=True),
-    Command("predict", "forecast the time to train", "predict"),
-    Command("launch", "start runs of a system", "launch", apart=True),
-    Command("balance", "compare methods of dealing batches to ranks", "balance"),
-    Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
-    Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
-    Command("finetune score", "score SQuAD predictions", "finetune_score"),
-    Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
-    Command("watch", "show a run's page in the terminal, live or finished", "watch"),
-    Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),
-    Command("runs", "list the runs in LOGDIR", "runs"),
-    Command("compare", "compare two runs, or two sets of runs", "compare"),
-    Command("report", "print a table of runs", "report"),
-    Command("rcp", "make reference convergence points, or judge by them", "rcp"),
-    Command("package", "build a submission package", "package"),
-)
-_LAB = Command("lab", "measure and study beside rivals, in a checkout", "lab")
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "set up": (
+        Command("detect", "describe this machine", "detect"),
+        Command("systems", "list the project's systems", "systems"),
+        Command("init", "write a system file for your cluster", "init"),
+        Command("show", "print a system's resolved configuration", "show"),
+        Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True),
+        Command("predict", "forecast the time to train", "predict"),
+    ),
+    "data": (
+        Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
+        Command("data verify", "check a dataset, or a download of MLCommons' files", "data_verify"),
+        Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
+        Command("data show", "describe a dataset", "data_show"),
+        Command("data export", "write a dataset in a published layout", "data_export"),
+        Command("checkpoint import", "read a published checkpoint", "checkpoint_import"),
+        Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
+        Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
+    ),
+    "run": (
+        Command("plan", "dry-run any rank without its machine", "plan", apart=True),
+        Command("preflight", "check an allocation before a run", "preflight", apart=True),
+        Command("launch", "start runs of a system", "launch", apart=True),
+        Command("train", "train a system to its target", "train", apart=True),
+        Command("evaluate", "score a checkpoint", "evaluate", apart=True),
+        Command("fill-mask", "predict the masked words of a text", "fill_mask"),
+        Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
+        Command("finetune score", "score SQuAD predictions", "finetune_score"),
+        Command("balance", "compare methods of dealing batches to ranks", "balance"),
+        Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
+    ),
+    "follow": (
+        Command("watch", "show a run's page in the terminal, live or finished", "watch"),
+        Command("runs", "list the runs in LOGDIR", "runs"),
+        Command("report", "print a table of runs", "report"),
+        Command("compare", "compare two runs, or two sets of runs", "compare"),
+        Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),
+    ),
+    "submit": (
+        Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
+        Command("rcp", "make reference convergence points, or judge by them", "rcp"),
+        Command("package", "build a submission package", "package"),
+    ),
+    "lab": (Command("lab", "measure and study beside rivals, in a checkout", "lab"),),
+}
+"""Commands in the order in which one meets them."""
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+_LAB = "lab"
 
 
 def table(words: Sequence[str]) -> tuple[Command, ...]:
@@ -89,11 +104,12 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
 
     Raises ConfigError if they do and this is no checkout.
     """
-    if list(words[:1]) != [_LAB.path]:
-        return (*COMMANDS, _LAB)
+    if list(words[:1]) != [_LAB]:
+        return COMMANDS
     from bertbench.commands import lab  # noqa: PLC0415 - other commands don't need it
 
-    return (*COMMANDS, *(Command(f"{_LAB.path} {name}", text, name, lab.PACKAGE) for name, text in lab.commands()))
+    product = (command for command in COMMANDS if command.path != _LAB)
+    return (*product, *(Command(f"{_LAB} {name}", text, name, lab.PACKAGE) for name, text in lab.commands()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,7 +156,26 @@ def _complete(words: list[str]) -> NoReturn:
     raise AssertionError("argcomplete ends the process")
 
 
-class _HelpfulParser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    """Name the closest command, value or option after a misspelt one."""
+
+    leaf: argparse.ArgumentParser | None = None
+    """The called command's, whose options an error of the whole command line doesn't know."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and the message, with exit code 2."""
+        known = [*(self.leaf or self)._option_string_actions]
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            given, known = [found[1]], re.findall(r"[^\s',]+", found[2])
+        else:
+            given = re.findall(r"--[^\s=]+", message.removeprefix("unrecognized arguments:"))
+        close = [*dict.fromkeys(one for word in given for one in difflib.get_close_matches(word, known, 1))]
+        if close and not set(close) & set(given):
+            message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(close)}?"
+        super().error(message)
+
+
+class _HelpfulParser(_Parser):
     """Show the help if the command line is incomplete rather than wrong."""
 
     def error(self, message: str) -> NoReturn:
@@ -160,21 +195,37 @@ def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser
     commands = table(words)
     names = [command.path.split() for command in commands]
     bare = not words or any(path[: len(words)] == words for path in names)
-    kind = _HelpfulParser if bare else argparse.ArgumentParser
-    parser = kind(prog="bertbench", description="An MLPerf-style BERT benchmark.")
+    kind = _HelpfulParser if bare else _Parser
+    parser = kind(
+        prog="bertbench", description="An MLPerf-style BERT benchmark.", epilog=_listing(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"bertbench {__version__}")
     top = parser.add_subparsers(required=True, metavar="COMMAND")
-    groups: dict[str, argparse._SubParsersAction[argparse.ArgumentParser]] = {}
+    groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
     for command in commands:
         *group, name = command.path.split()
         if group and group[0] not in groups:
-            inside = top.add_parser(
-                group[0], help=", ".join(c.path.split()[1] for c in commands if c.path.split()[0] == group[0])
-            )
-            groups[group[0]] = inside.add_subparsers(required=True, metavar="COMMAND")
-        leaf = (groups[group[0]] if group else top).add_parser(name, help=command.help, description=command.help)
+            groups[group[0]] = top.add_parser(group[0]).add_subparsers(required=True, metavar="COMMAND")
+        if group:  # the help lists commands of one word itself, by group
+            leaf = groups[group[0]].add_parser(name, description=command.help, help=command.help)
+        else:
+            leaf = top.add_parser(name, description=command.help)
         leaf.set_defaults(path=command.path)
         if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             importlib.import_module(command.arguments).add_arguments(leaf)
+            parser.leaf = leaf
     return parser
+
+
+def _listing() -> str:
+    """Return the commands by group, for the help; those of two words under their first."""
+    lines = []
+    for title, commands in GROUPS.items():
+        lines.append(f"{title}:")
+        for first, several in groupby(commands, key=lambda command: command.path.split()[0]):
+            leaves = list(several)
+            names = [command.path.removeprefix(f"{first} ") for command in leaves]
+            lines.append(f"  {first:<11}{leaves[0].help if names == [first] else ', '.join(names)}")
+    return "\n".join(lines)

@@ -1,24 +1,37 @@
-"""`bertbench data verify DIR`: check a dataset's files, and optionally that it holds the samples of another."""
+"""`bertbench data verify DIR`: check a dataset, or a download of MLCommons' files.
+
+Of a dataset it recomputes checksums and counts, and with --against it compares the samples with another's.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
 from bertbench.commands import emit
+from bertbench.commands.download import check_download
 from bertbench.common.progress import Progress
+from bertbench.data.mlcommons.doctor import STATE_NAME
+from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.data.store.verify import differences, verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the datasets to check."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to check")
+    """Add what to check."""
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="dataset, or downloads of MLCommons' files, in subfolders too"
+    )
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="dataset that must hold the same samples, in any order"
+    )
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help=f"record of a download's checked files (default DIR/{STATE_NAME})"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 without problems (an older tokenizer's dataset gets a warning), 1 with one line per problem."""
+    if arguments.against is None and _is_download(arguments.folder):
+        return check_download(arguments.folder, arguments.state, arguments.json)
     with Progress() as progress:
         found = verify(arguments.folder, progress)
         problems = list(found.problems)
@@ -33,3 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     for line in (*problems, *(f"warning: {warning}" for warning in found.warnings)):
         print(line, file=sys.stderr)
     return 1 if problems else 0
+
+
+def _is_download(folder: Path) -> bool:
+    """Return whether a folder is to be checked as a download: it has files, and is no dataset."""
+    if not folder.is_dir():
+        return True
+    return not (folder / MANIFEST_NAME).exists() and not (folder / "train").is_dir() and any(folder.iterdir())

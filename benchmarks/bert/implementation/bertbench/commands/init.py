@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the cluster (default 1)")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs on each node (default: this machine's number)")
     parser.add_argument(
-        "--gpu-model", metavar="NAME",
+        "--gpu-model", "--gpu", metavar="NAME",
         help=f"{', '.join(gpu_models())}, or another name, written as given (default: this machine's)",
     )  # fmt: skip
     parser.add_argument(

@@ -19,7 +19,10 @@ from bertbench.model.shape import BertShape
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the kind of forecast and the page."""
     parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
-    parser.add_argument("--gpu", choices=sorted(HARDWARE), help="forecast for this GPU instead of the system's own")
+    parser.add_argument(
+        "--gpu", "--gpu-model", type=_kind, choices=sorted(HARDWARE),
+        help="forecast for this GPU instead of the system's own; its whole name will do",
+    )  # fmt: skip
     parser.add_argument(
         "--validate", action="store_true",
         help="forecast published A100 results instead, each by a calibration without it, and print the errors",
@@ -36,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with published results")
     add_system_arguments(parser)
+
+
+def _kind(name: str) -> str:
+    """Return the kind of GPU that a name contains, as `init --gpu-model` takes it, or the name itself."""
+    return next((kind for kind in HARDWARE if kind in name.lower()), name)
 
 
 def run(arguments: argparse.Namespace) -> int:

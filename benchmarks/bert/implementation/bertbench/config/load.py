@@ -2,9 +2,10 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -199,8 +200,13 @@ def _wrong_settings(path: Path, error: ValidationError, origins: dict[str, str])
             text = f"unknown key; {_known_keys(location)}"
         elif problem["type"] == "missing":
             text = "missing; add it"
+        elif problem["type"] == "model_type":
+            text = f"found {problem['input']!r}, expected a section; {_meant(location, problem['input'])}"
         else:
             text = f"found {problem['input']!r}; {message[0].lower()}{message[1:]}"
+            expected = re.findall("'(.*?)'", problem.get("ctx", {}).get("expected", ""))
+            if close := difflib.get_close_matches(str(problem["input"]), expected, 1):
+                text += f"; did you mean {close[0]}?"
         yield f"{_origin(location, origins) or path}: {where}: {text}"
 
 
@@ -243,6 +249,19 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     if close := _alike(key, elsewhere):
         return f"did you mean {elsewhere[close]}?"
     return f"expected one of {', '.join(known)}"
+
+
+def _meant(location: tuple[int | str, ...], value: Any) -> str:
+    """Return what could have been meant by a value in the place of a section."""
+    section: type[Section] | None = System
+    for part in location:
+        section = section and section_of(section.model_fields[str(part)])
+    assert section is not None, "only sections expect one"
+    where, fields = ".".join(map(str, location)), section.model_fields
+    choices = {str(one): f"{where}.{name}={one}" for name in fields for one in get_args(fields[name].annotation)}
+    if close := _alike(str(value), choices):
+        return f"did you mean {choices[close]}?"
+    return f"set one of {', '.join(f'{where}.{name}' for name in fields)}"
 
 
 def _alike(key: str, known: Iterable[str]) -> str | None:

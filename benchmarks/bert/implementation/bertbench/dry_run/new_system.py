@@ -88,8 +88,11 @@ def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
     hardware: dict[str, Any] = {
         "system_name": cluster.name, "number_of_nodes": cluster.nodes, "accelerators_per_node": gpus,
     }  # fmt: skip
-    card = (cluster.gpu_model or "").lower().replace("_", "-")
+    card = (cluster.gpu_model or "").lower().replace("_", "-").removeprefix("nvidia-").removeprefix("nvidia ")
     known = card in gpu_models()
+    if not known and f"{card}-sxm" in gpu_models():  # h100 is an H100 SXM, as in DGX and HGX
+        card, known = f"{card}-sxm", True
+        notes.append(f"--gpu-model {cluster.gpu_model}: taken for {card}")
     if cluster.gpu_model and not known:
         hardware["accelerator_model_name"] = cluster.gpu_model
         notes.append(

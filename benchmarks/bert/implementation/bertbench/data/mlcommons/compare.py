@@ -9,7 +9,7 @@ from bertbench.data.formats.reference_files import Written, mlperf_recipe
 from bertbench.data.mlcommons import published
 from bertbench.data.store.manifest import Manifest
 
-_REMEDY = "compare text and vocabulary with `bertbench data doctor`"
+_REMEDY = "compare text and vocabulary with `bertbench data verify`"
 
 
 def published_bytes(manifest: Manifest, name: str) -> int | None:

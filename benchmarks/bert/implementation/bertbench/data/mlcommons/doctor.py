@@ -1,4 +1,4 @@
-"""`bertbench data doctor`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
+"""`bertbench data verify`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
 
 It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list
 beside it; TFRecords only have published sizes.

@@ -1,6 +1,5 @@
-"""`bertbench data doctor DIR`: check that a download of MLCommons' BERT files is complete and correct."""
+"""Check that a download of MLCommons' BERT files is complete and correct, for `bertbench data verify`."""
 
-import argparse
 import posixpath
 import shlex
 import stat
@@ -30,20 +29,19 @@ _TO_DOWNLOAD = ("missing", "truncated", "altered", "unreadable", "doubled")
 _MOST_NOTES = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder and the file that records checked files."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the downloads; its subfolders are searched")
-    parser.add_argument("--state", type=Path, metavar="FILE", help=f"file that records checked files (default DIR/{STATE_NAME})")  # fmt: skip  # noqa: E501
+def check_download(folder: Path, record: Path | None, as_json: bool) -> int:
+    """Return exit code 0 if every needed file is present and correct, 1 if not; `record` keeps what was checked.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Return exit code 0 if every needed file is present and correct, 1 if not."""
-    folder, state = arguments.folder, arguments.state or arguments.folder / STATE_NAME
+    Raises DataError if there is no folder, ConfigError if `record` is another file.
+    """
+    state = record or folder / STATE_NAME
     if not folder.is_dir():
         found = "something else" if folder.exists() else "nothing"
-        raise DataError(f"{printable(str(folder))}: found {found} there, expected the folder of a download")
-    if arguments.state is not None:
-        _require_ours(arguments.state)
+        raise DataError(
+            f"{printable(str(folder))}: found {found} there, expected a dataset's folder or the folder of a download"
+        )
+    if record is not None:
+        _require_ours(record)
     with Progress() as progress:
         diagnosis = examine(folder, state, progress)
     downloads = _downloads(folder, diagnosis.findings)
@@ -57,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     encoding = sys.stdout.encoding or "ascii"  # the terminal's, which may lack characters of the names
     report = "\n".join(_report(folder, diagnosis, downloads))
-    emit(arguments.json, content, report.encode(encoding, "backslashreplace").decode(encoding))
+    emit(as_json, content, report.encode(encoding, "backslashreplace").decode(encoding))
     return 0 if diagnosis.ok else 1
 
 
