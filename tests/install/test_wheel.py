@@ -16,7 +16,7 @@ from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
 
 BUILT_FROM = (
-    "LICENSE", "README.md", "benchmarks", "compliance", "pyproject.toml", "run_and_time.sh", "setup.py",
+    "LICENSE", "README.md", "benchmarks", "compliance", "lab", "pyproject.toml", "run_and_time.sh", "setup.py",
 )  # fmt: skip
 CARRIED = {"systems": "benchmarks/bert/systems", "launch": "benchmarks/bert/launch"}
 SCRIPTS = {"run.sub", "run_with_docker.sh"}
@@ -75,6 +75,14 @@ def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
         assert len(ours) > 20
         for path in ours:
             assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()
+
+
+def test_a_wheel_carries_no_laboratory_and_one_line_says_where_it_is(site: Path, tmp_path: Path) -> None:
+    assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"bertbench", "compliance"}
+    for words in (["lab"], ["lab", "step", "--help"]):
+        done = installed(site, tmp_path, "-m", "bertbench", *words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "clone bertbench's repository" in done.stderr
 
 
 def test_an_installed_bertbench_answers_as_a_checkout_does(

@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 _SHARE = PACKAGE / "share"
 
-REPOSITORY: Path | None = None if _SHARE.is_dir() else PACKAGE.parents[3]
+REPOSITORY: Path | None = PACKAGE.parents[3] if PACKAGE.match("benchmarks/bert/implementation/bertbench") else None
 """The checkout, or the unpacked archive, that this code runs from; None if it is installed."""
 
 _BENCHMARK = _SHARE if REPOSITORY is None else REPOSITORY / "benchmarks" / "bert"
