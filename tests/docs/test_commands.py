@@ -26,7 +26,10 @@ NOT_RUN = (
     (r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx", "needs GPUs"),
     (r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)", "minutes of training"),
     (r"^bertbench lab|--from-kernels", "takes minutes"),
-    (r"^bertbench data (verify mlperf|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT", "needs published files"),
+    (
+        r"^bertbench data (verify mlperf|prepare (--recipe mlperf|--wiki|--from-))|\bwiki|phase1|TEXT",
+        "needs published files",
+    ),
     (r"\bFILE\b|\.safetensors|bert-base-uncased|squad --system cpu_demo \.\.\.", "needs files of the reader's own"),
     (
         r"profile_0\.txt|DIR/results|\bRUN\b|runs/cpu_demo/bert/result_|^bertbench (fill-mask|runs$|watch$)",
