@@ -1,7 +1,8 @@
-"""A wheel, built from the repository's files and used in another folder: it carries all that commands read."""
+"""Wheels, built from the repository's files and used in another folder: they carry all that commands read."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import compliance
 from bertbench.cli import main
 from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
+from tests.compliance.packages import write_package
 
 BUILT_FROM = (
     "LICENSE", "README.md", "benchmarks", "compliance", "lab", "pyproject.toml", "run_and_time.sh", "setup.py",
@@ -32,16 +34,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in BUILT_FROM:
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy2
         copy(REPOSITORY / name, sources / name)
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*wheel, "--wheel-dir", str(folder), str(sources)], check=True)
-    (built,) = folder.glob("*.whl")
     enclosing = folder / "enclosing"
     subprocess.run(["git", "init", "--quiet", str(enclosing)], check=True)
     author = ["-c", "user.name=A", "-c", "user.email=a@b"]
     subprocess.run(["git", "-C", enclosing, *author, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
+    return unpacked_wheel(sources, enclosing / "site-packages")
+
+
+@pytest.fixture(scope="module")
+def judge_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `pip install ./compliance` fills, without what it depends on."""
+    folder = tmp_path_factory.mktemp("judge")
+    shutil.copytree(Path(compliance.__file__).parent, folder / "compliance")
+    return unpacked_wheel(folder / "compliance", folder / "site-packages")
+
+
+def unpacked_wheel(sources: Path, folder: Path) -> Path:
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*wheel, "--wheel-dir", str(folder), str(sources)], check=True)
+    (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
-        archive.extractall(enclosing / "site-packages")
-    return enclosing / "site-packages"
+        archive.extractall(folder)
+    built.unlink()
+    return folder
 
 
 def installed(site: Path, folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +86,7 @@ def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(s
 
 def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
     for package in (paths.PACKAGE, Path(compliance.__file__).parent):
-        ours = {path for path in package.rglob("*.*") if "__pycache__" not in path.parts and path.is_file()}
+        ours = {path for path in package.rglob("*.*") if path.suffix in (".py", ".json", ".csv")}
         assert len(ours) > 20
         for path in ours:
             assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()
@@ -111,6 +126,26 @@ def test_an_installed_code_has_no_commit_though_a_repository_encloses_it(site: P
     code = "import json; from bertbench.machine.provenance import provenance; print(json.dumps(provenance()))"
     origin = json.loads(installed(site, tmp_path, "-c", code).stdout)
     assert (origin["commit"], origin["tree_dirty"]) == (None, None)
+
+
+def test_the_judge_alone_needs_the_official_checker_and_no_torch(judge_alone: Path) -> None:
+    (metadata,) = judge_alone.glob("*.dist-info/METADATA")
+    needed = [line.split()[1] for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist")]
+    assert [re.split("[<>=]", name)[0] for name in needed] == ["mlperf-logging", "pyyaml"]
+    for path in (judge_alone / "compliance").rglob("*.py"):
+        assert path.read_bytes() == (Path(compliance.__file__).parents[1] / path.relative_to(judge_alone)).read_bytes()
+
+
+def test_the_judge_alone_judges_a_log_and_a_package(judge_alone: Path, tmp_path: Path) -> None:
+    log = write_package(tmp_path / "package") / "result_0.txt"
+    said = "{'torch', 'bertbench'} & set(sys.modules), sys.modules['compliance'].__file__"
+    code = f"import atexit, runpy, sys; atexit.register(lambda: print({said}, file=sys.stderr)); " + (
+        "runpy.run_module('compliance', run_name='__main__', alter_sys=True)"
+    )
+    for path in (log, tmp_path / "package"):
+        done = installed(judge_alone, tmp_path, "-c", code, str(path))
+        assert (done.returncode, done.stdout[:5]) == (0, "PASS ")
+        assert done.stderr == f"set() {judge_alone / 'compliance' / '__init__.py'}\n"
 
 
 @pytest.mark.slow
