@@ -4,7 +4,6 @@ Exit code 0 all pass, 1 some fail, 2 some cannot be judged.
 """
 
 import argparse
-import importlib
 import io
 import os
 import sys
@@ -22,8 +21,6 @@ from compliance.log import CannotJudge
 from compliance.record import as_json, printable
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
-# Each module has `main(arguments) -> exit code`. Give a log of such a name as ./NAME.
-_SUBCOMMANDS = {"diff": "compliance.diff", "package": "compliance.package"}
 # Below this a second process costs more than it saves.
 _FEWEST_FOR_PROCESSES = 100
 # What is printed of a log, beside its findings; its other events stay in the process that judged it.
@@ -51,9 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII-only terminal shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
-    if arguments and arguments[0] in _SUBCOMMANDS:
-        command = importlib.import_module(_SUBCOMMANDS[arguments[0]])
-        return int(command.main(arguments[1:]))
+    if arguments[:1] == ["package"]:  # give a log of that name as ./package
+        from compliance import package  # noqa: PLC0415 - loads official tools that a log doesn't need
+
+        return package.main(arguments[1:])
     paths, options = _parsed(arguments)
     if [is_package(path) for path in paths] == [True] and options.division is None and not options.strict:
         return main(["package", str(paths[0]), "--ruleset", options.ruleset, *["--json"] * options.as_json])
@@ -92,8 +90,7 @@ def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
     rulesets = official.rulesets()
     parser = argparse.ArgumentParser(
         prog="python -m compliance",
-        description="Judge MLPerf Training logs of BERT. `python -m compliance diff A B` compares two, "
-        "`python -m compliance package DIR` judges a whole submission.",
+        description="Judge MLPerf Training logs of BERT, or a package. `bertbench compare A B` compares logs.",
     )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH",

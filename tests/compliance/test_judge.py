@@ -156,6 +156,6 @@ def test_facts_of_an_empty_run_are_unknown() -> None:
 
 
 def test_the_judge_needs_neither_torch_nor_bertbench() -> None:
-    modules = "sys, compliance.__main__, compliance.package, compliance.diff"
+    modules = "sys, compliance.__main__, compliance.package"
     code = f"import {modules}; print({{'torch', 'bertbench'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compliance.__main__ import main
-from tests.compliance.logs import Record, closed, write
+from tests.compliance.logs import closed, write
 from tests.compliance.mutations import no_result, renamed, setting, telling, timed
 from tests.compliance.packages import write_package
 
@@ -29,19 +29,6 @@ def test_json_is_strict_whatever_a_log_holds(
     path = write(tmp_path / "result_0.txt", setting("opt_base_learning_rate", float("nan"))(records))
     main(["--json", str(path)])
     strictly(capsys.readouterr().out)
-    other = write(tmp_path / "result_1.txt", setting("opt_base_learning_rate", float("inf"))(closed()))
-    main(["diff", "--json", str(path), str(other)])
-    strictly(capsys.readouterr().out)
-
-
-def test_equal_values_are_no_difference_however_they_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def odd(batch: float) -> list[Record]:
-        return setting("opt_lamb_epsilon", float("nan"))(setting("global_batch_size", batch)(closed()))
-
-    a, b = write(tmp_path / "a.txt", odd(448)), write(tmp_path / "b.txt", odd(448.0))
-    assert (main(["diff", str(a), str(b)]), "no differences" in capsys.readouterr().out) == (0, True)
 
 
 def test_many_logs_end_with_their_number_by_verdict_and_share_what_all_have(

@@ -11,6 +11,8 @@ from scipy import stats
 from bertbench.cli import main
 from bertbench.report.comparison import loss_curve, mean_curve, measured, side
 from tests.browser import Browser, browser
+from tests.compliance.logs import closed, write
+from tests.compliance.mutations import setting
 from tests.compliance.packages import run_log
 from tests.report.test_settings import config, leave
 
@@ -95,6 +97,22 @@ def test_two_sets_of_runs_side_by_side(sides: tuple[str, str], capsys: pytest.Ca
     assert "(3 of 4 runs reached the target)" in shown
     assert "optimizer.learning_rate  0.001    0.002" in shown
     assert "100.0 ± 9.9" in shown  # t of 2 degrees of freedom, 4.303, times 4 / sqrt(3)
+
+
+def test_logs_of_anyone_differ_by_what_they_and_their_descriptions_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = setting("opt_base_learning_rate", 4.25e-4)(setting("max_sequence_length", 512.0)(closed()))
+    sides = [tmp_path / letter / "results" / "toy" / "bert" / "result_0.txt" for letter in "ab"]
+    for path, records, framework in zip(sides, (closed(), other), ("PyTorch 2.1", "PyTorch 2.13"), strict=True):
+        write(path, [record for record in records if path != sides[1] or record["key"] != "opt_epsilon"])
+        write(path.parents[3] / "systems" / "toy.json", json.dumps({"framework": framework, "cooling": "air"}))
+    assert main(["compare", *(str(path.parent) for path in sides), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["configuration"] == [
+        {"name": "opt_base_learning_rate", "a": ["0.003"], "b": ["0.000425"]},
+        {"name": "framework", "a": ["PyTorch 2.1"], "b": ["PyTorch 2.13"]},
+        {"name": "opt_epsilon", "a": ["1e-08"], "b": []},
+    ]
 
 
 def test_the_same_runs_show_no_difference(capsys: pytest.CaptureFixture[str]) -> None:

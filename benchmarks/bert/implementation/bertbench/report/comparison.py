@@ -14,7 +14,7 @@ from statistics import mean, variance
 from typing import Any, NamedTuple
 
 from bertbench.report.curves import every_step, thinned
-from bertbench.report.settings import Runs, differing_keys, known_settings, value_text
+from bertbench.report.settings import Runs, differing_keys, stated, value_text
 from compliance.judge import find_logs
 from compliance.log import read_events
 from compliance.run import RunFacts
@@ -91,6 +91,7 @@ MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
     ("samples to target", lambda facts: facts.samples),
     ("samples/s", lambda facts: facts.samples_per_s),
     ("evaluation, s", lambda facts: facts.evaluation_s),
+    ("start-up, s", lambda facts: facts.startup_s),
 )
 
 
@@ -102,7 +103,7 @@ def side(path: Path) -> Side:
 def compared(a: Side, b: Side) -> Comparison:
     """Compare two sides."""
     measures = [measured(name, a.values(of), b.values(of)) for name, of in MEASURES]
-    known = [known_settings(log, facts) for log, facts in (*a.runs, *b.runs)]
+    known = [stated(log, facts) for log, facts in (*a.runs, *b.runs)]
     targets = {settings["config.json"].get("evaluation.target") for settings in known if "config.json" in settings}
     (target,) = targets if len(targets) == 1 else (None,)
     return Comparison(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.report.beside import described
+from compliance import description
 from compliance.record import printable
 from compliance.run import RunFacts
 
@@ -26,7 +27,8 @@ LOGGED = frozenset(
     )
 )  # fmt: skip
 """Keys of a log that hold a run's settings."""
-_LOG, _CONFIG, _ORIGIN = "log", "config.json", "run.json"
+_LOG, _CONFIG, _ORIGIN, SYSTEM = "log", "config.json", "run.json", "system"
+_SET_UP = ("submission_", "opt_", "max_", "eval_samples")
 _IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
@@ -91,6 +93,13 @@ def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
     return found
 
 
+def stated(log: Path, facts: RunFacts) -> dict[str, Values]:
+    """Return a run's known settings, all else that its log says of its set-up, and its system's description."""
+    keys = (key for key in facts.keys() - LOGGED if key.startswith(_SET_UP) and facts.value(key) is not None)
+    found = {**known_settings(log, facts), SYSTEM: description.of_log(log)}
+    return {**found, _LOG: {key: _plain(facts.value(key)) for key in keys} | found.get(_LOG, {})}
+
+
 def flattened(content: Values, prefix: str = "") -> Values:
     """Return nested values named like --set names them, without nulls: older commits lack newer settings."""
     flat: Values = {}
@@ -116,7 +125,7 @@ def differing_keys(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]
     """Return sources and keys in which groups differ; if all have a config.json, without its copies in the log."""
     pairs = []
     configured = all(_CONFIG in group for group in groups)
-    for source in (_CONFIG, _LOG, _ORIGIN):
+    for source in (_CONFIG, _LOG, _ORIGIN, SYSTEM):
         known = [group[source] for group in groups if source in group]
         keys = sorted({key for values in known for key in values})
         differ = [key for key in keys if any(values.get(key) != known[0].get(key) for values in known)]
