@@ -48,13 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII-only terminal shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
-    if arguments[:1] == ["package"]:  # give a log of that name as ./package
-        from compliance import package  # noqa: PLC0415 - loads official tools that a log doesn't need
-
-        return package.main(arguments[1:])
-    paths, options = _parsed(arguments)
-    if [is_package(path) for path in paths] == [True] and options.division is None and not options.strict:
-        return main(["package", str(paths[0]), "--ruleset", options.ruleset, *["--json"] * options.as_json])
+    named = arguments[:1] == ["package"]  # give a log of that name as ./package
+    paths, options = _parsed(arguments[named:])
+    singly = options.division is not None or options.strict
+    if named or ([is_package(path) for path in paths] == [True] and not singly):
+        if singly or len(paths) > 1:
+            print("package: found --division, --strict or several folders; expected one package", file=sys.stderr)
+            return 2
+        return _package(paths[0], options)
     worst, contents, counts = 0, [], Counter[str]()
     for _, result in groupby(_judged(paths, options), key=lambda answer: answer.judgement.path.parent):
         answers = list(result)
@@ -77,6 +78,18 @@ def main(arguments: list[str] | None = None) -> int:
     elif counts.total() > 1:
         print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
     return worst
+
+
+def _package(root: Path, options: _Options) -> int:
+    from compliance import package  # noqa: PLC0415 - loads official tools that a log doesn't need
+
+    try:
+        judgement = package.judge_package(root, options.ruleset)
+    except CannotJudge as problem:
+        print(printable(f"cannot judge: {problem}"), file=sys.stderr)
+        return 2
+    print(as_json(judgement.as_json()) if options.as_json else package.judgement_text(judgement))
+    return _EXIT_CODES[judgement.verdict]
 
 
 def _kind(judgement: Judgement) -> str:

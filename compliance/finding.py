@@ -1,11 +1,12 @@
 """Define a finding in a log, and the rule behind it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from compliance.log import Log
+from compliance.record import shown
 from compliance.run import RunFacts
 
 Severity = Literal["error", "warning", "info"]
@@ -56,6 +57,15 @@ class Breach(NamedTuple):
     found: str
     expected: str | None = None
     severity: Severity | None = None
+
+
+def odd(
+    case: Case, key: str, sound: Callable[[Any], object], expected: str | None = None, severity: Severity | None = None
+) -> Iterator[Breach]:
+    """Find a key's values that are not sound."""
+    for event in case.facts.all(key):
+        if not sound(event.value):
+            yield Breach(event.line, f"{key} {shown(event.value)}", expected, severity)
 
 
 class Rule(NamedTuple):

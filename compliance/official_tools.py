@@ -8,10 +8,9 @@ in a line, and writes beside the logs. They get files written here, with only th
 import io
 import json
 import logging
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ from typing import Any, NamedTuple
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from compliance.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP, Readings
-from compliance.record import RECORD_TOKEN, Record
+from compliance.record import RECORD_TOKEN
 
 
 @dataclass(frozen=True)
@@ -108,26 +106,6 @@ def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str
     if passed and not errors:
         return []
     return [record.getMessage().replace(f"{folder}/", "") for record in records]
-
-
-def energy(readings: Readings, time_to_train_ms: float, node: bool) -> float | None:
-    """Return the official formula's joules for a node or an estimated part of the interconnect; None if it has none."""
-    from mlperf_logging.result_summarizer import result_summarizer  # noqa: PLC0415 - its pandas takes a second
-
-    lines = [
-        *([Record("", readings.start_ms, START, {}, 0)] if readings.start_ms is not None else []),
-        Record("", -math.inf, EFFICIENCY, {"value": readings.efficiency}, 0),
-        Record("", -math.inf, ESTIMATE, {"value": readings.estimate_w or 0.0}, 0),
-        *(Record("", time, READING, {"value": watts}, 0) for time, watts in readings.readings),
-        *([Record("", readings.stop_ms, STOP, {}, 0)] if readings.stop_ms is not None else []),
-    ]
-    formula = result_summarizer._compute_power_node if node else result_summarizer._compute_power_sw
-    try:
-        with redirect_stdout(io.StringIO()):
-            joules = float(formula(lines, time_to_train_ms))
-    except (ValueError, ZeroDivisionError):
-        return None
-    return joules if math.isfinite(joules) else None
 
 
 def _bare_log(run: Converged) -> str:

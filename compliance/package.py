@@ -1,19 +1,16 @@
-"""`python -m compliance package DIR`: judge a whole submission without writing to it.
+"""Judge a whole submission without writing to it.
 
 It judges the tree's files, each system's description, and each result's runs (`tree`, `systems`, `result`).
-Exit code 0 pass, 1 fail, 2 no package.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance import alike, description, official, systems, tree
+from compliance import alike, description, systems, tree
 from compliance.finding import Finding, named
-from compliance.record import as_json, printable
+from compliance.record import printable
 from compliance.result import Result, judge_result
 from compliance.source import CannotJudge
 
@@ -101,27 +98,6 @@ def judgement_text(judgement: PackageJudgement) -> str:
         for result in judgement.results for log in result.logs for rule, reason in log.not_applied
     )  # fmt: skip
     return "\n".join(map(printable, [*lines, *rules]))
-
-
-def main(arguments: list[str]) -> int:
-    """Judge the given package; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m compliance package", description="Judge a submission package of BERT."
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="holds systems/, benchmarks/ and results/")
-    parser.add_argument(
-        "--ruleset", default=official.DEFAULT_RULESET, choices=official.rulesets(), metavar="R",
-        help=f"rules to judge by (default {official.DEFAULT_RULESET})",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
-    try:
-        judgement = judge_package(options.folder, options.ruleset)
-    except CannotJudge as problem:
-        print(printable(f"cannot judge: {problem}"), file=sys.stderr)
-        return 2
-    print(as_json(judgement.as_json()) if options.json else judgement_text(judgement))
-    return 0 if judgement.verdict == "pass" else 1
 
 
 def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:

@@ -5,7 +5,6 @@ estimated part of the interconnect (mlcommons/training_policies, power_measureme
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from compliance import official_tools
 from compliance.finding import Finding, Severity
 from compliance.hardware import LEAST_JOULES_A_SAMPLE
-from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, read
+from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
 from compliance.record import distinct, shown
 from compliance.run import RunFacts
 from compliance.score import counted
@@ -62,7 +61,6 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
                 findings.append(_finding("power-plausible", f"{run}: {energy:,.0f} J", f"at least {least:,.0f} J"))
     findings += _compared(watts, measured)
     files = {Path(log).stem: _names(folder / FOLDER / Path(log).stem) for log in runs}
-    findings += _unlike(f"{name}/{FOLDER}", files)
     for wrong in official_tools.power_problems(folder.parent.name, folder.name, files):
         findings.append(_finding("power-files", f"{name}/{FOLDER}: {wrong}", "files that the official checker passes"))
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
@@ -100,7 +98,8 @@ def _run(
         contents.append(readings)
         node = file.startswith("node_")
         findings += _node(f"{name}/{file}", readings, facts) if node else _switch(f"{name}/{file}", readings)
-        energy = official_tools.energy(readings, 1e3 * facts.time_to_train_s, node)
+        estimate = readings.efficiency * (readings.estimate_w or 0.0) * facts.time_to_train_s
+        energy = joules(readings, 1e3 * facts.time_to_train_s) if node else estimate
         total = None if energy is None or total is None else total + energy
     return findings, total if measured else None, contents
 
@@ -161,16 +160,6 @@ def _sequences(watts: Sequence[float]) -> frozenset[tuple[float, ...]]:
 def _switch(name: str, switch: Readings) -> Iterator[Finding]:
     if switch.estimate_w is None or switch.estimate_w < 0:
         yield _finding("power-readings", f"{name}: no {ESTIMATE}", f"{ESTIMATE}, in watts")
-
-
-def _unlike(name: str, files: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    numbers = Counter(len(names) for names in files.values())
-    if len(numbers) > 1:
-        usual, _ = numbers.most_common(1)[0]
-        other = [run for run, names in files.items() if len(names) != usual]
-        yield _finding(
-            "power-files", f"{name}: a different number of files in {', '.join(other[:5])}", f"{usual} in each"
-        )
 
 
 def _names(folder: Path) -> list[str]:

@@ -162,6 +162,17 @@ def number(value: Any) -> float | None:
         return None
 
 
+def alone(value: Any) -> Any:
+    """Return the value of a list of one, which some loggers write, or the value itself."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def above(value: Any, least: float) -> bool:
+    """Return whether a value is a finite number greater than `least`."""
+    found = number(value)
+    return found is not None and found > least
+
+
 def as_integer(value: Any) -> int | None:
     """Return a value's whole number from any type or spelling, or None."""
     if isinstance(value, bool):

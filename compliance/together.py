@@ -11,17 +11,12 @@ from compliance.alike import MEND
 from compliance.finding import Finding, Severity
 from compliance.log import Event
 from compliance.record import distinct, shown
+from compliance.rules.hyperparameters import NUMBERS
 from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-_SETTINGS = (
-    "global_batch_size", "gradient_accumulation_steps", "num_warmup_steps", "start_warmup_step", "opt_name",
-    "opt_base_learning_rate", "opt_lamb_epsilon", "opt_epsilon", "opt_learning_rate_training_steps",
-    "opt_learning_rate_warmup_steps", "opt_learning_rate_decay_steps", "opt_lamb_beta_1", "opt_lamb_beta_2",
-    "opt_lamb_weight_decay_rate", "opt_end_learning_rate", "opt_lamb_learning_rate_decay_poly_power",
-    "opt_gradient_clip_norm", "max_sequence_length", "max_predictions_per_seq",
-)  # fmt: skip
+_SETTINGS = ("global_batch_size", "opt_name", *NUMBERS)
 _NAMES = ("submission_platform", "submission_org")
 KEPT = frozenset(
     (

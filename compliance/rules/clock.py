@@ -187,11 +187,6 @@ def _times(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"{event.key} with time_ms {event.time_ms:.15g}", None, severity)
 
 
-def _numbers(case: Case) -> Iterator[Breach]:
-    for line, found in case.log.odd_times:
-        yield Breach(line, found)
-
-
 def _in_one_go(case: Case) -> Iterator[Breach]:
     resumptions = case.facts.all("resumed")
     if not resumptions:
@@ -265,9 +260,5 @@ RULES = (
     Rule(
         "time", "Times are milliseconds since 1970, in 2015 to 2100, or since the run's own start",
         _LOGGING, "warning", "log the host's time in milliseconds", _times,
-    ),
-    Rule(
-        "time-number", "time_ms is a number", _LOGGING, "error",
-        "write time_ms without quotes", _numbers,
     ),
 )  # fmt: skip

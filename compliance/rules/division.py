@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from compliance.finding import Breach, Case, Rule
-from compliance.record import shown
+from compliance.finding import Breach, Case, Rule, odd
 from compliance.rules.samples import evaluation_interval
 from compliance.run import number
 
@@ -82,11 +81,13 @@ def _reference(case: Case) -> Iterator[Breach]:
     for key, fixed in _FIXED.items():
         if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None:
             unknown.append(fixed.topic)
-        for event in case.facts.all(key):
-            if not fixed.sound(event.value, batch):
-                yield Breach(event.line, f"{key} {shown(event.value)}", f"{fixed.expected}, as the reference has it")
+        yield from _odd(case, key, fixed, batch)
     if unknown:
         case.skip("reference-value", f"not in the log: {', '.join(unknown)}")
+
+
+def _odd(case: Case, key: str, fixed: _Fixed, batch: float | None) -> Iterator[Breach]:
+    return odd(case, key, lambda value: fixed.sound(value, batch), f"{fixed.expected}, as the reference has it")
 
 
 def _lost(case: Case) -> Iterator[Breach]:

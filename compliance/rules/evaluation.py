@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.clock import SKEW_MS, allowance_ms
 from compliance.rules.samples import TRAINING_STEPS, evaluation_interval, in_samples, reaching, target
-from compliance.run import number
+from compliance.run import above, alone, number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _FREQUENCY = "training_rules.adoc: evaluation frequency"
@@ -16,12 +16,9 @@ _HELD_OUT = 10_000
 
 
 def _accuracy(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("eval_accuracy"):
-        value = number(event.value)
-        if value is None:
-            yield Breach(event.line, f"eval_accuracy {shown(event.value)}")
-        elif not 0 <= value < 1:
-            yield Breach(event.line, f"eval_accuracy {shown(event.value)}", None, "error" if case.closed else "warning")
+    yield from odd(case, "eval_accuracy", lambda value: number(value) is not None)
+    severity: Severity = "error" if case.closed else "warning"
+    yield from odd(case, "eval_accuracy", lambda value: 0 <= (number(value) or 0.0) < 1, None, severity)
 
 
 def _target(case: Case) -> Iterator[Breach]:
@@ -105,12 +102,10 @@ def _cadence(case: Case) -> Iterator[Breach]:
 
 
 def _eval_samples(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("eval_samples"):
-        value = number(event.value[0] if isinstance(event.value, list) and len(event.value) == 1 else event.value)
-        if case.closed and value != _HELD_OUT:
-            yield Breach(event.line, f"eval_samples {shown(event.value)}")
-        elif value is None or value <= 0:
-            yield Breach(event.line, f"eval_samples {shown(event.value)}", "a positive number", "warning")
+    if case.closed:
+        yield from odd(case, "eval_samples", lambda value: value in (_HELD_OUT, [_HELD_OUT]))
+    else:
+        yield from odd(case, "eval_samples", lambda value: above(alone(value), 0), "a positive number", "warning")
 
 
 RULES = (

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 
-from compliance.finding import Breach, Case, Rule, Severity
+from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.record import distinct, shown
 from compliance.run import number
 
@@ -14,7 +14,7 @@ _NOT_NEGATIVE: _Range = ("not negative", lambda value: value >= 0)
 _BETA: _Range = ("between 0 and 1", lambda value: 0 < value < 1)
 _ANY: _Range = ("finite", lambda value: True)
 
-_NUMBERS = {
+NUMBERS = {
     "opt_base_learning_rate": _POSITIVE,
     "opt_lamb_epsilon": _POSITIVE,
     "opt_epsilon": _POSITIVE,
@@ -42,7 +42,7 @@ _WHOLE = (
 _LAMB = re.compile("(nv|fused|distributed|multi|tensor|apex|tf|bert)*lamb(optimizer)?")  # as spelled by submitters
 _USUAL_BATCHES = (32, 33_000)
 _POSSIBLE_BATCHES = (8, 65_536)  # the largest reference convergence point is at 16,384
-_SINGLE = ("global_batch_size", *_NUMBERS, "train_samples", "eval_samples", "init_stop")
+_SINGLE = ("global_batch_size", *NUMBERS, "train_samples", "eval_samples", "init_stop")
 
 
 def _batch(case: Case) -> Iterator[Breach]:
@@ -65,7 +65,7 @@ def _batch(case: Case) -> Iterator[Breach]:
 
 
 def _numbers(case: Case) -> Iterator[Breach]:
-    for key, (expected, sound) in _NUMBERS.items():
+    for key, (expected, sound) in NUMBERS.items():
         for event in case.facts.all(key):
             value = number(event.value)
             whole = key not in _WHOLE or value is None or value == int(value)
@@ -81,9 +81,8 @@ def _optimizer(case: Case) -> Iterator[Breach]:
     events = case.facts.all("opt_name") if case.closed else []
     if case.closed and not events:
         case.skip("optimizer", "opt_name is not in the log")
-    for event in events:
-        if not isinstance(event.value, str) or not _LAMB.fullmatch(re.sub(r"[\W_]+", "", event.value.lower())):
-            yield Breach(event.line, f"opt_name {shown(event.value)}")
+    if events:
+        yield from odd(case, "opt_name", lambda name: _LAMB.fullmatch(re.sub(r"[\W_]+", "", str(name).lower())))
 
 
 def _repeated(case: Case) -> Iterator[Breach]:

@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from compliance.description import accelerators
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Case, Rule, odd
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
-from compliance.run import number
+from compliance.run import above, alone, number
 
 _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
@@ -49,7 +49,7 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     facts, seconds = case.facts, case.facts.time_to_train_s or 0.0
     planned = batch * (number(facts.value(TRAINING_STEPS)) or 0.0)
     for event in facts.all("train_samples"):
-        trained = event.value[0] if isinstance(event.value, list) and len(event.value) == 1 else event.value
+        trained = alone(event.value)
         samples = number(trained) or 0.0
         if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
             yield _Stated(event, "train_samples", trained)
@@ -123,10 +123,11 @@ def _equal(case: Case) -> Iterator[Breach]:
 
 
 def _train_samples(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("train_samples"):
-        values = event.value if isinstance(event.value, list) and event.value else [event.value]
-        if any((value := number(one)) is None or value <= 0 for one in values):
-            yield Breach(event.line, f"train_samples {shown(event.value)}", "a positive number")
+    yield from odd(
+        case, "train_samples",
+        lambda value: all(above(part, 0) for part in (value if isinstance(value, list) and value else [value])),
+        "a positive number",
+    )  # fmt: skip
 
 
 RULES = (

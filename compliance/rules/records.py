@@ -1,6 +1,6 @@
 """Rules about lines: each can be read and has one meaning."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from compliance.finding import Breach, Case, Rule
 from compliance.log import MOST_OF_A_KEY
@@ -15,19 +15,9 @@ _JUDGED = (
 )  # fmt: skip
 
 
-def _unparsed(case: Case) -> Iterator[Breach]:
-    for line, reason in case.log.broken:
-        yield Breach(line, reason)
-
-
-def _ignored(case: Case) -> Iterator[Breach]:
-    for line, reason in case.log.ignored:
-        yield Breach(line, reason)
-
-
-def _ambiguous(case: Case) -> Iterator[Breach]:
-    for line, reason in case.log.ambiguous:
-        yield Breach(line, reason)
+def _noted(kind: str) -> Callable[[Case], Iterable[Breach]]:
+    """Return the check that reports a log's notes of one kind."""
+    return lambda case: (Breach(line, reason) for line, reason in getattr(case.log, kind))
 
 
 def _nul_records(case: Case) -> Iterator[Breach]:
@@ -52,15 +42,19 @@ def _flood(case: Case) -> Iterator[Breach]:
 RULES = (
     Rule(
         "record", "Every MLPerf line is a JSON object with time_ms, key, value and metadata", _PARSER, "error",
-        "check whether the file was truncated, or two processes wrote into one line", _unparsed,
+        "check whether the file was truncated, or two processes wrote into one line", _noted("broken"),
+    ),
+    Rule(
+        "time-number", "time_ms is a number", "mlcommons/logging, compliance_checker", "error",
+        "write time_ms without quotes", _noted("odd_times"),
     ),
     Rule(
         "record-read", "Every record has its own line, readable for checkers",
-        _PARSER, "warning", "let one process write the log, a line at a time", _ignored,
+        _PARSER, "warning", "let one process write the log, a line at a time", _noted("ignored"),
     ),
     Rule(
         "record-unambiguous", "No record repeats a field", "RFC 8259, section 4", "cannot-judge",
-        "write the field once", _ambiguous,
+        "write the field once", _noted("ambiguous"),
     ),
     Rule(
         "text", "Records have no NUL bytes", _PARSER, "cannot-judge",

@@ -1,9 +1,10 @@
 """Rules about the submission: division, benchmark, names, seeds, caches."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from compliance import description, official
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Case, Rule, odd
 from compliance.record import shown
 from compliance.run import as_integer
 
@@ -17,9 +18,7 @@ def _division(case: Case) -> Iterator[Breach]:
     events = case.facts.all("submission_division")
     if not events:
         yield Breach(None, "no submission_division")
-    for event in events:
-        if event.value not in _DIVISIONS:
-            yield Breach(event.line, f"submission_division {shown(event.value)}")
+    yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
 
 
 def _one_division(case: Case) -> Iterator[Breach]:
@@ -58,9 +57,11 @@ def _names(case: Case) -> Iterator[Breach]:
     for key in _NAMES:
         if case.facts.first(key) is None:
             yield Breach(None, f"no {key}")
-        for event in case.facts.all(key)[:1]:
-            if not isinstance(event.value, str) or not event.value.strip() or "PLACEHOLDER" in event.value.upper():
-                yield Breach(event.line, f"{key} {shown(event.value)}")
+        yield from odd(case, key, _is_name)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and "PLACEHOLDER" not in value.upper()
 
 
 def _seed(case: Case) -> Iterator[Breach]:
@@ -69,23 +70,20 @@ def _seed(case: Case) -> Iterator[Breach]:
 
 
 def _seed_value(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("seed"):
-        if (seed := as_integer(event.value)) is None or seed < 0:
-            yield Breach(event.line, f"seed {shown(event.value)}")
+    yield from odd(case, "seed", lambda value: (seed := as_integer(value)) is not None and seed >= 0)
 
 
 def _cache_clear(case: Case) -> Iterator[Breach]:
+    if case.closed:
+        yield from odd(case, "cache_clear", lambda value: str(value).lower() not in ("false", "no", "0", "0.0"))
+    started = case.facts.first("run_start")
     for event in case.facts.all("cache_clear"):
-        if case.closed and str(event.value).lower() in ("false", "no", "0", "0.0"):
-            yield Breach(event.line, f"cache_clear {shown(event.value)}")
-        started = case.facts.first("run_start")
         if started is not None and event.line > started.line and event.time_ms > started.time_ms:
             yield Breach(event.line, "caches cleared while the clock ran")
 
 
 def _no_result(case: Case) -> Iterator[Breach]:
-    for event in case.facts.all("not_a_result"):
-        yield Breach(event.line, f"not_a_result {shown(event.value)}", "no such event")
+    yield from odd(case, "not_a_result", lambda _: False, "no such event")
 
 
 RULES = (

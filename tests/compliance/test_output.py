@@ -80,3 +80,9 @@ def test_a_package_is_known_by_its_layout_and_tolerates_without_an_error(
     text = capsys.readouterr().out
     assert "  tolerated toy/bert/result_4.txt:" in text
     assert "error" not in text
+
+
+@pytest.mark.parametrize("words", [["--strict"], ["--division", "closed"], ["."]])
+def test_a_package_is_judged_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["package", str(tmp_path), *words]) == 2
+    assert capsys.readouterr().err.startswith("package: found --division, --strict or several folders; expected ")
