@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal
 from compliance import description, official
 from compliance.finding import Case, Finding, Rule, Severity
 from compliance.log import CannotJudge, Log
-from compliance.rules import OFFICIAL, READABLE, RULES, RULESET
+from compliance.rules import OFFICIAL, READABLE, RULES
 from compliance.run import RunFacts
 from compliance.source import STDIN, open_plain
 
@@ -117,8 +117,7 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
         *_official_findings(verdict, facts),
         *(finding for _, finding in ours if finding.severity != "info"),
     ]
-    fitting = () if failed else _fitting_rulesets(verdict, log)
-    notes = (*fitting, *(finding for _, finding in ours if finding.severity == "info"))
+    notes = tuple(finding for _, finding in ours if finding.severity == "info")
     doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
     overall: Overall = "pass"
     if doubt or (verdict.verdict == "error" and not failed):
@@ -181,17 +180,6 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
         place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""
         yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
-
-
-def _fitting_rulesets(verdict: official.OfficialVerdict, log: Log) -> Iterator[Finding]:
-    """Find other rounds that pass the log, if this one fails it and it breaks no rule of ours."""
-    if verdict.verdict != "fail" or log.broken or not log.in_memory:
-        return
-    others = (ruleset for ruleset in official.rulesets() if ruleset != verdict.ruleset)
-    fitting = [ruleset for ruleset in others if official.check(log, ruleset).verdict == "pass"]
-    if fitting:
-        found = f"a log that fails ruleset {verdict.ruleset} and passes {', '.join(fitting)}"
-        yield Finding(RULESET.id, "info", None, found, RULESET.sentence, RULESET.remedy)
 
 
 def _cannot_judge(path: Path, ruleset: str, problem: CannotJudge) -> Judgement:

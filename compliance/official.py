@@ -53,7 +53,6 @@ class OfficialVerdict(NamedTuple):
     ruleset: str
     verdict: Verdict
     messages: tuple[Message, ...] = ()
-    warnings: tuple[Message, ...] = ()
 
 
 def rulesets() -> list[str]:
@@ -103,15 +102,11 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
     except CannotJudge:
         raise
     except Exception as error:  # the checker may raise anything on an unexpected log  # noqa: BLE001
-        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}", _culprit(log)),))
+        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}"),))
     messages = [(text, key) for key, text in checker.overwritable.items()]
     messages += [(text, None) for text in checker.not_overwritable]
-    return OfficialVerdict(
-        ruleset,
-        "fail" if messages else "pass",
-        tuple(_message(text, key) for text, key in messages),
-        tuple(_message(text, key) for key, text in checker.warnings.items()),
-    )
+    found = tuple(_message(text, key) for text, key in messages)
+    return OfficialVerdict(ruleset, "fail" if found else "pass", found)
 
 
 @lru_cache(maxsize=256)
@@ -181,18 +176,6 @@ def _message(text: str, key: str | None) -> Message:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 3] + "..."
-
-
-def _culprit(log: Log) -> int | None:
-    """Return the line of the first accuracy that is not a number: the checker compares accuracies unguarded."""
-    return next(
-        (
-            record.lineno
-            for record in log.records()
-            if record.key == "eval_accuracy" and not isinstance(record.value["value"], int | float)
-        ),
-        None,
-    )
 
 
 @lru_cache(maxsize=1)

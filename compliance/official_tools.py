@@ -1,4 +1,4 @@
-"""Run the official mlperf-logging tools for packages in this process: system descriptions, convergence, power.
+"""Run the official mlperf-logging tools for packages in this process: system descriptions and convergence.
 
 They report to the root logger, so it is captured meanwhile. None of them sees a file of the package, because they open
 their input without checks. The convergence check also takes time quadratic in a line's length, finds its keys anywhere
@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,28 +84,6 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
     reference_mean, least = float(point["RCP Mean"]), float(point["Min Epochs"])
     mean = reference_mean / float(scaling) if scaling > 1 else None
     return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference_mean)
-
-
-def power_problems(system: str, benchmark: str, files: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what the official power checker finds wrong in the names of each run's power files."""
-    from mlperf_logging.package_checker.power_checker import PowerChecker  # noqa: PLC0415 - it loads scipy
-
-    plain = {run: [name for name in names if name.isascii() and "/" not in name] for run, names in files.items()}
-    with tempfile.TemporaryDirectory() as folder, _listening() as records:
-        power = Path(folder, system, benchmark, "power")
-        for run, names in plain.items():
-            (power / run).mkdir(parents=True)
-            for name in names:
-                (power / run / name).touch()
-            if not names:
-                (power / run).rmdir()
-        try:
-            passed, errors = PowerChecker("").check_power(str(power), [f"{run}.txt" for run in files])
-        except (ValueError, IndexError) as error:  # it converts any name to a number
-            return [f"the official power checker fails on these names: {error}"]
-    if passed and not errors:
-        return []
-    return [record.getMessage().replace(f"{folder}/", "") for record in records]
 
 
 def _bare_log(run: Converged) -> str:

@@ -5,13 +5,13 @@ estimated part of the interconnect (mlcommons/training_policies, power_measureme
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from compliance import official_tools
 from compliance.finding import Finding, Severity
 from compliance.hardware import LEAST_JOULES_A_SAMPLE
 from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
@@ -60,9 +60,7 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
             if facts.division == "closed" and energy < least:
                 findings.append(_finding("power-plausible", f"{run}: {energy:,.0f} J", f"at least {least:,.0f} J"))
     findings += _compared(watts, measured)
-    files = {Path(log).stem: _names(folder / FOLDER / Path(log).stem) for log in runs}
-    for wrong in official_tools.power_problems(folder.parent.name, folder.name, files):
-        findings.append(_finding("power-files", f"{name}/{FOLDER}: {wrong}", "files that the official checker passes"))
+    findings += _named(f"{name}/{FOLDER}", {Path(log).stem: _names(folder / FOLDER / Path(log).stem) for log in runs})
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
@@ -76,8 +74,6 @@ def _run(
     names = _names(folder)
     measured = [file for file in names if file.startswith("node_")]
     findings = []
-    if odd := [file for file in names if not _NAME.fullmatch(file)]:
-        findings.append(_finding("power-files", f"{name}: {', '.join(odd[:5])}", "node_<k>.txt and sw_<k>.txt only"))
     if not measured or (nodes is not None and len(measured) != nodes):
         expected = "one node_<k>.txt a node" if nodes is None else f"{nodes}, the system's number of nodes"
         findings.append(_finding("power-nodes", f"{name}: {len(measured)} measured nodes", expected))
@@ -160,6 +156,17 @@ def _sequences(watts: Sequence[float]) -> frozenset[tuple[float, ...]]:
 def _switch(name: str, switch: Readings) -> Iterator[Finding]:
     if switch.estimate_w is None or switch.estimate_w < 0:
         yield _finding("power-readings", f"{name}: no {ESTIMATE}", f"{ESTIMATE}, in watts")
+
+
+def _named(name: str, files: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Find runs without files, with names out of the row, or with other files than most runs, as power_checker does."""
+    usual = max(files.values(), key=list(files.values()).count, default=())
+    for run, names in files.items():
+        kinds = Counter(file.partition("_")[0] for file in names)
+        row = sorted(f"{kind}_{number}.txt" for kind in ("node", "sw") for number in range(kinds[kind]))
+        if not names or names != row or names != usual:
+            found = f"{name}/{run}: {', '.join(names[:5]) or 'no file'}"
+            yield _finding("power-files", found, "node_<k>.txt and sw_<k>.txt, k from 0, as many in each run")
 
 
 def _names(folder: Path) -> list[str]:

@@ -18,7 +18,6 @@ STDIN = Path("-")
 LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a file of a submission
 _IN_MEMORY = 16 << 20
 _BLOCK = 1 << 20
-_LONGEST_SHOWN = 1 << 12  # bytes of one line
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -57,24 +56,6 @@ def read_plain(path: Path, largest: int) -> bytes:
     """Return all bytes of a plain file. Raises CannotJudge, also if it has more than `largest` bytes."""
     with open_plain(path, largest) as stream:
         return stream.read()
-
-
-def line_of(path: Path, number: int) -> str:
-    r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors. Raises CannotJudge."""
-    with open_plain(path) as stream:
-        before = number - 1
-        while block := stream.read(_BLOCK):
-            here = block.count(b"\n")
-            if here < before:
-                before -= here
-                continue
-            at = 0
-            for _ in range(before):
-                at = block.index(b"\n", at) + 1
-            line, *_ = (block[at:] + stream.read(_LONGEST_SHOWN)).split(b"\n", 1)
-            more = " ..." if len(line) > _LONGEST_SHOWN else ""
-            return line[:_LONGEST_SHOWN].decode(errors="replace").strip() + more
-    return ""
 
 
 def kind_of(start: bytes) -> str:

@@ -29,18 +29,9 @@ OFFICIAL = Rule(
     "error",
     "see the key in the ruleset's files of mlperf-logging; log what it asks for",
 )
-RULESET = Rule(
-    "ruleset",
-    "The ruleset is that of the log's round",
-    "mlcommons/logging, compliance_checker",
-    "info",
-    "judge a log by the ruleset of its own round",
-)
-
 RULES: tuple[Rule, ...] = (
     READABLE,
     OFFICIAL,
-    RULESET,
     *records.RULES,
     *submission.RULES,
     *clock.RULES,

@@ -10,6 +10,7 @@ from compliance.record import shown
 from compliance.rules.clock import SKEW_MS
 from compliance.run import number
 
+_WIDE = 0.1  # of a block; nominal counts differ from whole batches by less
 _LOGGING = "mlcommons/logging, compliance_checker"
 
 
@@ -72,13 +73,15 @@ def _contiguous(case: Case) -> Iterator[Breach]:
         and (count := number(event.metadata.get("epoch_count"))) is not None
     ]
     gaps = [
-        (event, first, previous + count)
+        (event, first, previous + count, count)
         for (_, previous, count), (event, first, _) in pairwise(blocks)
         if first != previous + count
     ]
-    # Logs that count otherwise have gaps throughout; a sound one of ours has none.
-    if 0 < 3 * len(gaps) <= len(blocks) - 1:
-        for event, first, due in gaps:
+    # Logs that count otherwise than in samples have gaps throughout; a sound one of ours has none.
+    batch = number(case.facts.global_batch_size) or math.inf
+    wide = [abs(first - due) > _WIDE * count >= _WIDE * batch for _, first, due, count in gaps]
+    if (len(gaps) > 1 and all(wide)) or 0 < 3 * len(gaps) <= len(blocks) - 1:
+        for event, first, due, _ in gaps:
             yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, the previous end")
 
 

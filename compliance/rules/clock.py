@@ -13,7 +13,7 @@ from compliance.finding import Breach, Case, Rule, Severity
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import reaching
-from compliance.run import number
+from compliance.run import above, number
 
 _CLOCK = "training_rules.adoc: run results"
 _LOGGING = "mlcommons/logging, compliance_checker"
@@ -27,7 +27,11 @@ _LONGEST_OWN_MS = 1e9
 _BACK_MS = 1_800_000.0  # hosts' lines are some seconds out of order; a change of time zones is half an hour or more
 _EVALUATION_BACK_MS = 60_000.0
 # They show that the run uses training data; none of 1,027 published passes logs one before its clock starts.
-_TRAINED = ("data_file", "throughput", "tracked_stats", "train_loss")
+_TRAINED = (
+    "data_file", "throughput", "train_throughput", "tracked_stats", "train_loss", "training_loss", "loss",
+    "samples_skipped",
+)  # fmt: skip
+_PROGRESS = ("step", "step_num", "iteration", "samples_count", "epoch_num")  # counts of training, in metadata
 _COURSE = (
     "run_start", "block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy",
     "run_stop",
@@ -122,12 +126,19 @@ def _on_clock(case: Case) -> Iterator[Breach]:
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
     start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
+    for event in case.log.events:
+        done = [name for name in _PROGRESS if above(event.metadata.get(name), 0)]
+        if event.line < first.line and event.time_ms <= start and done and event.key not in (*_COURSE, *_TRAINED):
+            yield Breach(event.line, f"{event.key} with {shown(event.metadata[done[0]])} as {done[0]} before run_start")
     for key in (*_COURSE[1:-1], *_TRAINED):
         trained = key in _TRAINED or key.startswith(("block", "epoch"))
         surplus = _after_the_target(case, key.partition("_")[0])
         for event in case.facts.all(key):
             # Early by line and time; or by time alone, if by more than the clocks may differ.
-            if event.time_ms < start - (0 if event.line < first.line else allowed):
+            before = event.line < first.line
+            if event.time_ms < start - (0 if before else allowed) or (
+                before and event.time_ms == start and key in _TRAINED
+            ):
                 severity: Severity = "error" if trained else "warning"
                 found = f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start"
                 yield Breach(event.line, found, None, severity)

@@ -10,12 +10,13 @@ from compliance.run import number
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _Range = tuple[str, Callable[[float], bool]]
 _POSITIVE: _Range = ("positive", lambda value: value > 0)
+_SHARE: _Range = ("above 0, at most 1", lambda value: 0 < value <= 1)
 _NOT_NEGATIVE: _Range = ("not negative", lambda value: value >= 0)
 _BETA: _Range = ("between 0 and 1", lambda value: 0 < value < 1)
 _ANY: _Range = ("finite", lambda value: True)
 
 NUMBERS = {
-    "opt_base_learning_rate": _POSITIVE,
+    "opt_base_learning_rate": _SHARE,
     "opt_lamb_epsilon": _POSITIVE,
     "opt_epsilon": _POSITIVE,
     "opt_learning_rate_training_steps": _POSITIVE,
@@ -24,7 +25,10 @@ NUMBERS = {
     "start_warmup_step": _ANY,  # published values go down to -200,000
     "opt_lamb_beta_1": _BETA,
     "opt_lamb_beta_2": _BETA,
-    "opt_lamb_weight_decay_rate": _NOT_NEGATIVE,  # round 2.0 logged 0 for what was 0.01
+    "opt_lamb_weight_decay_rate": (
+        "from 0 to 1",
+        lambda value: 0 <= value <= 1,
+    ),  # round 2.0 logged 0 for what was 0.01
     "gradient_accumulation_steps": _POSITIVE,
     "max_sequence_length": _POSITIVE,
     "max_predictions_per_seq": _POSITIVE,

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -18,13 +18,15 @@ _CLOCK = "training_rules.adoc: run results"
 _FEWEST_INTERVALS = 3  # for a median
 # A published run's intervals took 0.35 s at first and 0.2 s in the end: lines may be written that late.
 _LEAST_CUT_MS = 200.0
-_LEAST_CUT = 0.1  # of an interval, and of a run: published runs lack 3 %
+_LEAST_CUT, _LEAST_SAVED = 0.1, 0.05  # of an interval, and of a run: published runs lack 3 %
 _DEVIATIONS, _AS_DEVIATION = 6.0, 1.4826  # of the run's own intervals; the median of deviations as a standard one
 _EVEN = 5e-5  # of an interval: what all differ by at least
 _LONG_MS = 20_000.0  # a pass of 64 nodes has five equal intervals of 1,212 ms; long intervals vary by more
-_REPEATING = re.compile(r"([1-8])\1{7,}\d?$")  # 0 and 9 come from arithmetic in binary
+# One to four digits again and again; 0 and 9 come from arithmetic in binary.
+_REPEATING = re.compile(r"([1-8])\1{7}|(?!00|99)(\d{2,4})\2{2,}(?<=\d{12})|123456789")
 # Masked tokens of the 10,000 held-out samples: published accuracies are whole parts of it, as doubles or floats.
 _PREDICTIONS, _ROUNDED = 428_235, 0.02
+_REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 # Between evaluations; a pass of 64 nodes rises by 0.16 at once.
 _LARGEST_FALL, _LARGEST_RISE, _PLATEAU = 0.05, 0.35, 0.7
@@ -61,7 +63,7 @@ def _cut(case: Case) -> Iterator[Breach]:
             yield Breach(one.line, f"{found} {one.expected_ms / 1e3:.3f} s", None, severity)
         balance = max(0.0, balance)
     total = sum(one.took_ms for one in intervals)
-    if saved > max(_LEAST_CUT_MS, _LEAST_CUT * total) + late:
+    if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total) + late:
         found = f"{saved / 1e3:.3f} s of {total / 1e3:.3f} s missing in intervals faster than the run's pace"
         yield Breach(intervals[-1].line, found, None, severity)
 
@@ -74,7 +76,11 @@ def _even(case: Case) -> Iterator[Breach]:
     if (len(took) > 2 and max(took) - min(took) <= _EVEN * times) or (often > 2 and times > _LONG_MS):
         found = f"{often} intervals of {times / 1e3:.3f} s, equal to the millisecond"
         yield Breach(evaluations[-1].line, found, "intervals that differ")
-    measured = list({(one.accuracy, one.samples): one for one in evaluations}.values())
+    elif _regular(took, 3) and times > _REGULAR_MS:
+        yield Breach(evaluations[-1].line, "intervals that follow a formula", "intervals that vary")
+    elif len(took) > _FEWEST_REGULAR and not any(one % 1_000 for one in took):
+        yield Breach(evaluations[-1].line, "times in whole seconds", "times to the millisecond")
+    measured = list({(one.accuracy, one.samples): one for one in evaluations if 0 <= one.accuracy < 1}.values())
     accuracies = [one.accuracy for one in measured]
     fine = sorted(one for one in accuracies if round(one, _FINE) != one)
     twice = [one for one, other in pairwise(fine) if one == other]
@@ -91,12 +97,20 @@ def _even(case: Case) -> Iterator[Breach]:
             )
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
-    if not chance or 2 * len(set(rises)) < len(rises):
+    formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _regular(rises, 9)
+    if not chance or formula or 2 * len(set(rises)) < len(rises):
         yield Breach(evaluations[-1].line, "accuracies with the same digits, or the same rise", "accuracies that vary")
     for before, one in pairwise(measured if case.closed and reaching(case) else ()):
         rise = one.accuracy - before.accuracy
         if rise > _LARGEST_RISE or (rise < -_LARGEST_FALL and before.accuracy > _PLATEAU - _LARGEST_FALL):
             yield Breach(one.line, f"accuracy {one.accuracy:.5f} after {before.accuracy:.5f}", "a small rise")
+
+
+def _regular(values: Sequence[float], digits: int) -> bool:
+    """Return whether values repeat, or grow by the same amount or factor: a formula made them."""
+    steps = [round(b - a, digits) for a, b in pairwise(values)]
+    factors = [round(b / a, 3) for a, b in pairwise(steps) if a]
+    return len(steps) > _FEWEST_REGULAR and any(2 * len(set(row)) <= len(row) for row in (values, steps, factors))
 
 
 def _intervals(case: Case) -> list[_Interval]:

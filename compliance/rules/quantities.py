@@ -25,8 +25,13 @@ _BLOCK = 0.1  # of the samples: the last block may end an interval early
 # Settings with two names.
 _EQUAL = (
     ("opt_learning_rate_warmup_steps", "num_warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
-    (TRAINING_STEPS, "opt_learning_rate_decay_steps"),
+    (TRAINING_STEPS, "opt_learning_rate_decay_steps"), ("max_sequence_length", "max_seq_length"),
 )  # fmt: skip
+_RATES = ("throughput", "train_throughput", "samples_per_second", "training_sequences_per_second")
+_TIMES = ("time_to_train", "train_time", "raw_train_time")  # seconds; training alone may take less than the run
+_MILLISECONDS = 100  # times the seconds: another unit
+_LONGEST_HORIZON = 10  # times the samples trained on
+_OTHERWISE = 4  # counts that differ by as many times count something else
 
 
 class _Stated(NamedTuple):
@@ -45,6 +50,17 @@ def _in_the_end(case: Case, key: str) -> list[Event]:
     return [event for event in events if event.line > last] or events[-1:]
 
 
+def _statistics(case: Case) -> Iterator[tuple[Event, dict[str, Any]]]:
+    """Yield what is measured over the whole run, by name."""
+    for event in (event for key in (*_RATES, *_TIMES, "tracked_stats") for event in _in_the_end(case, key)):
+        yield (
+            event,
+            event.value
+            if isinstance(event.value, dict)
+            else {event.key.replace("tracked_stats", _RATES[0]): event.value},
+        )
+
+
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     facts, seconds = case.facts, case.facts.time_to_train_s or 0.0
     planned = batch * (number(facts.value(TRAINING_STEPS)) or 0.0)
@@ -59,13 +75,18 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     for event in facts.all("epoch_stop")[-1:]:
         ended = number(event.metadata.get("epoch_num"))
         yield _Stated(event, "epoch_num of epoch_stop", ended if ended and ended >= batch else None)
-    for event in (*_in_the_end(case, "throughput"), *_in_the_end(case, "tracked_stats")):
-        stats = event.value if isinstance(event.value, dict) else {"throughput": event.value}
-        step, rate = event.metadata.get("step"), stats.get("throughput")
+    for event, stats in _statistics(case):
+        step = event.metadata.get("step")
         yield _Stated(event, "epoch_num of tracked_stats", stats.get("epoch_num"))
-        yield _Stated(event, THROUGHPUT, rate and (number(rate) or math.nan) * seconds, 0.03, 0)
+        for rate in (stats[name] for name in _RATES if stats.get(name)):
+            yield _Stated(event, THROUGHPUT, (number(rate) or math.nan) * seconds, 0.03, 0)
         if isinstance(step, list) and step:
             yield _Stated(event, "steps x batch", (number(step[-1]) or math.nan) * batch, 0.03)
+    for event in (*facts.all("eval_accuracy")[-1:], *facts.all("run_stop")[:1]):
+        for name, unit in (("samples_count", 1.0), ("samples", 1.0), ("step_num", batch), ("steps", batch)):
+            done = unit * (number(event.metadata.get(name)) or 0.0)
+            if 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
+                yield _Stated(event, f"{name} of {event.key}", done, 0.03)
 
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
@@ -97,6 +118,8 @@ def _samples(case: Case) -> Iterator[Breach]:
     most = number(case.facts.value("bertbench_max_steps")) or number(case.facts.value(TRAINING_STEPS))
     if most and batch and at > 1.02 * most * batch:
         yield Breach(last.line, f"{at:,.0f} samples", f"at most {most:,.0f} steps x batch {batch:,.0f}")
+    if case.closed and most and batch and most * batch > _LONGEST_HORIZON * at:
+        yield Breach(last.line, f"{at:,.0f} samples of {most:,.0f} steps x batch {batch:,.0f}", "most of the schedule")
     for one, at in counted:
         if at % 1:
             yield Breach(one.line, f"{at:,} samples", "a whole number")
@@ -115,6 +138,15 @@ def _equal(case: Case) -> Iterator[Breach]:
         first, second = case.facts.first(one), case.facts.first(other)
         if first and second and first.value != second.value:
             yield Breach(second.line, f"{other} {shown(second.value)}, but {one} {shown(first.value)}")
+    warm_up, steps = (case.facts.first(key) for key in (_EQUAL[0][0], TRAINING_STEPS))
+    if warm_up and steps and above(warm_up.value, (number(steps.value) or math.inf)):
+        yield Breach(warm_up.line, f"{warm_up.key} {shown(warm_up.value)}, but {steps.key} {shown(steps.value)}")
+    seconds = case.facts.time_to_train_s or 0.0
+    for event, stats in _statistics(case):
+        for name in (
+            name for name in _TIMES if 1.03 * seconds < (number(stats.get(name)) or 0.0) < _MILLISECONDS * seconds
+        ):
+            yield Breach(event.line, f"{name} {shown(stats[name])}", f"at most {seconds:.1f} s, run_start to run_stop")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.facts.first("submission_platform")
     stated = re.match(r"(\d+)\s*x\s*\D", str(platform.value)) if platform else None

@@ -11,6 +11,7 @@ from compliance.run import as_integer
 _TRAINING_RULES = "training_rules.adoc"
 _DIVISIONS = description.DIVISIONS
 _SEEDS_SINCE = "4.1.0"
+_YES = ("true", "yes", "on", "1", "1.0", "none")  # an event without a value says that it happened
 _NAMES = ("submission_org", "submission_platform")
 
 
@@ -75,7 +76,7 @@ def _seed_value(case: Case) -> Iterator[Breach]:
 
 def _cache_clear(case: Case) -> Iterator[Breach]:
     if case.closed:
-        yield from odd(case, "cache_clear", lambda value: str(value).lower() not in ("false", "no", "0", "0.0"))
+        yield from odd(case, "cache_clear", lambda value: str(value).lower() in _YES)
     started = case.facts.first("run_start")
     for event in case.facts.all("cache_clear"):
         if started is not None and event.line > started.line and event.time_ms > started.time_ms:

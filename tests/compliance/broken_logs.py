@@ -144,6 +144,7 @@ TABLE = [
     Broken("accuracy null", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", None, 2), 2),
     Broken("accuracy NaN", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", float("nan"), -1), -1),
     Broken("accuracy in percent", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", 72.85, -1), -1),
+    Broken("accuracy huge", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", 1e305, 2), 2),
     Broken("accuracy negative", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", -0.1, 1), 1),
     Broken("accuracy a list", "fail", "accuracy", "eval_accuracy", setting("eval_accuracy", [0.73], -1), -1),
     Broken("epoch_num missing", "fail", "official", "eval_accuracy", forgetting("eval_accuracy", "epoch_num", 2), 2),

@@ -64,10 +64,17 @@ def every(key: str, change: Callable[[int, Record], None]) -> Mutation:
     return changed
 
 
-def evenly(records: list[Record]) -> list[Record]:
-    """Evaluations come to the millisecond every 9.375 s."""
-    start = records[at(records, "run_start")]["time_ms"]
-    return every("eval_accuracy", lambda number, record: record.update(time_ms=start + 9_375 * (number + 1)))(records)
+def evaluated_at(milliseconds: Callable[[int], float]) -> Mutation:
+    """The first, second, ... evaluation so long after run_start."""
+
+    def change(records: list[Record]) -> list[Record]:
+        start = records[at(records, "run_start")]["time_ms"]
+        return every("eval_accuracy", lambda number, one: one.update(time_ms=start + milliseconds(number + 1)))(records)
+
+    return change
+
+
+evenly = evaluated_at(lambda number: 9_375 * number)
 
 
 def evaluated_early(records: list[Record]) -> list[Record]:
@@ -111,6 +118,16 @@ LOGS = [
                  lambda records: [*[one for one in records if one["key"] != "eval_accuracy"][:80],
                                   *[one for one in records if one["key"] == "eval_accuracy"],
                                   *[one for one in records if one["key"] != "eval_accuracy"][80:]])),
+    Forgery("statistics under another name", "samples", added("train_throughput", 0.5 * SAMPLES / SECONDS)),
+    Forgery("statistics of another time", "stated-twice", added("tracked_stats", {"train_time": 2 * SECONDS})),
+    Forgery("evaluations after other steps", "samples", telling("eval_accuracy", -1, step_num=2_600)),
+    Forgery("a run that stops after other samples", "samples", telling("run_stop", samples_count=SAMPLES // 2)),
+    Forgery("a warm-up longer than the training", "stated-twice",
+            both(setting("opt_learning_rate_warmup_steps", 7_000), setting("num_warmup_steps", 7_000))),
+    Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
+    Forgery("another length of samples", "stated-twice", beside("seed", "max_seq_length", 128)),
+    Forgery("blocks of half their samples", "blocks-contiguous",
+            every("block_start", lambda _, one: one["metadata"].update(epoch_count=75_040))),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
     Forgery("20 minutes of initialisation and 20 of waiting", "init-time",
@@ -119,12 +136,25 @@ LOGS = [
     Forgery("data opened before the clock", "on-clock", beside("init_stop", "data_file", "part_1.hdf5"), "error"),
     Forgery("a throughput before the clock", "on-clock", beside("init_stop", "throughput", 16_008.0), "error"),
     Forgery("an epoch before the clock", "on-clock", beside("init_stop", "epoch_start", None), "error"),
+    Forgery("a loss before the clock", "on-clock", beside("run_start", "train_loss", 6.5), "error"),
+    Forgery("a step before the clock", "on-clock",
+            both(beside("init_stop", "learning_rate", 1e-4), telling("learning_rate", step_num=120))),
     Forgery("a second start half a second later", "run-once", again("run_start", 500), "error"),
     Forgery("a part of many intervals", "pace", cut_in_many),
     Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),
     # 3: noise
     Forgery("equal intervals", "noise", evenly),
     Forgery("intervals within a fraction of a millisecond", "noise", both(evenly, later("eval_accuracy", 0.1, 3))),
+    Forgery("intervals that take turns", "noise",
+            evaluated_at(lambda number: 9_350 * number + 250 * (number % 2))),
+    Forgery("intervals that grow by as much", "noise",
+            evaluated_at(lambda number: 9_250 * number + 8 * number**2)),
+    Forgery("times in whole seconds", "noise",
+            lambda records: [one | {"time_ms": round(one["time_ms"] / 1000) * 1000} for one in records]),
+    Forgery("three digits again and again", "noise", setting("eval_accuracy", 0.6123123123123123, 9)),
+    Forgery("digits in their order", "noise", setting("eval_accuracy", 0.6123456789012345, 9)),
+    Forgery("a curve from its formula", "noise",
+            accuracies(lambda index, one: one if index == 13 else 0.7305 - 0.33 * 0.756**index)),
     Forgery("a digit to the sixteenth place", "noise", setting("eval_accuracy", 0.6222222222222222, 9)),
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
@@ -151,6 +181,8 @@ LOGS = [
             added("tracked_stats", {"throughput": 10_000.0} | {f"loss {number}": 1.5 for number in range(400)})),
     # 7: names and numbers
     Forgery("caches kept, in a word", "cache-clear", setting("cache_clear", "False")),
+    Forgery("caches kept, in another", "cache-clear", setting("cache_clear", "off")),
+    Forgery("a learning rate beyond belief", "hyperparameter", setting("opt_base_learning_rate", 30.0), "error"),
     Forgery("an optimizer named after lambda", "optimizer", setting("opt_name", "adam_lambda"), "error"),
     Forgery("no LAMB", "optimizer", setting("opt_name", "notlamb"), "error"),
 ]  # fmt: skip

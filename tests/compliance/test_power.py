@@ -95,14 +95,13 @@ def test_a_run_without_power_files_fails(power: Path) -> None:
     rules = {rule for rule, severity, _ in found(power) if severity == "error"}
     assert {"power-nodes", "power-files"} <= rules
     (power / "result_3").rmdir()
-    assert any("does not contain power result for toy/bert: result_3" in text for _, _, text in found(power))
+    assert any(text.endswith("power/result_3: no file") for _, _, text in found(power))
 
 
 def test_files_of_other_names_fail(power: Path) -> None:
     (power / "result_3" / "node_0.txt").rename(power / "result_3" / "node_1.txt")
-    assert any("expected to be node_x with x in range [0, 0]" in text for _, _, text in found(power))
+    assert any(text.endswith("result_3: node_1.txt") for _, _, text in found(power))
     (power / "result_3" / "node_1.txt").rename(power / "result_3" / "node_one.txt")
-    assert any("the official power checker fails on these names" in text for _, _, text in found(power))
     assert any(text.endswith("result_3: node_one.txt") for _, _, text in found(power))
 
 
@@ -149,8 +148,7 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
 
 def test_another_number_of_nodes_in_one_run_fails(power: Path) -> None:
     (power / "result_7" / "node_1.txt").write_text(node_file(RUN_S + 7))
-    texts = [text for rule, _, text in found(power) if rule == "power-files"]
-    assert any("Inconsistent number of nodes in directory toy/bert/power/result_7" in text for text in texts)
+    assert ("power-files", "error", "results/toy/bert/power/result_7: node_0.txt, node_1.txt") in found(power)
 
 
 def test_a_file_that_is_none_is_not_read(power: Path) -> None:

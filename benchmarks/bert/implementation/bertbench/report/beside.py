@@ -9,6 +9,8 @@ from compliance.source import CannotJudge, open_plain, read_plain
 
 _LARGEST = 1 << 20  # bytes of a description
 _LONGEST_LINE = 1 << 16  # bytes
+_LONGEST_SHOWN = 1 << 12  # bytes of one line
+_BLOCK = 1 << 20
 
 
 def described(log: Path, name: str) -> dict[str, Any]:
@@ -18,6 +20,24 @@ def described(log: Path, name: str) -> dict[str, Any]:
     except (CannotJudge, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def line_of(path: Path, number: int) -> str:
+    r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors. Raises CannotJudge."""
+    with open_plain(path) as stream:
+        before = number - 1
+        while block := stream.read(_BLOCK):
+            here = block.count(b"\n")
+            if here < before:
+                before -= here
+                continue
+            at = 0
+            for _ in range(before):
+                at = block.index(b"\n", at) + 1
+            line, *_ = (block[at:] + stream.read(_LONGEST_SHOWN)).split(b"\n", 1)
+            more = " ..." if len(line) > _LONGEST_SHOWN else ""
+            return line[:_LONGEST_SHOWN].decode(errors="replace").strip() + more
+    return ""
 
 
 def recorded(file: Path, largest: int, most: int, longest: int = _LONGEST_LINE) -> Iterator[dict[str, Any]]:

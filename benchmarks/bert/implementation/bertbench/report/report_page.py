@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.report import curves, page, spent
+from bertbench.report.beside import line_of
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, startup_conclusion, startup_rows, summarized, text_rows
@@ -19,7 +20,7 @@ from compliance import description
 from compliance.judge import Finding, Judgement, judge
 from compliance.record import shown
 from compliance.run import number
-from compliance.source import CannotJudge, line_of, read_plain
+from compliance.source import CannotJudge, read_plain
 from compliance.startup import TIMED, UNTIMED
 
 _LARGEST_CONFIG = 1 << 20  # bytes
