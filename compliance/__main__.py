@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from compliance import official
 from compliance.finding import Finding, named
-from compliance.judge import Judgement, Overall, find_logs, is_package, judge_path, once
+from compliance.judge import Judgement, Overall, find_logs, is_package, judge, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
 
@@ -141,7 +141,7 @@ def _logs(path: Path) -> list[Path]:
 
 def _job(job: tuple[Path, _Options]) -> _Answer:
     path, options = job
-    judgement = judge_path(path, options.ruleset, options.division, options.strict)[0]
+    judgement = judge(path, options.ruleset, options.division, options.strict)
     facts = judgement.facts and judgement.facts.only(_SHOWN_KEYS, 1_000)
     return _Answer(replace(judgement, facts=facts), _head(judgement))
 

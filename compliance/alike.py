@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
-from statistics import pstdev
+from statistics import correlation, pstdev
 from typing import NamedTuple
 
 from compliance.finding import Finding, Severity
@@ -20,6 +20,8 @@ _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
+# Changes ranked by size: 1 - Spearman's coefficient, and its t; chance reaches 12 in none of a million pairs.
+_RANKS_APART, _SIGNIFICANT, _FEWEST_RANKED = 0.05, 12, 8
 _NEAR, _FEWEST_NEAR = 3e-5, 6  # deviation of the differences between two runs; real ones differ by ten times as much
 
 
@@ -74,6 +76,21 @@ def _near(one: Sequence[float], other: Sequence[float]) -> bool:
     )
 
 
+def follows(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether numbers rise and fall as others do, at any scale and offset and with a little noise."""
+    count = min(len(one), len(other), _MOST)
+    changes = [[b - a for a, b in pairwise(numbers[:count])] for numbers in (one, other)]
+    if count <= _FEWEST_RANKED or any(len(set(values)) < count / 2 for values in changes):
+        return False
+    apart = 1 - correlation(*map(_ranks, changes))
+    return apart < _RANKS_APART and count > 2 * apart * _SIGNIFICANT**2
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return sorted(range(len(values)), key=order.__getitem__)
+
+
 def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether evaluations come the same milliseconds after the start, or nearly all of them later by as much."""
     apart = [round((a - b) * 1e3) for a, b in zip(one, other, strict=False) if math.isfinite(a - b)]
@@ -93,10 +110,12 @@ def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
             kinds = shared(one.sets, other.sets)
             kinds = kinds or ["accuracies"] * _near(one.course, other.course)
             kinds = kinds or ["times"] * _in_time(one.times_s, other.times_s)
+            if not kinds and len(one.times_s) == len(other.times_s):
+                kinds = ["rhythm"] * follows(*([b - a for a, b in pairwise(run.times_s)] for run in (one, other)))
             if kinds:
                 found[other.name] = other, one.name, kinds
     for copy, original, kinds in found.values():
-        # Packed batches of one order of the data have the same samples; no machine repeats its times.
-        severity: Severity = "error" if copy.closed and kinds != ["samples"] else "warning"
+        # Packed batches of one order of the data have the same samples; no machine repeats its times, but a rhythm.
+        severity: Severity = "error" if copy.closed and kinds not in (["samples"], ["rhythm"]) else "warning"
         text = f"{copy.name}: the {' and '.join(kinds)} of {original}"
         yield Finding("copied-run", severity, None, text, "runs with measurements of their own", MEND)

@@ -18,11 +18,6 @@ class UnreadableDescription(Exception):  # noqa: N818 - names the file
     """A system description that is not a JSON object; the message gives the reason."""
 
 
-def read(path: Path) -> dict[str, str]:
-    """Return the fields of a description; values other than text as JSON. Raises UnreadableDescription."""
-    return texts(load(path)[0])
-
-
 def texts(content: dict[str, Any]) -> dict[str, str]:
     """Return the fields of a description's JSON object as text."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in content.items()}

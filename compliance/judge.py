@@ -14,7 +14,7 @@ from compliance.rules import OFFICIAL, READABLE, RULES
 from compliance.run import RunFacts
 from compliance.source import STDIN, open_plain
 
-__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_path", "judge_stream"]
+__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_stream"]
 
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
@@ -78,14 +78,6 @@ def find_logs(path: Path) -> list[Path]:
 def is_package(path: Path) -> bool:
     """Return whether a folder has a package's layout."""
     return (path / "results").is_dir() and (path / "systems").is_dir()
-
-
-def judge_path(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> list[Judgement]:
-    """Return the verdicts on the log at the path, or on all logs of the folder there."""
-    try:
-        return [judge(log, ruleset, division, strict) for log in find_logs(path)]
-    except CannotJudge as problem:
-        return [_cannot_judge(path, ruleset, problem)]
 
 
 def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> Judgement:

@@ -6,7 +6,6 @@ Beyond a bound on what our rules need, the log can't be judged: a part of it cou
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -27,7 +26,7 @@ _LONGEST_TEXT_OF_HEAVY = 1_000  # characters kept of a text in a heavy record
 _MOST_NOTES = 100  # of each kind
 _PATH_KEYS = ("submission_division", "submission_benchmark")
 
-__all__ = ["MOST_OF_A_KEY", "TOKEN", "CannotJudge", "Event", "Log", "open_log", "read_events"]
+__all__ = ["MOST_OF_A_KEY", "TOKEN", "CannotJudge", "Event", "Log", "read_events"]
 
 
 class Event(NamedTuple):
@@ -184,20 +183,13 @@ class Log:
         self.events.append(Event(record.lineno, key, record.timestamp, value, fields))
 
 
-@contextmanager
-def open_log(path: Path) -> Iterator[Log]:
-    """Open the log at a path, or standard input for `-`. Raises CannotJudge."""
-    with open_plain(path) as stream:
-        yield Log(stream, str(path))
-
-
 def read_events(path: Path) -> list[Event]:
     """Return the MLPerf events of a file, in file order; at most MOST_OF_A_KEY per key.
 
     Raises CannotJudge if the file can't be read safely or has no MLPerf line.
     """
-    with open_log(path) as log:
-        return log.events
+    with open_plain(path) as stream:
+        return Log(stream, str(path)).events
 
 
 def _is_of(keys: frozenset[str], record: Record) -> bool:

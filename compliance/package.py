@@ -104,7 +104,7 @@ def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
     folder = system / _BENCHMARK
     if folder.is_dir():
         try:
-            described = description.read(root / "systems" / f"{system.name}.json")
+            described = description.texts(description.load(root / "systems" / f"{system.name}.json")[0])
         except description.UnreadableDescription:
             described = {}  # reported when the description itself is judged
         division, nodes = described.get("division"), described.get("number_of_nodes", "")

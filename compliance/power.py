@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
+from compliance.alike import follows
 from compliance.finding import Finding, Severity
 from compliance.hardware import LEAST_JOULES_A_SAMPLE
 from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
@@ -25,6 +26,7 @@ LEAST_READINGS = 60
 _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth for the clock
 # Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
+_LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
 _APART = 0.25  # from the median of a system's runs
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
@@ -115,10 +117,18 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
         yield _finding("power-coverage", f"{name}: doesn't cover the run", expected)
         return
     timed = [time for time, _ in node.readings if began < time < ended]
-    odd = [watts for time, watts in node.readings if began < time < ended and not _LEAST_W <= watts <= _MOST_W]
+    levels = [watts for time, watts in node.readings if began < time < ended]
+    least = max(_LEAST_W, _LEAST_SHARE * median(levels)) if levels else 0.0
+    odd = [watts for watts in levels if not least <= watts <= _MOST_W]
     if odd:
-        found, expected = f"{name}: {len(odd)} readings such as {odd[0]:g} W", f"{_LEAST_W} to {_MOST_W:,} W of a node"
+        found, expected = (
+            f"{name}: {len(odd)} readings such as {odd[0]:g} W",
+            f"{least:,.0f} to {_MOST_W:,} W of a node",
+        )
         yield _finding("power-plausible", found, expected, "warning")
+    if len(timed) >= LEAST_READINGS and len(set(zip(*(levels[at:] for at in range(4)), strict=False))) < len(timed) / 4:
+        found = f"{name}: the same readings again and again"
+        yield _finding("power-plausible", found, "readings that vary", "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)
     if gap > _LONGEST_GAP_MS:
         yield _finding("power-rate", f"{name}: {gap / 1e3:.1f} s without a reading", "a reading at least every second")
@@ -137,12 +147,15 @@ def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readin
     if len(different := distinct(factors.values())) > 1:
         found = f"{len(different)} sets of {EFFICIENCY} and {ESTIMATE}, such as {shown(different[:2])}"
         yield _finding("power-plausible", found, "one for the runs of a system", "warning")
-    sequences = [
-        (f"{run}, file {index}", _sequences([value for _, value in one.readings]))
+    watts_of = {
+        f"{run}, file {index}": [value for _, value in one.readings]
         for run, files in measured.items() for index, one in enumerate(files)
-    ]  # fmt: skip
+    }  # fmt: skip
+    sequences = [(file, _sequences(values)) for file, values in watts_of.items()]
     for (one, its), (other_one, others) in combinations(sequences, 2):
-        if 2 * len(its & others) > max(_FEWEST_ALIKE, min(len(its), len(others))):
+        shared = 2 * len(its & others) > max(_FEWEST_ALIKE, min(len(its), len(others)))
+        same_file = one.rpartition(" ")[2] == other_one.rpartition(" ")[2]
+        if shared or (same_file and follows(watts_of[one], watts_of[other_one])):
             yield _finding("power-plausible", f"{other_one}: readings of {one}", "readings of its own", "warning")
             break
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from compliance.log import Event
 from compliance.record import shown
-from compliance.startup import KEY, TIMED, UNTIMED, Startup
 
 
 class Evaluation(NamedTuple):
@@ -108,42 +107,6 @@ class RunFacts:
             return None
         return event.value if isinstance(event.value, str) and event.value else shown(event.value)
 
-    @property
-    def init_s(self) -> float | None:
-        """Return the seconds of initialisation, from init_start to init_stop."""
-        start, stop = self._time("init_start"), self._time("init_stop")
-        return None if start is None or stop is None else (stop - start) / 1e3
-
-    @property
-    def startup(self) -> Startup | None:
-        """Return the pieces of start-up that the log gives, or None without any on the clock."""
-        event = self.first(KEY)
-        first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
-        timed = {piece: first[piece] for piece in TIMED if piece in first}
-        untimed = {piece: first[piece] for piece in UNTIMED if piece in first}
-        return Startup(untimed, timed, slowest) if timed else None
-
-    @property
-    def startup_s(self) -> float | None:
-        """Return the seconds from run_start to the start of the first step, or else to the first block."""
-        if self.startup is not None:
-            return self.startup.before_first_step_s
-        first = next((event for event in self._events if event.key in ("block_start", "epoch_start")), None)
-        if first is None or self.started_ms is None or not math.isfinite(first.time_ms):
-            return None
-        return (first.time_ms - self.started_ms) / 1e3
-
-    @property
-    def evaluation_s(self) -> float:
-        """Return the sum of the seconds between eval_start and eval_stop."""
-        total, started = 0.0, None
-        for event in (event for event in self._events if math.isfinite(event.time_ms)):
-            if event.key == "eval_start":
-                started = event.time_ms
-            elif event.key == "eval_stop" and started is not None:
-                total, started = total + (event.time_ms - started) / 1e3, None
-        return total
-
     def _text(self, key: str) -> str | None:
         value = self.value(key)
         return value if isinstance(value, str) else None
@@ -187,9 +150,3 @@ def as_integer(value: Any) -> int | None:
                 return None
     found = value if isinstance(value, int) else number(value)
     return int(found) if found is not None and found == int(found) else None
-
-
-def _seconds(content: Any) -> dict[str, float]:
-    """Return the known pieces of a log's object, which may hold anything."""
-    known = content if isinstance(content, dict) else {}
-    return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}

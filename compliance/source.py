@@ -24,7 +24,7 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
+    stat.S_IFDIR: "a folder without result_*.txt",
 }
 _SIGNATURES = {
     b"\x1f\x8b": "gzip data",

@@ -1,8 +1,8 @@
 """Judge a result's runs together: a seed each, the same settings, system and speed."""
 
 import io
-import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -28,7 +28,7 @@ KEPT = frozenset(
 MOST_KEPT = 5_000
 """Events kept of each of these keys; thousands of ranks may each log a seed."""
 _FEWEST_SIBLINGS = 5
-_FASTER, _DEVIATIONS = 0.06, 9.0  # of the median speed; median deviations, six standard ones
+_FASTER = 0.06  # of the median speed
 
 
 class Run(NamedTuple):
@@ -114,16 +114,22 @@ def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Findi
 
 
 def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    """Find runs that are faster than their siblings, by more than these differ: time was cut evenly."""
+    """Find up to half of the runs faster than their siblings, by more than either differ: time was cut evenly."""
     speeds: dict[str, float] = {}
     for log, facts in runs:
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples and batch and samples >= batch
             speeds[log] = (samples if counted and samples else float(len(facts.evaluations))) / seconds
-    usual = median(speeds.values()) if len(speeds) >= _FEWEST_SIBLINGS else math.inf
-    spread = median(abs(speed - usual) for speed in speeds.values()) if usual < math.inf else 0.0
-    fast = [log for log, speed in speeds.items() if speed > usual + max(_FASTER * usual, _DEVIATIONS * spread)]
+    usual, ordered = median(speeds.values()) if speeds else 0.0, sorted(speeds.values())
+    gap, at = max(((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1)), default=(0.0, 0))
+    slow, quick = ordered[:at], ordered[at:]
+    apart = (
+        len(ordered) >= _FEWEST_SIBLINGS
+        and 2 * len(quick) <= len(ordered)
+        and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
+    )
+    fast = [log for log, speed in speeds.items() if apart and speed in quick]
     if fast:
-        found = f"{name}: {', '.join(fast)} faster than the other runs, by {speeds[fast[0]] / usual - 1:.0%}"
+        found = f"{name}: {', '.join(fast)} faster than the other runs, by {gap / usual:.0%}"
         yield Finding("speed", "warning", None, found, "runs of one system at one speed", MEND)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from compliance.description import accelerators
-from compliance.finding import Breach, Case, Rule, odd
+from compliance.finding import Breach, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
@@ -68,7 +68,7 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
         trained = alone(event.value)
         samples = number(trained) or 0.0
         if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
-            yield _Stated(event, "train_samples", trained)
+            yield _Stated(event, "train_samples", math.nan if trained is None else trained)
     for event in facts.all("block_start")[1:][-1:]:
         ends = [number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count")]
         yield _Stated(event, "blocks of samples", sum(ends) if sum(ends) >= batch else None, _BLOCK)
@@ -154,19 +154,7 @@ def _equal(case: Case) -> Iterator[Breach]:
         yield Breach(platform.line, f"submission_platform {shown(platform.value)}", f"{nodes} nodes, as described")
 
 
-def _train_samples(case: Case) -> Iterator[Breach]:
-    yield from odd(
-        case, "train_samples",
-        lambda value: all(above(part, 0) for part in (value if isinstance(value, list) and value else [value])),
-        "a positive number",
-    )  # fmt: skip
-
-
 RULES = (
-    Rule(
-        "train-samples", "train_samples is a positive number", "mlcommons/logging, rcp_checker", "warning",
-        "log the samples trained on", _train_samples,
-    ),
     Rule(
         "samples", "Evaluations, blocks, steps x batch, throughput x time and train_samples give the same samples",
         "mlcommons/logging, rcp_checker", "warning",

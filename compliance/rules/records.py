@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from compliance.finding import Breach, Case, Rule
 from compliance.log import MOST_OF_A_KEY
+from compliance.rules.clock import COURSE, TRAINED
 
 _PARSER = "mlcommons/logging, mlp_parser"
 
 # Keys that rules look at; a flood of another key is harmless.
 _JUDGED = (
-    "run_start", "run_stop", "init_start", "init_stop", "block_start", "block_stop", "epoch_start", "epoch_stop",
-    "eval_start", "eval_stop", "eval_accuracy", "seed", "global_batch_size", "train_samples", "eval_samples",
-    "data_file", "throughput", "tracked_stats", "not_a_result", "resumed",
+    *COURSE, *TRAINED, "init_start", "init_stop", "seed", "global_batch_size", "train_samples", "eval_samples",
+    "not_a_result", "resumed",
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Rules about the submission: division, benchmark, names, seeds, caches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from compliance import description, official
@@ -29,17 +29,15 @@ def _one_division(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"{shown(event.value)} after {shown(events[0].value)} on line {events[0].line}")
 
 
-def _required_division(case: Case) -> Iterator[Breach]:
-    required, found = case.required_division, case.facts.first("submission_division")
-    if required is not None and (found is None or found.value != required):
-        yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {required}")
+def _as(expected: Callable[[Case], str | None]) -> Callable[[Case], Iterator[Breach]]:
+    """Return the check that the division is the one expected."""
 
+    def check(case: Case) -> Iterator[Breach]:
+        due, found = expected(case), case.facts.first("submission_division")
+        if due in _DIVISIONS and (found is None or found.value != due):
+            yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {due}")
 
-def _described_division(case: Case) -> Iterator[Breach]:
-    found, described = case.facts.first("submission_division"), case.system.get("division")
-    if found is not None and found.value in _DIVISIONS and described in _DIVISIONS and described != found.value:
-        expected = f"division {described}"
-        yield Breach(found.line, f"division {found.value}, but {described} in the system description", expected)
+    return check
 
 
 def _benchmark(case: Case) -> Iterator[Breach]:
@@ -102,12 +100,12 @@ RULES = (
     ),
     Rule(
         "division-required", "The division is the one that --division gives", "the command line", "error",
-        "omit --division, or give logs of that division", _required_division,
+        "omit --division, or give logs of that division", _as(lambda case: case.required_division),
     ),
     Rule(
         "division-system", "The division is that of the system description",
         "submission_rules.adoc: system descriptions", "error",
-        "correct the system description, or run again in its division", _described_division,
+        "correct the system description, or run again in its division", _as(lambda case: case.system.get("division")),
     ),
     Rule(
         "benchmark", "The benchmark is BERT",

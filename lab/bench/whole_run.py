@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from bertbench.common.log_spans import evaluation_s
 from compliance.log import read_events
 from compliance.run import RunFacts
 
@@ -32,5 +33,5 @@ def read_run(log: Path, to_target: bool) -> Trained:
     """Read the log of a run that ended in order."""
     facts = RunFacts(read_events(log))
     assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
-    seconds = facts.time_to_train_s - (0.0 if to_target else facts.evaluation_s)
+    seconds = facts.time_to_train_s - (0.0 if to_target else evaluation_s(facts))
     return Trained(seconds, int(facts.samples or 0), facts.status == "success", facts.course)

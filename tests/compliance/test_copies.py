@@ -113,6 +113,34 @@ def test_time_cut_evenly_from_one_run_shows_against_its_siblings(tmp_path: Path)
     assert found(logs) == {("speed", "warning")}
 
 
+@pytest.mark.parametrize("fast", [(2, 5, 7), (0, 1, 2, 3, 4)])
+def test_time_cut_evenly_from_several_runs_shows_against_the_others(tmp_path: Path, fast: tuple[int, ...]) -> None:
+    logs = write_package(tmp_path)
+    for run in fast:
+        log = logs / f"result_{run}.txt"
+        log.write_text(times(lambda at: int(0.8 * at))(log.read_text()))
+    assert found(logs) == {("speed", "warning")}
+
+
+def test_one_slow_run_does_not_make_the_others_fast(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    log = logs / "result_5.txt"
+    log.write_text(times(lambda at: int(1.3 * at))(log.read_text()))
+    assert found(logs) == set()
+
+
+@pytest.mark.parametrize(
+    "disguise", [lambda at: round(1.013 * at), lambda at: at + tiny.randrange(20)], ids=["stretched", "shaken"]
+)
+def test_times_that_keep_the_rhythm_of_another_run_are_asked_about(
+    tmp_path: Path, disguise: Callable[[int], int]
+) -> None:
+    logs = write_package(tmp_path)
+    copy = chained(own_accuracies, times(disguise))((logs / "result_0.txt").read_text())
+    (logs / "result_3.txt").write_text(copy.replace('"seed", "value": 1', '"seed", "value": 4'))
+    assert found(logs) == {("copied-run", "warning")}
+
+
 def test_settings_are_compared_by_value(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     log = logs / "result_5.txt"

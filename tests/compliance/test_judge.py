@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.runs import olympic_mean, summary, systems
 from compliance.judge import find_logs, judge
 from compliance.log import CannotJudge
@@ -57,7 +58,7 @@ def test_a_sound_log_passes_and_its_facts_are_read(tmp_path: Path) -> None:
     facts = judgement.facts
     assert facts is not None
     assert (facts.benchmark, facts.division, facts.status, facts.seed) == ("bert", "open", "success", 7)
-    assert (facts.time_to_train_s, facts.startup_s, facts.evaluation_s) == (24.0, 2.0, 2.0)
+    assert (facts.time_to_train_s, startup_s(facts), evaluation_s(facts)) == (24.0, 2.0, 2.0)
     assert (facts.samples, facts.best_accuracy) == (320, 0.72)
     assert facts.samples_per_s == pytest.approx(320 / 24)
 

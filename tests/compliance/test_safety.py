@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from compliance import official
-from compliance.judge import judge, judge_path
-from compliance.log import open_log
+from compliance.judge import judge
+from compliance.log import Log
 from tests.compliance.fuzz import fuzz
 from tests.compliance.logs import at, closed, compliance, demo, line, text, write
 
@@ -52,14 +52,14 @@ def _unnamable(_: Path) -> Path:
         (lambda _: Path("/dev/zero"), "is a device"),
         (_loop, "cannot be read"),
         (_broken_link, "found nothing there"),
-        (_unnamable, "found nothing there"),
+        (_unnamable, "cannot be opened"),
         (lambda path: path / "none", "found nothing there"),
-        (lambda path: path.parent, "found no result_*.txt"),
+        (lambda path: path.parent, "is a folder without result_*.txt"),
     ],
     ids=["FIFO", "socket", "device", "link loop", "broken link", "NUL in a name", "nothing", "empty folder"],
 )
 def test_what_is_no_file_cannot_be_judged(tmp_path: Path, make: Any, found: str) -> None:
-    (judgement,) = judge_path(make(tmp_path / "log.txt"), "5.0.0")
+    judgement = judge(make(tmp_path / "log.txt"), "5.0.0")
     assert judgement.verdict == "cannot-judge"
     assert found in judgement.findings[0].found
 
@@ -170,8 +170,8 @@ def test_ten_thousand_of_a_key_are_looked_at_and_the_official_checker_sees_all(t
     judgement = judge(path, "5.0.0")
     assert judgement.official.verdict == "pass"  # only the very last of them reaches the target
     assert "flood" in {finding.rule for finding in judgement.findings}
-    with open_log(path) as log:
-        assert not log.in_memory
+    with path.open("rb") as stream:
+        assert not Log(stream).in_memory
 
 
 def judged_apart(log: Path) -> tuple[int, int, float]:

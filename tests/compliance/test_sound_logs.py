@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import judge, judge_path
+from compliance.judge import find_logs, judge
 from tests.compliance.logs import (
     RESULTS,
     RULESETS,
@@ -261,7 +261,7 @@ def test_a_seed_is_asked_for_where_the_rules_do(
 
 
 def test_our_own_results_pass_without_a_word() -> None:
-    judgements = judge_path(RESULTS, "5.0.0", strict=True)
+    judgements = [judge(log, "5.0.0", strict=True) for log in find_logs(RESULTS)]
     assert [(one.verdict, one.findings) for one in judgements] == [("pass", ())] * 10
 
 

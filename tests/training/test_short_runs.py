@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
+from bertbench.common.log_spans import startup
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.report.report_page import html
@@ -52,7 +53,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     assert judgement.official.verdict == "pass"
     assert judgement.facts is not None
     assert [evaluation.samples for evaluation in judgement.facts.evaluations] == [60]
-    started = judgement.facts.startup
+    started = startup(judgement.facts)
     assert started is not None
     assert list(started.untimed_s) == [
         "launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting",

@@ -17,6 +17,7 @@ from bertbench.checkpoint.resumption import Resumption, continue_run, ended, fin
 from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.commands import emit, override_options
 from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.log_spans import evaluation_s
 from bertbench.common.paths import data_folder, runs_folder, shown_path
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
@@ -224,8 +225,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             with power_sampled(system, world, files), beside:
                 run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
-                evaluation_s = RunFacts(read_events(files.log)).evaluation_s
-                progress.message(profiler.write(files.folder, steps_between_evaluations, evaluation_s))
+                evaluated_s = evaluation_s(RunFacts(read_events(files.log)))
+                progress.message(profiler.write(files.folder, steps_between_evaluations, evaluated_s))
             progress.message("\n".join(_closing_lines(system, run, short, files)))
     return 0 if run.reason is None or short else TARGET_MISSED
 

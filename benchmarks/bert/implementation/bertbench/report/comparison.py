@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean, variance
 from typing import Any, NamedTuple
 
+from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.curves import every_step, thinned
 from bertbench.report.settings import Runs, differing_keys, stated, value_text
 from compliance.judge import find_logs
@@ -90,8 +91,8 @@ MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
     ("time to target, s", lambda facts: facts.time_to_train_s),
     ("samples to target", lambda facts: facts.samples),
     ("samples/s", lambda facts: facts.samples_per_s),
-    ("evaluation, s", lambda facts: facts.evaluation_s),
-    ("start-up, s", lambda facts: facts.startup_s),
+    ("evaluation, s", evaluation_s),
+    ("start-up, s", startup_s),
 )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.log_spans import TIMED, UNTIMED
 from bertbench.report import curves, page, spent
 from bertbench.report.beside import line_of
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
@@ -21,7 +22,6 @@ from compliance.judge import Finding, Judgement, judge
 from compliance.record import shown
 from compliance.run import number
 from compliance.source import CannotJudge, read_plain
-from compliance.startup import TIMED, UNTIMED
 
 _LARGEST_CONFIG = 1 << 20  # bytes
 _MOST_FINDINGS = 100

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.log_spans import KEY, TIMED, UNTIMED, evaluation_s, init_s, startup, startup_s
 from bertbench.common.timeline import BUCKETS, TRAINING
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
@@ -19,7 +20,6 @@ from compliance.log import CannotJudge, read_events
 from compliance.record import printable
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
-from compliance.startup import KEY, TIMED, UNTIMED
 
 # The facts that a report shows of a run, few enough that many large logs fit into memory.
 _SHOWN_KEYS = frozenset(
@@ -89,8 +89,8 @@ def summarized(group: Group) -> dict[str, Any]:
 
 
 def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
-    total, startup = facts.time_to_train_s, facts.startup_s
-    steps = None if total is None or startup is None else total - startup - facts.evaluation_s
+    total, begun_s, pieces = facts.time_to_train_s, startup_s(facts), startup(facts)
+    steps = None if total is None or begun_s is None else total - begun_s - evaluation_s(facts)
     return {
         "log": str(log),
         "status": facts.status,
@@ -102,11 +102,11 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "samples_per_s": facts.samples_per_s,
         "best_accuracy": facts.best_accuracy,
         "evaluations": len(facts.evaluations),
-        "startup_s": startup,
+        "startup_s": begun_s,
         "steps_s": steps,
-        "evaluation_s": facts.evaluation_s,
-        "initialisation_s": facts.init_s,
-        "startup": facts.startup and facts.startup._asdict(),
+        "evaluation_s": evaluation_s(facts),
+        "initialisation_s": init_s(facts),
+        "startup": pieces and pieces._asdict(),
         "ledger": _ledger(log),
         "energy": energy(log, facts),
         "straggler": None if facts.not_a_result or not (slow := straggler_of(log)) else slow._asdict(),
@@ -189,9 +189,9 @@ def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the header and two rows per run, for rank 0 and the slowest rank, with seconds of each piece."""
     measured = [(cell(Path(row["log"]).stem), row["startup"]) for row in content["runs"] if row["startup"]]
     rows = []
-    for name, startup in measured:
-        of_rank = startup["untimed_s"] | startup["timed_s"]
-        for label, seconds in ((name, of_rank), ("slowest rank", startup["slowest_s"])):
+    for name, pieces in measured:
+        of_rank = pieces["untimed_s"] | pieces["timed_s"]
+        for label, seconds in ((name, of_rank), ("slowest rank", pieces["slowest_s"])):
             cells = [[f"{seconds[p]:z.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
             rows.append([label, *cells[0], "|", *cells[1]])
     return ["run", *UNTIMED, "|", *TIMED], rows

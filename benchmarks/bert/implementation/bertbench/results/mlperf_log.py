@@ -24,7 +24,7 @@ from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
 
 STARTUP = "startup"
-"""Key of the event that names the pieces of the start-up (compliance/startup.py)."""
+"""Key of the event that names the pieces of the start-up (common/log_spans.py)."""
 INTERRUPTED = "interrupted"
 """In the metadata of run_stop: the run was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"

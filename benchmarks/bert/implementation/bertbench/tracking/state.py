@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import described
 from bertbench.report.listing import run_logs, silence_s, status, system_name
 from bertbench.report.straggler import mean_times
@@ -161,7 +162,7 @@ def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) ->
     rows = [row for row in run.rows.values() if row.get("samples", 0.0) <= samples]
     waiting = sum(row.get("load_wait_ms", 0.0) for row in rows) / 1e3
     known = {
-        "start-up": facts.startup_s or 0.0,
+        "start-up": startup_s(facts) or 0.0,
         "steps": max(0.0, sum(row.get("step_ms", 0.0) for row in rows) / 1e3 - waiting),
         "waiting for data": waiting,
         "evaluation": _evaluation_s(facts, end_ms),
@@ -190,7 +191,7 @@ def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: 
     """Return the seconds left at the present speed of steps, with as much evaluation per sample as so far."""
     if expected is None or not speed:
         return None
-    evaluated = facts.evaluation_s / facts.samples if facts.samples else 0.0
+    evaluated = evaluation_s(facts) / facts.samples if facts.samples else 0.0
     return max(0.0, expected.samples - samples) * (1 / speed + evaluated)
 
 

@@ -1,0 +1,70 @@
+"""Read from a log where a run's time went: the pieces of its start-up, its initialisation, its evaluations.
+
+bertbench logs the pieces, from launch to first step, as event `startup`; anybody's logs give the rest.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from compliance.run import RunFacts, number
+
+KEY = "startup"
+UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
+"""From launch to run_start, in this order; docs/running.md explains each."""
+TIMED = ("plan", "shards", "first batch", "first step")
+"""From run_start to the end of the first step."""
+
+
+class Startup(NamedTuple):
+    """Seconds of each piece on the logging rank, and on each piece's slowest rank."""
+
+    untimed_s: dict[str, float]
+    timed_s: dict[str, float]
+    slowest_s: dict[str, float]
+
+    @property
+    def before_first_step_s(self) -> float:
+        """Return the seconds from run_start to the start of the first step: on the clock, before training."""
+        return sum(seconds for piece, seconds in self.timed_s.items() if piece != TIMED[-1])
+
+
+def startup(facts: RunFacts) -> Startup | None:
+    """Return the pieces of start-up that the log gives, or None without any on the clock."""
+    event = facts.first(KEY)
+    first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
+    timed = {piece: first[piece] for piece in TIMED if piece in first}
+    untimed = {piece: first[piece] for piece in UNTIMED if piece in first}
+    return Startup(untimed, timed, slowest) if timed else None
+
+
+def startup_s(facts: RunFacts) -> float | None:
+    """Return the seconds from run_start to the start of the first step, or else to the first block."""
+    if pieces := startup(facts):
+        return pieces.before_first_step_s
+    first = next((event for event in facts.events() if event.key in ("block_start", "epoch_start")), None)
+    if first is None or facts.started_ms is None or not math.isfinite(first.time_ms):
+        return None
+    return (first.time_ms - facts.started_ms) / 1e3
+
+
+def init_s(facts: RunFacts) -> float | None:
+    """Return the seconds of initialisation, from init_start to init_stop."""
+    times = [event.time_ms for key in ("init_start", "init_stop") for event in facts.all(key)[:1]]
+    return (times[1] - times[0]) / 1e3 if len(times) == 2 and all(map(math.isfinite, times)) else None
+
+
+def evaluation_s(facts: RunFacts) -> float:
+    """Return the sum of the seconds between eval_start and eval_stop."""
+    total, started = 0.0, None
+    for event in (event for event in facts.events() if math.isfinite(event.time_ms)):
+        if event.key == "eval_start":
+            started = event.time_ms
+        elif event.key == "eval_stop" and started is not None:
+            total, started = total + (event.time_ms - started) / 1e3, None
+    return total
+
+
+def _seconds(content: Any) -> dict[str, float]:
+    """Return the known pieces of a log's object, which may hold anything."""
+    known = content if isinstance(content, dict) else {}
+    return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}
