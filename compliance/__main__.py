@@ -7,7 +7,7 @@ import argparse
 import io
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -56,14 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
             print("package: found --division, --strict or several folders; expected one package", file=sys.stderr)
             return 2
         return _package(paths[0], options)
-    worst, contents, counts = 0, [], Counter[str]()
+    worst, contents, kinds = 0, [], defaultdict[str, list[str]](list)
     for _, result in groupby(_judged(paths, options), key=lambda answer: answer.judgement.path.parent):
         answers = list(result)
         judgements, common = once([answer.judgement for answer in answers])
         off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
         for index, (answer, judgement) in enumerate(zip(answers, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
-            counts[_kind(answer.judgement)] += 1
+            kinds[_kind(answer.judgement)].append(str(judgement.path))
             if options.as_json:
                 in_all = [] if index else [vars(finding) for finding in common]
                 contents.append(judgement.as_json() | {"in_all_runs": in_all})
@@ -75,8 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
             print("".join(f"{printable(line)}\n" for line in lines), end="")
     if options.as_json:
         print(as_json(contents))
-    elif counts.total() > 1:
-        print(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+    elif sum(map(len, kinds.values())) > 1:
+        which = {kind: f": {', '.join(logs)}" * (kind != "pass") for kind, logs in kinds.items()}
+        print(printable("; ".join(f"{len(kinds[kind])} {kind}{which[kind]}" for kind in sorted(kinds))))
     return worst
 
 
@@ -152,9 +153,8 @@ def _cores() -> int:
 
 def _head(judgement: Judgement) -> list[str]:
     facts, verdict = judgement.facts, judgement.official
-    # a run of --smoke or --profile is none, however it ends
-    label = "no result" if facts is not None and facts.not_a_result else judgement.verdict
-    lines = [f"{label.upper():<12} {judgement.path}"]
+    kind = _kind(judgement)  # a run of --smoke or --profile is no result, however it ends
+    lines = [f"{(judgement.verdict if kind == 'warn' else kind).upper():<12} {judgement.path}"]
     if facts is not None:
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
         best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"

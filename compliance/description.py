@@ -45,22 +45,14 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
     return content, repeated
 
 
-def described_at(log: Path) -> list[Path]:
-    """Return the paths where the description of a log's system may be, the likelier first.
-
-    Runs of bertbench leave result_0/system.json; in a package it is <org>/systems/<system>.json for
-    <org>/results/<system>/<benchmark>/result_0.txt.
-    """
-    folder = log.absolute().parent.parent
-    return [log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"]
-
-
 def of_log(log: Path) -> dict[str, str]:
     """Return the fields of the description beside a log; an empty dict if there is none that can be read.
 
-    bertbench's own system files have the fields under `hardware`.
+    Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
+    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
     """
-    for path in described_at(log):
+    folder = log.absolute().parent.parent
+    for path in (log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"):
         try:
             content, _ = load(path)
         except UnreadableDescription:

@@ -67,9 +67,7 @@ def _success(case: Case) -> Iterator[Breach]:
     for event in case.facts.all("run_stop"):
         status = event.metadata.get("status")
         if status != "success":
-            best = case.facts.best_accuracy
-            reached = "" if best is None else f"; best accuracy {best:.5g}"
-            yield Breach(event.line, f"run_stop with status {shown(status)}{reached}")
+            yield Breach(event.line, f"run_stop with status {shown(status)}")
 
 
 def _order(case: Case) -> Iterator[Breach]:
@@ -103,9 +101,9 @@ def _init_time(case: Case) -> Iterator[Breach]:
         yield Breach(first.line, found, f"less than {limit} minutes", "warning")
     startup = case.facts.first("startup")
     pieces = startup.metadata.get("seconds") if startup else None
-    told = sum(number(seconds) or 0.0 for seconds in pieces.values()) if isinstance(pieces, dict) else 0.0
-    if 0 < told < 0.9 * 60 * minutes - SKEW_MS / 1e3:
-        found = f"startup of {told:.1f} seconds"
+    stated_s = sum(number(seconds) or 0.0 for seconds in pieces.values()) if isinstance(pieces, dict) else 0.0
+    if 0 < stated_s < 0.9 * 60 * minutes - SKEW_MS / 1e3:
+        found = f"startup of {stated_s:.1f} seconds"
         yield Breach(line, found, f"the {60 * minutes:.1f} s from init_start to {last.key}", "warning")
 
 
@@ -205,11 +203,8 @@ def _in_one_go(case: Case) -> Iterator[Breach]:
     if not resumptions:
         return
     last = resumptions[-1]
-    times = "once" if len(resumptions) == 1 else f"{len(resumptions)} times, the last"
-    samples = number(last.metadata.get("samples"))
-    where = "" if samples is None else f" from a snapshot after {samples:,.0f} samples"
-    cause = shown(last.metadata.get("after"))
-    yield Breach(last.line, f"resumed {times}{where}; cause of the interruption: {cause}", "no interruption")
+    found = f"resumed {len(resumptions)} times, the last from a snapshot after {shown(last.metadata.get('samples'))}"
+    yield Breach(last.line, f"{found} samples; cause: {shown(last.metadata.get('after'))}", "no interruption")
 
 
 def _counted(case: Case) -> Iterator[Breach]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.record import distinct, shown
-from compliance.run import number
+from compliance.run import above, number
 
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _Range = tuple[str, Callable[[float], bool]]
@@ -46,6 +46,7 @@ _WHOLE = (
 _LAMB = re.compile("(nv|fused|distributed|multi|tensor|apex|tf|bert)*lamb(optimizer)?")  # as spelled by submitters
 _USUAL_BATCHES = (32, 33_000)
 _POSSIBLE_BATCHES = (8, 65_536)  # the largest reference convergence point is at 16,384
+_NAMES = ("submission_benchmark", "submission_org", "submission_platform")  # loggers may repeat them, but not change
 _SINGLE = ("global_batch_size", *NUMBERS, "train_samples", "eval_samples", "init_stop")
 
 
@@ -63,7 +64,7 @@ def _batch(case: Case) -> Iterator[Breach]:
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
     batch, parts = number(case.facts.global_batch_size), case.facts.first("gradient_accumulation_steps")
-    if case.closed and batch is not None and parts is not None and (number(parts.value) or 0.0) > batch > 0:
+    if case.closed and batch and parts and above(parts.value, batch):
         found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {batch:,.0f}"
         yield Breach(parts.line, found, "no more parts than samples")
 
@@ -90,10 +91,12 @@ def _optimizer(case: Case) -> Iterator[Breach]:
 
 
 def _repeated(case: Case) -> Iterator[Breach]:
-    for key in _SINGLE:
+    for key in (*_SINGLE, *_NAMES):
         events = case.facts.all(key)
         for event in events[1:]:
             differs = len(distinct((event.value, events[0].value))) > 1
+            if key in _NAMES and not differs:
+                continue
             found = f"{key} {shown(event.value)} again, {'not as' if differs else 'as'} on line {events[0].line}"
             yield Breach(event.line, found, None, "error" if differs and case.closed else "warning")
 

@@ -78,14 +78,20 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     for event, stats in _statistics(case):
         step = event.metadata.get("step")
         yield _Stated(event, "epoch_num of tracked_stats", stats.get("epoch_num"))
-        for rate in (stats[name] for name in _RATES if stats.get(name)):
+        for rate in (stats[name] for name in _RATES if stats.get(name) is not None):
             yield _Stated(event, THROUGHPUT, (number(rate) or math.nan) * seconds, 0.03, 0)
         if isinstance(step, list) and step:
             yield _Stated(event, "steps x batch", (number(step[-1]) or math.nan) * batch, 0.03)
     for event in (*facts.all("eval_accuracy")[-1:], *facts.all("run_stop")[:1]):
-        for name, unit in (("samples_count", 1.0), ("samples", 1.0), ("step_num", batch), ("steps", batch)):
+        for name, unit in (
+            ("epoch_num", 1.0),
+            ("samples_count", 1.0),
+            ("samples", 1.0),
+            ("step_num", batch),
+            ("steps", batch),
+        ):
             done = unit * (number(event.metadata.get(name)) or 0.0)
-            if 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
+            if done >= batch and 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
                 yield _Stated(event, f"{name} of {event.key}", done, 0.03)
 
 

@@ -14,6 +14,7 @@ from tests.compliance.mutations import (
     from_key,
     later,
     setting,
+    stopped_after,
     telling,
 )
 
@@ -168,6 +169,14 @@ LOGS = [
             both(epoch_nums(lambda _: 1), lambda records: [
                 one for one in records if not one["key"].startswith("eval_a") or at(records, "eval_accuracy", 9)
                 <= records.index(one)])),
+    Forgery("the dataset's size that hides fewer samples", "samples",
+            both(setting("train_samples", 156_725_653), stats(samples=1_000_000))),
+    Forgery("a late start that pays for cuts", "pace",
+            both(stats(), from_key("block_start", 9_000), from_key("block_stop", -4_500, 5),
+                 from_key("block_stop", -8_500, 8)), "error"),
+    Forgery("too few evaluations for a pace", "leap",
+            lambda records: [one for one in stopped_after(10)(records) if not one["key"].startswith("eval_a")
+                             or one["metadata"]["epoch_num"] in (3 * 150_080, 10 * 150_080)], "error"),
     Forgery("constant samples beside other train_samples", "samples",
             both(epoch_nums(lambda _: 1), setting("train_samples", 4_000_000))),
     Forgery("samples that pass for steps", "samples",
@@ -184,5 +193,8 @@ LOGS = [
     Forgery("caches kept, in another", "cache-clear", setting("cache_clear", "off")),
     Forgery("a learning rate beyond belief", "hyperparameter", setting("opt_base_learning_rate", 30.0), "error"),
     Forgery("an optimizer named after lambda", "optimizer", setting("opt_name", "adam_lambda"), "error"),
+    Forgery("another submitter half way", "repeated", again("submission_org", value="other"), "error"),
+    Forgery("an accuracy beyond belief", "noise", setting("eval_accuracy", 0.9, -1)),
+    Forgery("no throughput", "samples", stats(throughput=0)),
     Forgery("no LAMB", "optimizer", setting("opt_name", "notlamb"), "error"),
 ]  # fmt: skip

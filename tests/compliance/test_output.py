@@ -39,7 +39,10 @@ def test_many_logs_end_with_their_number_by_verdict_and_share_what_all_have(
         write(tmp_path / f"result_{number}.txt", renamed("seed", "sead")(records))
     assert main([str(tmp_path)]) == 1
     text = capsys.readouterr().out
-    assert text.splitlines()[-1] == "1 fail, 2 warn"
+    assert (
+        text.splitlines()[-1]
+        == f"1 fail: {tmp_path}/result_1.txt; 2 warn: {tmp_path}/result_0.txt, {tmp_path}/result_2.txt"
+    )
     assert (text.count("warning seed: "), text.count("not applied: reference-value: ")) == (1, 1)
     assert f"{tmp_path}: warning seed: found in all 3 runs: no seed" in text
     assert main(["--json", str(tmp_path)]) == 1
