@@ -20,8 +20,9 @@ _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
-# Changes ranked by size: 1 - Spearman's coefficient, and its t; chance reaches 12 in none of a million pairs.
-_RANKS_APART, _SIGNIFICANT, _FEWEST_RANKED = 0.05, 12, 8
+# 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
+# runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
+_RANKS_APART, _MOST_APART, _FEWEST_RANKED = 0.006, 0.05, 9
 _NEAR, _FEWEST_NEAR = 3e-5, 6  # deviation of the differences between two runs; real ones differ by ten times as much
 
 
@@ -83,7 +84,7 @@ def follows(one: Sequence[float], other: Sequence[float]) -> bool:
     if count <= _FEWEST_RANKED or any(len(set(values)) < count / 2 for values in changes):
         return False
     apart = 1 - correlation(*map(_ranks, changes))
-    return apart < _RANKS_APART and count > 2 * apart * _SIGNIFICANT**2
+    return apart < min(_MOST_APART, _RANKS_APART * (count - _FEWEST_RANKED))
 
 
 def _ranks(values: Sequence[float]) -> list[int]:

@@ -79,7 +79,7 @@ def _contiguous(case: Case) -> Iterator[Breach]:
     ]
     # Logs that count otherwise than in samples have gaps throughout; a sound one of ours has none.
     batch = number(case.facts.global_batch_size) or math.inf
-    wide = [abs(first - due) > _WIDE * count >= _WIDE * batch for _, first, due, count in gaps]
+    wide = [first >= batch <= count and first - due > _WIDE * count for _, first, due, count in gaps]
     if (len(gaps) > 1 and all(wide)) or 0 < 3 * len(gaps) <= len(blocks) - 1:
         for event, first, due, _ in gaps:
             yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, the previous end")

@@ -8,6 +8,7 @@ target.
 import math
 from bisect import bisect
 from collections.abc import Iterator
+from itertools import takewhile
 
 from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.log import Event
@@ -126,9 +127,9 @@ def _on_clock(case: Case) -> Iterator[Breach]:
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
     start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
-    for event in case.log.events:
+    for event in takewhile(lambda event: event.line < first.line, case.log.events):
         done = [name for name in _PROGRESS if above(event.metadata.get(name), 0)]
-        if event.line < first.line and event.time_ms <= start and done and event.key not in (*COURSE, *TRAINED):
+        if done and event.time_ms <= start and event.key not in (*COURSE, *TRAINED):
             yield Breach(event.line, f"{event.key} with {shown(event.metadata[done[0]])} as {done[0]} before run_start")
     for key in (*COURSE[1:-1], *TRAINED):
         trained = key in TRAINED or key.startswith(("block", "epoch"))

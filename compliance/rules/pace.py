@@ -23,7 +23,7 @@ _DEVIATIONS, _AS_DEVIATION = 6.0, 1.4826  # of the run's own intervals; the medi
 _EVEN = 5e-5  # of an interval: what all differ by at least
 _LONG_MS = 20_000.0  # a pass of 64 nodes has five equal intervals of 1,212 ms; long intervals vary by more
 # One to four digits again and again; 0 and 9 come from arithmetic in binary.
-_REPEATING = re.compile(r"([1-8])\1{7}|(?!00|99)(\d{2,4})\2{2,}(?<=\d{12})|123456789")
+_REPEATING = re.compile(r"([1-8])\1{7}|(?!(\d)\2{3})(?:(\d\d)\3{4}|(\d{3})\4{3}|(\d{4})\5{2})|123456789")
 # Masked tokens of the 10,000 held-out samples: published accuracies are whole parts of it, as doubles or floats.
 _PREDICTIONS, _ROUNDED = 428_235, 0.02
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
