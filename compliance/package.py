@@ -57,7 +57,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
     for system in tree.folders(root / "results"):
         here = list(_results(root, system, ruleset))
         results += here
-        runs = [events for result in here for events in result.events]
+        runs = [log.facts for result in here for log in result.logs if log.facts]
         name = f"systems/{system.name}.json"
         findings += systems.judge(root / name, name, runs, ruleset)
         findings += _other_benchmarks(system)

@@ -27,7 +27,7 @@ _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth fo
 # Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
-_APART = 0.25  # from the median of a system's runs
+_APART = 0.15  # from the median of a system's runs
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
 _MEND = "measure every node of every run again, from before run_start to after run_stop (docs/running.md)"

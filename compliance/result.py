@@ -17,7 +17,6 @@ from compliance.alike import Trace
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Severity
 from compliance.judge import LOG_PATTERN, Judgement, judge, once
-from compliance.log import Event
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 from compliance.source import CannotJudge, read_plain
@@ -40,11 +39,6 @@ class Result:
     energy_j: float | None = None
     """Mean of the runs that count, not yet scaled; None if not measured."""
     traces: tuple[Trace, ...] = ()
-
-    @property
-    def events(self) -> list[list[Event]]:
-        """Return the events of each run that the package's judge compares."""
-        return [log.facts.events() for log in self.logs if log.facts is not None]
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""

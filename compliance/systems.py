@@ -8,14 +8,14 @@ from typing import Any
 from compliance import official_tools
 from compliance.description import DIVISIONS, UnreadableDescription, load, texts
 from compliance.finding import Finding
-from compliance.log import Event
+from compliance.run import RunFacts
 
 _MEND = "rewrite the system description with the fields that the submission rules list"
 # The kinds in which a log's submission_status and a description's status may contradict each other.
 _STATUSES = {"onprem": "onprem", "cloud": "cloud", "research": "research", "rdi": "research", "preview": "preview"}
 
 
-def judge(path: Path, name: str, runs: Sequence[Sequence[Event]], ruleset: str) -> Iterator[Finding]:
+def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Iterator[Finding]:
     """Yield faults of a description, and its contradictions to the logs of the runs on that system."""
     try:
         content, repeated = load(path)
@@ -41,7 +41,7 @@ def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
             yield Finding("system-counts", "warning", None, found, expected, f"correct {field}")
 
 
-def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Event]]) -> Iterator[Finding]:
+def _against_logs(name: str, fields: dict[str, str], runs: Sequence[RunFacts]) -> Iterator[Finding]:
     division = fields.get("division")
     if division not in DIVISIONS:
         found = f"{name}: division is {(division or '')[:80]!r}"
@@ -49,7 +49,7 @@ def _against_logs(name: str, fields: dict[str, str], runs: Sequence[Sequence[Eve
     # the logs' division is judged with the logs, as it decides which rules apply
     for key, field in (("submission_org", "submitter"), ("submission_status", "status")):
         described = fields.get(field, "")
-        logged = {event.value for run in runs for event in run if event.key == key and isinstance(event.value, str)}
+        logged = {event.value for run in runs for event in run.all(key) if isinstance(event.value, str)}
         other = sorted(value for value in logged if not _agrees(field, value, described))
         if other:
             values = ", ".join(repr(value[:80]) for value in other[:5])

@@ -155,8 +155,9 @@ def _equal(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"{name} {shown(stats[name])}", f"at most {seconds:.1f} s, run_start to run_stop")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.facts.first("submission_platform")
-    stated = re.match(r"(\d+)\s*x\s*\D", str(platform.value)) if platform else None
-    if platform and stated and nodes.isdecimal() and stated[1] not in (nodes, each, str(accelerators(case.system))):
+    stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []
+    counts = {"".join(found) for found in stated} - {nodes, each, str(accelerators(case.system))}
+    if platform and nodes.isdecimal() and counts:
         yield Breach(platform.line, f"submission_platform {shown(platform.value)}", f"{nodes} nodes, as described")
 
 

@@ -269,6 +269,14 @@ def test_an_oddity_is_a_warning(tmp_path: Path, rule: str, break_it: Callable[[P
     assert [finding.rule for finding in judgement.all_findings()] == [rule]
 
 
+@pytest.mark.parametrize("platform", ["1xtoy", "toy_n1", "8x toy", "64xtoy", "toy_n64_cloud"])
+def test_a_platforms_name_counts_as_its_description_does(tmp_path: Path, platform: str) -> None:
+    for log in write_package(tmp_path).iterdir():
+        log.write_text(log.read_text().replace('"value": "toy"', f'"value": "{platform}"'))
+    found = {(finding.rule, finding.severity) for finding in judge_package(tmp_path, "5.0.0").all_findings()}
+    assert found == ({("stated-twice", "warning")} if "64" in platform else set())
+
+
 def test_a_submitter_may_ask_the_official_checker_for_leniency_on_convergence(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=14)
     assert "convergence" in errors(tmp_path)
