@@ -8,9 +8,10 @@ import re
 from compliance.description import accelerators
 
 # Dense peak in TFLOP/s from the vendors' data sheets: fp8 if the chip has it, else bf16 or fp16. The first name found
-# in a description's model counts, so a longer name stands before its parts.
+# in a description's model counts, so a longer name stands before its parts. Others count as the fastest, as do gb300,
+# b300 and gb200 with their 5,000.
 _PEAK_TFLOPS = (
-    ("gb300", 5000), ("b300", 5000), ("gb200", 5000), ("b200", 4500), ("gh200", 1979), ("h200nvl", 1671),
+    ("b200", 4500), ("gh200", 1979), ("h200nvl", 1671),
     ("h200", 1979), ("h100nvl", 1671), ("h100", 1979), ("h800", 1979), ("a100", 312), ("a800", 312), ("a30", 165),
     ("a40", 150), ("a10", 125), ("l40s", 733), ("l40", 362), ("l4", 242), ("v100", 125), ("t4", 65), ("rtx4090", 661),
     ("rtx6000ada", 728), ("a6000", 310), ("a5000", 222), ("mi355x", 5030), ("mi350x", 4600), ("mi325x", 2615),

@@ -119,14 +119,15 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
     return Judgement(path, overall, verdict, facts, tuple(findings), notes, tuple(case.not_applied))
 
 
-def _shown(found: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
+def _shown(broken: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     """Return the first breaches of a rule, in their order; an error displaces an earlier, milder breach."""
-    ordered = list(enumerate(found))
-    kept = sorted(ordered, key=lambda one: one[1][1].severity != "error")[:_MOST_OF_A_RULE]
-    shown = [one for _, one in sorted(kept, key=lambda one: one[0])]
-    if more := len(ordered) - len(shown):
-        rule, last = shown[-1]
-        shown[-1] = rule, replace(last, found=f"{last.found}, and {more:,} more")
+    found = list(broken)
+    if len(found) <= _MOST_OF_A_RULE:
+        return found
+    kept = sorted(range(len(found)), key=lambda index: found[index][1].severity != "error")[:_MOST_OF_A_RULE]
+    shown = [found[index] for index in sorted(kept)]
+    rule, last = shown[-1]
+    shown[-1] = rule, replace(last, found=f"{last.found}, and {len(found) - len(shown):,} more")
     return shown
 
 

@@ -38,13 +38,15 @@ def _intervals(case: Case) -> Iterator[Breach]:
 
 def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
     """Return the starts under the names of their stops, where these carry the count at which the interval ends."""
-    stopped = {_name(event) for event in stops}
+    stopped, started = ({_name(event) for event in events} for events in (stops, starts))
+    if stopped <= started:
+        return starts
     ends = [
         event._replace(metadata={"first_epoch_num": _name(event) + count})
         for event in starts
         if (count := number(event.metadata.get("epoch_count"))) is not None
     ]
-    by_end = len(stopped & {_name(event) for event in ends}) > len(stopped & {_name(event) for event in starts})
+    by_end = len(stopped & {_name(event) for event in ends}) > len(stopped & started)
     return ends if by_end and len(ends) == len(starts) else starts
 
 
@@ -60,7 +62,7 @@ def _without_accuracy(case: Case, names: set[float]) -> Iterator[Breach]:
 def _name(event: Event) -> float:
     metadata = event.metadata
     for field in ("first_epoch_num", "epoch_num", "samples_count", "step_num"):
-        if (value := number(metadata.get(field))) is not None:
+        if field in metadata and (value := number(metadata[field])) is not None:
             return value
     return math.nan  # equal to nothing
 

@@ -128,7 +128,7 @@ def _on_clock(case: Case) -> Iterator[Breach]:
         return
     start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
     for event in takewhile(lambda event: event.line < first.line, case.log.events):
-        done = [name for name in _PROGRESS if above(event.metadata.get(name), 0)]
+        done = [name for name in _PROGRESS if name in event.metadata and above(event.metadata[name], 0)]
         if done and event.time_ms <= start and event.key not in (*COURSE, *TRAINED):
             yield Breach(event.line, f"{event.key} with {shown(event.metadata[done[0]])} as {done[0]} before run_start")
     for key in (*COURSE[1:-1], *TRAINED):

@@ -42,15 +42,19 @@ class _Interval(NamedTuple):
 
 
 def _cut(case: Case) -> Iterator[Breach]:
-    """Keep a balance: an interval may be short by what those before took beyond the pace, as after a late start."""
     intervals = _intervals(case)
     if not intervals:
         case.skip("pace", f"fewer than {_FEWEST_INTERVALS + 1} timed evaluations")
-        return
+    elif short := list(_short(intervals)):
+        # Alone, an odd pace may be a late line; with samples that its own throughput doesn't give, it is a cut.
+        contradicted = any(share < 1 and THROUGHPUT in found for _, found, share in disagreements(case))
+        severity: Severity = "error" if case.closed and contradicted else "warning"
+        yield from (Breach(line, found, None, severity) for line, found in short)
+
+
+def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
+    """Keep a balance: an interval may be short by what those before took beyond the pace, as after a late start."""
     spread = _AS_DEVIATION * median(abs(one.took_ms - one.expected_ms) for one in intervals[1:])
-    # Alone, an odd pace may be a late line; together with samples that its own throughput doesn't give, it is a cut.
-    contradicted = any(share < 1 and THROUGHPUT in found for _, found, share in disagreements(case))
-    severity: Severity = "error" if case.closed and contradicted else "warning"
     balance = saved = late = 0.0
     for one in intervals:
         beyond = one.took_ms - one.expected_ms
@@ -60,12 +64,12 @@ def _cut(case: Case) -> Iterator[Breach]:
         saved -= beyond if -usual <= beyond < 0 else 0.0
         if -balance > usual:
             found = f"{one.took_ms / 1e3:.3f} s up to this evaluation, where the run's pace takes"
-            yield Breach(one.line, f"{found} {one.expected_ms / 1e3:.3f} s", None, severity)
+            yield one.line, f"{found} {one.expected_ms / 1e3:.3f} s"
         balance = max(0.0, balance)
     total = sum(one.took_ms for one in intervals)
     if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total) + late:
         found = f"{saved / 1e3:.3f} s of {total / 1e3:.3f} s missing in intervals faster than the run's pace"
-        yield Breach(intervals[-1].line, found, None, severity)
+        yield intervals[-1].line, found
 
 
 def _even(case: Case) -> Iterator[Breach]:
