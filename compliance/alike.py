@@ -20,6 +20,7 @@ _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
+_DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
 # runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
 _RANKS_APART, _MOST_APART, _FEWEST_RANKED = 0.006, 0.05, 9
@@ -81,7 +82,7 @@ def follows(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether numbers rise and fall as others do, at any scale and offset and with a little noise."""
     count = min(len(one), len(other), _MOST)
     changes = [[b - a for a, b in pairwise(numbers[:count])] for numbers in (one, other)]
-    if count <= _FEWEST_RANKED or any(len(set(values)) < count / 2 for values in changes):
+    if count <= _FEWEST_RANKED or any(len(set(values)) < min(_DISTINCT, 0.8 * count) for values in changes):
         return False
     apart = 1 - correlation(*map(_ranks, changes))
     return apart < min(_MOST_APART, _RANKS_APART * (count - _FEWEST_RANKED))

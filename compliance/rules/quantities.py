@@ -15,7 +15,7 @@ from compliance.finding import Breach, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
-from compliance.run import above, alone, number
+from compliance.run import alone, number
 
 _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
@@ -144,9 +144,11 @@ def _equal(case: Case) -> Iterator[Breach]:
         first, second = case.facts.first(one), case.facts.first(other)
         if first and second and first.value != second.value:
             yield Breach(second.line, f"{other} {shown(second.value)}, but {one} {shown(first.value)}")
-    warm_up, steps = (case.facts.first(key) for key in (_EQUAL[0][0], TRAINING_STEPS))
-    if warm_up and steps and above(warm_up.value, (number(steps.value) or math.inf)):
-        yield Breach(warm_up.line, f"{warm_up.key} {shown(warm_up.value)}, but {steps.key} {shown(steps.value)}")
+    # A published warm-up of 10,000 steps starts at -9,500.
+    keys = (_EQUAL[0][0], "start_warmup_step", TRAINING_STEPS)
+    warm_up, start, steps = (number(case.facts.value(key)) or 0.0 for key in keys)
+    if warm_up + min(0.0, start) > steps > 0:
+        yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
     seconds = case.facts.time_to_train_s or 0.0
     for event, stats in _statistics(case):
         for name in (
