@@ -116,13 +116,10 @@ class RunFacts:
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, or None; true and false are not numbers."""
+    """Return a number of at most 1e100 (so that products of three stay finite), or None; true and false are none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond the largest float
-        return None
+    return float(value) if abs(value) <= 1e100 else None  # nan is not
 
 
 def alone(value: Any) -> Any:
