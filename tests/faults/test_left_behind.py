@@ -39,7 +39,6 @@ COMMANDS = {
     "lab optim": "lab optim --system {tiny} --rounds 9999",
     "lab optim, hook": "lab optim --hook 9999",
     "lab kernels": "lab kernels",
-    "lab layout": "lab layout --steps 99",
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny} --out {out}/links",
     "lab links, far": "lab links --system {tiny} --latency-ms 3 --out {out}/links",
@@ -54,7 +53,7 @@ COMMANDS = {
 NEEDS = {"lab track": "tensorboard", "train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
-    ("lab layout", signal.SIGTERM, 0.5),
+    ("lab ideas", signal.SIGTERM, 0.5),
     ("preflight", signal.SIGHUP, 0.0),  # it lasts but seconds
 ]
 ALL = [
