@@ -10,7 +10,6 @@ COMMANDS = (
     ("optim", "measure the optimizers"),
     ("overlap", "measure communication hidden behind the backward pass"),
     ("links", "compare methods of training over slow links"),
-    ("track", "measure the cost of trackers beside a run"),
     ("buckets", "compare numbers of buckets and thresholds of bucket clipping"),
     ("clip", "compare clip modes by samples to target"),
     ("compression", "compare compressed gradients by samples to target"),

@@ -42,7 +42,6 @@ COMMANDS = {
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny} --out {out}/links",
     "lab links, far": "lab links --system {tiny} --latency-ms 3 --out {out}/links",
-    "lab track": "lab track --track tensorboard --minutes 9 --system {tiny}",
     "lab clip": "lab clip --out {out}/clip",
     "lab compression": "lab compression --out {out}/compression",
     "lab parallel": "lab parallel --out {out}/parallel",
@@ -50,7 +49,7 @@ COMMANDS = {
     "gpu_check": "--only nccl,trainer,convergence --out {out}/gpu",
 }
 """Every command that starts processes, at work for longer than the test looks at it."""
-NEEDS = {"lab track": "tensorboard", "train with a side process": "prometheus_client"}
+NEEDS = {"train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
     ("lab ideas", signal.SIGTERM, 0.5),
