@@ -1,11 +1,11 @@
-"""`bertbench lab optim`: time LAMB beside torch's fused AdamW at BERT-Large's size, or clipping in the hook."""
+"""`bertbench lab optim`: time LAMB beside torch's fused AdamW at BERT-Large's size."""
 
 import argparse
 from dataclasses import asdict
 
 import torch
 
-from bertbench.commands import check_at_least_one, emit
+from bertbench.commands import check_at_least_one
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -24,18 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--also", nargs="+", default=[], choices=["muon"], metavar="NAME",
         help="also measure these optimizers, one at a time: muon",
     )  # fmt: skip
-    parser.add_argument(
-        "--hook", type=int, metavar="STEPS",
-        help="instead, take STEPS steps of --system (default cpu_demo) with and without clipping in its hook",
-    )  # fmt: skip
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print a table."""
-    check_at_least_one(arguments, "rounds", "hook")
-    if arguments.hook is not None:
-        return _hook_cost(arguments)
+    check_at_least_one(arguments, "rounds")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
     shape = BertShape()
@@ -57,22 +51,4 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in rows.items():
         lines.append(f"{name:<80} {value:>10,.1f} ms  {value / times.adamw_fused_ms:>5.2f} x")
     emit_measured(arguments, {**asdict(times), "others_mean_ms": others, "machine": where}, "\n".join(lines))
-    return 0
-
-
-def _hook_cost(arguments: argparse.Namespace) -> int:
-    from bertbench.config import load_system  # noqa: PLC0415
-    from lab.bench import hook  # noqa: PLC0415 - pydantic, as above
-
-    name = arguments.system or "cpu_demo"
-    sum_only, bucket_clip = (load_system(name, [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
-    if sum_only.launch.device != "cpu" or sum_only.hardware.number_of_nodes != 1:
-        raise ConfigError(f"--hook: {name} is not a CPU system of one node; name one, for example cpu_demo")
-    cost = hook.measure(sum_only, bucket_clip, arguments.hook)
-    emit(
-        arguments.json,
-        cost,
-        f"{name}: {cost.sum_only_ms:.1f} ms a step with a hook that only sums, {cost.bucket_clip_ms:.1f} ms with "
-        f"bucket-wise clipping; a clipping step takes {100 * cost.cost:+.2f} % longer than its neighbour",
-    )
     return 0

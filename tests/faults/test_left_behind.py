@@ -37,7 +37,6 @@ COMMANDS = {
     "lab ideas": "lab ideas --ideas sums --rounds 9999",
     "lab balance": "lab balance --steps 999",
     "lab optim": "lab optim --system {tiny} --rounds 9999",
-    "lab optim, hook": "lab optim --hook 9999",
     "lab kernels": "lab kernels",
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny} --out {out}/links",
@@ -146,7 +145,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
-    needs_data = name in ("lab train", "lab optim, hook", "lab clip", "lab compression", "lab parallel", "lab paper")
+    needs_data = name in ("lab train", "lab clip", "lab compression", "lab parallel", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
     port = str(20_000 + os.getpid() % 10_000)

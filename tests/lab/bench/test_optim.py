@@ -5,9 +5,7 @@ import torch
 
 from bertbench.cli import main
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.model.shape import BertShape
-from lab.bench import hook
 from lab.bench import optim as bench
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
@@ -38,11 +36,3 @@ def test_the_command_prints_the_fields_that_it_promises(capsys: pytest.CaptureFi
     assert {"parameters", "adamw_fused_ms", "lamb_ms", "lamb_plain_ms", "peak_memory_gb"} <= set(
         json.loads(capsys.readouterr().out)
     )
-
-
-@pytest.mark.slow
-def test_the_cost_of_clipping_is_measured_on_real_ranks() -> None:
-    sum_only, bucket_clip = (load_system("cpu_demo", [f"clip.mode={mode}"]) for mode in ("none", "bucket"))
-    cost = hook.measure(sum_only, bucket_clip, steps=3)
-    assert cost.sum_only_ms > 0
-    assert -0.9 < cost.cost < 9
