@@ -1,9 +1,7 @@
-"""Present `lab links`: a table, the bandwidths at which methods cross, and one page with plots."""
+"""Present `lab links`: a table, and the bandwidths at which methods cross."""
 
 from collections.abc import Sequence
 
-from bertbench.report.charts import Axis, Series, lines
-from bertbench.report.page import listing, page, panels, paragraph, section, table, toned
 from lab.bench.links import EVERY_STEP, Row, cost, crossings
 
 _HEADER = ("Mbit/s", "latency ms", "way", "samples/s", "samples to target", "seconds to target", "times every_step")
@@ -42,37 +40,3 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         f"{which} than {EVERY_STEP} at all bandwidths measured, latency {latency_ms:g} ms: {', '.join(ways)}"
         for (which, latency_ms), ways in alike.items()
     ]
-
-
-def page_of(rows: Sequence[Row], system: str, machine: str) -> str:
-    """Return one self-contained HTML file."""
-    header, *body = table_rows(rows)
-    latencies = list(dict.fromkeys(row.latency_ms for row in rows))
-    to_target, said = any(row.reached for row in rows), verdicts(rows)
-    charts = [
-        lines(
-            f"{'Seconds to the target' if to_target else 'Samples a second'}, latency {latency:g} ms",
-            [Series(way, points) for way, points in _curves(rows, latency, to_target).items()],
-            Axis("Mbit/s", base=10),
-            Axis("s", base=10) if to_target else Axis("samples/s", base=10),
-        )
-        for latency in latencies
-    ]
-    return page(
-        "Bench: links",
-        paragraph(
-            f"{system} on two ranks, each in its own network namespace, bandwidth limited by tc, latency one way; "
-            f"{machine}. One seed: a method needs the same samples to the target over every link."
-        ),
-        section("Over bandwidth", panels(*charts)),
-        section("Runs", table(header, body)),
-        *([section("Where they cross", listing([toned(line) for line in said]))] if said else []),
-    )
-
-
-def _curves(rows: Sequence[Row], latency_ms: float, to_target: bool) -> dict[str, list[tuple[float, float]]]:
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for row in sorted(rows, key=lambda row: row.mbit):
-        if row.latency_ms == latency_ms and row.reached == to_target:
-            curves.setdefault(row.way, []).append((row.mbit, row.seconds if to_target else row.samples_per_s))
-    return curves

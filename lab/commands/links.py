@@ -3,21 +3,17 @@
 import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, aligned, check_at_least_one, emit, seed, write_file
-from bertbench.common.paths import runs_folder
-from bertbench.distributed.affinity import available_cores
-from bertbench.machine.processor import processor
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, aligned, check_at_least_one, emit, seed
 from lab.bench import delay_line
 from lab.bench.links import WAYS, Contest, measure
-from lab.bench.links_page import page_of, table_rows, verdicts
+from lab.bench.links_page import table_rows, verdicts
 from lab.bench.network import obstacle
 from lab.commands.record import add_record, emit_measured
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add links, methods, the system and the folder of the page."""
+    """Add links, methods and the system."""
     add_system_arguments(parser)
     parser.add_argument(
         "--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"
@@ -35,14 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="N", help="time N steps of each instead of training to the target")
     parser.add_argument("--seed", type=seed, default=1, metavar="N", help="seed of every run (default 1)")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of its page, links.html (default: runs/bench_links)"
-    )
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, write the page and print a table; without virtual hosts, print the reason and stop."""
+    """Measure and print a table; without virtual hosts, print the reason and stop."""
     check_at_least_one(arguments, "steps")
     reason = obstacle() or (delay_line.obstacle() if any(arguments.latency_ms) else None)
     if reason:
@@ -51,10 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     contest = Contest(arguments.system, tuple(arguments.overrides), arguments.ways, arguments.seed, arguments.steps)
     rows = measure(contest, arguments.mbit, arguments.latency_ms)
-    folder = arguments.out or runs_folder() / "bench_links"
-    folder.mkdir(parents=True, exist_ok=True)
-    machine = f"{available_cores()} cores of {processor()}"
-    write_file(folder / "links.html", page_of(rows, arguments.system, machine), "--out")
     head, *table = table_rows(rows)
     emit_measured(arguments, rows, "\n".join([aligned(head, table, right=True), *verdicts(rows)]))
     return 0

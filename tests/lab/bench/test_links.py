@@ -36,11 +36,9 @@ def seconds_of_a_sum(world: World) -> float:
 
 
 @needs_root
-def test_every_way_trains_over_the_link_and_leaves_a_page(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_way_trains_over_the_link_(tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--system", tiny_file, "--mbit", "80", "--steps", "3", "--set", "sync.every_steps=2"]
-    words += ["--out", str(tmp_path / "out"), "--record", str(tmp_path / "links.json")]
+    words += ["--record", str(tmp_path / "links.json")]
     assert main(["lab", "links", *words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [one["way"] for one in rows] == ["every_step", "int8", "topk", "delayed", "local_sgd", "diloco"]
@@ -49,7 +47,6 @@ def test_every_way_trains_over_the_link_and_leaves_a_page(
     assert len(record["printed"]) == 1 + len(rows)  # one bandwidth says nothing of others
     assert all((one["samples"], one["mbit"], one["reached"]) == (36, 80, False) for one in rows)
     assert all(one["samples_per_s"] > 1 for one in rows)
-    assert "Samples a second, latency 0 ms" in (tmp_path / "out" / "links.html").read_text()
 
 
 def test_ways_cross_where_seconds_that_are_linear_in_one_over_the_bandwidth_meet() -> None:
