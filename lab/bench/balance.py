@@ -1,16 +1,19 @@
 """`lab balance`: time real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost.
 
-Both methods train on the same global batches, in turns; a step lasts until its slowest rank is done. The result gives
-the ratio of the times beside the cost model's prediction.
+Both methods train on the same global batches; a step lasts until its slowest rank is done. The result gives the ratio
+of the times and what the cost model predicts.
 """
 
+import argparse
 import statistics
-import time
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
+from bertbench.common.progress import Progress
+from bertbench.config import System
+from bertbench.data.store.columns import Columns
 from bertbench.data.store.index import pack
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
@@ -18,65 +21,71 @@ from bertbench.loading.batch import batch_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.random_samples import wikipedia_like
 from bertbench.loading.sampler import Part
+from bertbench.machine.processor import processor
 from bertbench.model.sizes import SHAPES
 from bertbench.training.whole_trainer import WholeTrainer
+from lab.bench.harness import Found, command, in_turns, milliseconds, paired_ratio
 from lab.bench.short_run import short_run
 
 METHODS: tuple[Method, Method] = ("none", "planned")
+_RANKS = 2
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Medians over the measured steps."""
-
-    ranks: int
-    batch: int
-    step_ms: dict[Method, float]
-    ratio: float
-    """Time of `none` over time of `planned`."""
-    simulated_ratio: float
-
-
-def measure(size: str, batch: int, steps: int, seed: int, ranks: int = 2) -> Measured:
+def measure(arguments: argparse.Namespace, _: Progress) -> Found:
     """Train `steps` steps with each method on CPU ranks, `batch` samples a rank."""
-    measured: Measured = on_ranks(ranks, _on_rank, size, batch, steps, seed)
-    return measured
-
-
-def _on_rank(world: World, size: str, batch: int, steps: int, seed: int) -> Measured:
-    system = short_run(
-        SHAPES[size], batch, world.size, "cpu", steps + 1, optimizer={"name": "lamb", "learning_rate": 1e-4}
+    size, batch, steps, seed = arguments.size, arguments.batch, arguments.steps, arguments.seed
+    optimizer = {"name": "lamb", "learning_rate": 1e-4}
+    system = short_run(SHAPES[size], batch, _RANKS, "cpu", steps + 1, optimizer=optimizer)
+    content = wikipedia_like((steps + 1) * batch * _RANKS, seed)
+    times = on_ranks(_RANKS, _on_rank, system, content, steps, seed)
+    planners = _planners(system, content, seed).values()
+    none, planned = ([efficiency(own.loads(own.plan(step))) for step in range(1, steps + 1)] for own in planners)
+    ratio, step_ms = paired_ratio(*times.values()), {method: statistics.median(own) for method, own in times.items()}
+    found = {
+        "ranks": _RANKS, "batch": batch, "step_ms": step_ms, "ratio": ratio.ratio, "ratio_low": ratio.low,
+        "ratio_high": ratio.high, "simulated_ratio": paired_ratio(planned, none).ratio,
+    }  # fmt: skip
+    shown = ", ".join(f"{method} {taken:,.0f} ms" for method, taken in step_ms.items())
+    return Found(
+        {"machine": processor(), "size": size, **found},
+        [
+            f"{size}, {_RANKS} ranks x {batch} samples on {processor()}: {shown} a step",
+            f"none over planned, {steps} pairs: {ratio}; the cost model predicts {found['simulated_ratio']:.3f}",
+        ],
     )
-    content = wikipedia_like((steps + 1) * batch * world.size, seed)
-    entries = pack(content.lengths, content.masked)
-    planners = [
-        Planner(entries, Balance(method, system.balance.cost), system.global_batch_size, seed, 1, world.size)
+
+
+def _planners(system: System, content: Columns, seed: int) -> dict[Method, Planner]:
+    entries, ranks = pack(content.lengths, content.masked), system.world_size
+    return {
+        method: Planner(entries, Balance(method, system.balance.cost), system.global_batch_size, seed, 1, ranks)
         for method in METHODS
-    ]
-    trainer = WholeTrainer(system, world, seed)
-    times: dict[Method, list[float]] = {method: [] for method in METHODS}
-    ratios = []
-    for step in range(steps + 1):
-        plans = [planner.plan(step) for planner in planners]
-        for method, plan in zip(METHODS, plans, strict=True):
-            ids = plan.dealt.of(world.rank)
-            masked = int(content.masked[plan.dealt.ids_S].sum())
-            longest_first = ids[np.argsort(-content.lengths[ids], kind="stable")]
-            part = Part(ids, 1 / masked, 1 / system.global_batch_size)
-            loaded = LoadedPart(part, batch_of(content.take(longest_first)).to(world.device))
-            world.barrier()
-            began = time.perf_counter()
-            trainer.step(step, [loaded])
-            if step:  # the first step warms up
-                times[method].append(1e3 * (time.perf_counter() - began))
-        if step:
-            none, planned = (efficiency(planner.loads(plan)) for planner, plan in zip(planners, plans, strict=True))
-            ratios.append(planned / none)
+    }
+
+
+def _on_rank(world: World, system: System, content: Columns, steps: int, seed: int) -> dict[Method, list[float]]:
+    """Return this rank's milliseconds a step by method, after a first one that warms up."""
+    trainer, planners = WholeTrainer(system, world, seed), _planners(system, content, seed)
+
+    def step(method: Method, number: int) -> float:
+        dealt = planners[method].plan(number).dealt
+        ids = dealt.of(world.rank)
+        longest_first = ids[np.argsort(-content.lengths[ids], kind="stable")]
+        part = Part(ids, 1 / int(content.masked[dealt.ids_S].sum()), 1 / system.global_batch_size)
+        loaded = LoadedPart(part, batch_of(content.take(longest_first)))
+        world.barrier()
+        return milliseconds(lambda: trainer.step(number, [loaded]))
+
+    times = in_turns({method: partial(step, method) for method in METHODS}, steps, warm_up=1)
     trainer.close()
-    return Measured(
-        world.size,
-        batch,
-        {method: statistics.median(taken) for method, taken in times.items()},
-        statistics.median(none / planned for none, planned in zip(*times.values(), strict=True)),
-        statistics.median(ratios),
-    )
+    return times
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", choices=SHAPES, default="small", help="size of the model (default small)")
+
+
+add_arguments, run = command(
+    measure, ("--batch", 8, "samples a rank and step"), ("--steps", 15, "steps with each method"),
+    more=_options, seeds="lengths, tokens and order",
+)  # fmt: skip

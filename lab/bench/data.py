@@ -1,16 +1,19 @@
 """`lab data`: compare the rates at which ours and the usual readers fill unpadded batches, on one core.
 
-All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; they take turns,
-and the median round counts.
+All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; medians count.
 """
 
+import argparse
 import importlib.util
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -18,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
@@ -26,8 +30,11 @@ from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import batch_of, gather
 from bertbench.loading.random_samples import VOCABULARY, wikipedia_like
 from bertbench.loading.sample_check import SampleCheck
+from bertbench.machine.processor import processor
+from lab.bench.harness import Found, command, in_turns, table
 
 _BATCH = 48
+_FEWEST = 10 * _BATCH
 _SHARDS = 8
 _ROUNDS = 3
 _ROUND_S = 2.0
@@ -46,8 +53,20 @@ class Rate:
     samples_per_s: float
 
 
-def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:
-    """Write the samples in every format into `folder`, then read them; report a missing rival and skip it."""
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Write the samples in every format, then read them."""
+    if arguments.samples < _FEWEST:
+        raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
+    with TemporaryDirectory() as folder:
+        rates = _rates(Path(folder), arguments.samples, arguments.seed, progress)
+    columns = {"reader": "{0.name}", "order": "{0.order}", "cache": "{0.cache}", "samples/s": "{0.samples_per_s:,.0f}"}
+    head = f"samples/s into unpadded batches of {_BATCH}, one core of {processor()}"
+    machine = {"processor": processor(), "cores_used": 1}
+    return Found({"machine": machine, "results": rates}, [head, *table(rates, columns)])
+
+
+def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:
+    """Read every format in turns, then ours once from disk; report a missing rival and skip it."""
     torch.set_num_threads(1)
     content = wikipedia_like(samples, seed)
     split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
@@ -57,47 +76,36 @@ def measure(folder: Path, samples: int, seed: int, progress: Progress) -> list[R
     def ours(ids: NDArray[np.int64]) -> object:
         return gather(mapped, ids, dataset.lengths(ids), check)
 
-    planned = Permutation(samples, seed)(np.arange(samples))
-    in_order = np.arange(samples)
-    readers: list[tuple[str, str, Reader, NDArray[np.int64]]] = [
-        ("bertbench", "planned", ours, planned),
-        ("bertbench", "file", ours, in_order),
-        ("h5py rows", "planned", _h5py_rows(folder / "varlength.hdf5", content), planned),
-    ]
+    orders = {"planned": Permutation(samples, seed)(np.arange(samples)), "file": np.arange(samples)}
+    readers: dict[tuple[str, str], Reader] = {("bertbench", order): ours for order in orders}
+    readers["h5py rows", "planned"] = _h5py_rows(folder / "varlength.hdf5", content)
     if importlib.util.find_spec("datasets"):
         progress.message("writing Arrow for Hugging Face datasets")
-        arrow = _arrow(content)
-        readers += [("datasets", "planned", arrow, planned), ("datasets", "file", arrow, in_order)]
+        readers |= dict.fromkeys((("datasets", order) for order in orders), _arrow(content))
     else:
         progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
-    rounds: dict[tuple[str, str], list[float]] = {}
-    for number in range(_ROUNDS):
-        for name, order, reader, ids in readers:
-            rounds.setdefault((name, order), []).append(_rate(reader, ids, _ROUND_S))
-            progress.message(f"round {number + 1}: {name}, {order} order: {rounds[name, order][-1]:,.0f} samples/s")
-    rates = [Rate(name, order, "warm", statistics.median(values)) for (name, order), values in rounds.items()]
+
+    def rate(reader: Reader, order: str, _: int) -> float:
+        return _rate(reader, orders[order], _ROUND_S)
+
+    arms = {(name, order): partial(rate, reader, order) for (name, order), reader in readers.items()}
+    found = in_turns(arms, _ROUNDS, progress=progress)
+    rates = [Rate(*name, "warm", statistics.median(values)) for name, values in found.items()]
     for path in (folder / "train").glob("*.h5"):
         _forget(path)
-    return [*rates, Rate("bertbench", "planned", "cold", _rate(ours, planned, limit_s=60.0, once=True))]
+    return [*rates, Rate("bertbench", "planned", "cold", _rate(ours, orders["planned"], limit_s=60.0, once=True))]
 
 
 def _rate(reader: Reader, ids: NDArray[np.int64], limit_s: float, once: bool = False) -> float:
     """Return samples a second over whole batches for `limit_s` seconds; `once` reads no sample twice."""
-    done, began = 0, time.perf_counter()
-    for batch in _batches(ids, once):
+    batches, done, began = ids[: len(ids) // _BATCH * _BATCH].reshape(-1, _BATCH), 0, time.perf_counter()
+    for batch in batches if once else cycle(batches):
         reader(batch)
-        done += len(batch)
-        if time.perf_counter() - began >= limit_s:
+        done += _BATCH
+        seconds = time.perf_counter() - began
+        if seconds >= limit_s:
             break
-    return done / (time.perf_counter() - began)
-
-
-def _batches(ids: NDArray[np.int64], once: bool) -> Iterator[NDArray[np.int64]]:
-    while True:
-        for start in range(0, len(ids) - _BATCH + 1, _BATCH):
-            yield ids[start : start + _BATCH]
-        if once:
-            return
+    return done / seconds
 
 
 def _forget(path: Path) -> None:
@@ -157,3 +165,8 @@ def _arrow(content: Columns) -> Reader:
         return _batch_of({name: list(rows[name]) for name in _FIELDS}, rows["next_sentence_labels"].tolist())
 
     return read
+
+
+add_arguments, run = command(
+    measure, ("--samples", 40_000, "samples to make and read, 31 MB at the default"), seeds="lengths, tokens and order"
+)

@@ -1,4 +1,4 @@
-"""The ideas of a CPU's step that `lab ideas` measures, each beside plain code that computes the same.
+"""The ideas of a CPU's step that `lab ideas` measures, each with plain code that computes the same.
 
 The plain alternative is torch's own operator, used as well as it can be, or our code without the idea.
 """
@@ -30,7 +30,7 @@ from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 from bertbench.model.tied_words import look_up
-from lab.bench.ideas import FP32, Idea, Setting, Tensors, Trial, size_of
+from lab.bench.trial import FP32, Idea, Setting, Tensors, Trial, size_of
 
 Read = tuple[torch.Tensor | slice, torch.Tensor]
 """Tokens that the masked-LM head scores, and their labels."""

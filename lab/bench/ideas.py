@@ -1,164 +1,76 @@
-"""`lab ideas`: time each idea of a CPU's step and its plain alternative in turns, once their results agree.
+"""`lab ideas`: time each idea of a CPU's step and its plain alternative."""
 
-Both compute the same function of the same inputs, forward and backward, on one thread; medians count.
-"""
-
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 
+from bertbench.commands import words_of
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
+from bertbench.config import load_system
 from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.random_samples import samples_of
-from bertbench.model.bert import Bert
+from bertbench.machine.processor import processor
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.shape import BertShape
-from lab.bench.step import wikipedia_batches
+from bertbench.model.sizes import SHAPES
+from lab.bench.harness import Found, command, table
+from lab.bench.idea_trials import IDEAS
+from lab.bench.trial import Setting, Tensors, Trial, TrialRow, compare, size_of
 
-Tensors = tuple[torch.Tensor, ...]
-
-FP32 = 1e-4  # allowed difference, as a share of a tensor's largest element
-
-
-@dataclass(frozen=True)
-class Trial:
-    """An idea beside its plain alternative; both sides take what `inputs` makes before every call, untimed."""
-
-    alternative: str
-    size: str
-    file: str  # with the idea's code, in bertbench/
-    sides: tuple[Callable[..., Tensors], Callable[..., Tensors]]  # plain, ours
-    inputs: Callable[[], tuple[Any, ...]] = tuple
-    tolerance: float = FP32
-    comparable: Callable[[], tuple[Tensors, Tensors]] | None = None
-    """Results of both sides that must agree, where they draw different dropout masks."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Medians of one trial; `plain` names the alternative."""
-
-    idea: str
-    plain: str
-    size: str
-    plain_ms: float
-    ours_ms: float
-    ratio: float
-    file: str
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the trials compute on."""
-
-    shapes: Mapping[str, BertShape]  # small, medium and demo
-    demo_sequences: int
-    demo_short: float  # share of the demo's sequences that have a random length; the others have the longest
-    seed: int
-    sequences: int = 4  # in a batch of Wikipedia's lengths
-    shards: int = 250
-
-    def batch(self, size: str) -> Batch:
-        """Return a batch of random tokens with the size's lengths."""
-        shape, random = self.shapes[size], np.random.default_rng(self.seed)
-        if size == "demo":
-            drawn = random.integers(5, shape.max_positions, self.demo_sequences, endpoint=True)
-            short = random.random(self.demo_sequences) < self.demo_short
-            lengths = np.sort(np.where(short, drawn, shape.max_positions))[::-1]
-        else:
-            lengths = wikipedia_batches(self.sequences, 1, self.seed)[0].lengths
-        return batch_of(samples_of(np.minimum(lengths, shape.max_positions), self.seed, shape.vocab_size))
-
-    def model(self, size: str) -> Bert:
-        """Return an untrained model without dropout."""
-        model = Bert(replace(self.shapes[size], hidden_dropout=0.0, attention_dropout=0.0))
-        model.initialize(torch.Generator().manual_seed(self.seed))
-        return model
-
-
-Idea = Callable[[Setting], Iterator[Trial]]
 RankIdea = Callable[[Setting, World], Iterator[Trial]]
 
+_COLUMNS = {
+    "idea": "{0.idea}", "plain": "{0.plain}", "ms": "{0.plain_ms:,.4g}", "ours, ms": "{0.ours_ms:,.4g}",
+    "ratio": "{0.ratio:.2f} x",
+    "95 %": "{0.ratio_low:.2f} to {0.ratio_high:.2f}", "size": "{0.size}", "file": "{0.file}",
+}  # fmt: skip
 
-def measure(
-    ideas: Mapping[str, Idea], rank_ideas: Mapping[str, RankIdea], setting: Setting, rounds: int, progress: Progress
-) -> list[Row]:
-    """Return the rows of all ideas, those of `rank_ideas` measured on two ranks.
 
-    An idea that can't be measured on this machine gets no row. Raises RunError if results disagree.
-    """
-    rows, steps = [], len(ideas) + 1
-    for number, (name, idea) in enumerate(ideas.items()):
-        progress.update(number, steps, f"measuring {name}")
-        torch.manual_seed(setting.seed)
-        rows += [compare(name, trial, rounds) for trial in idea(setting)]
-    if rank_ideas:
-        progress.update(len(ideas), steps, f"measuring {', '.join(rank_ideas)} on two ranks")
-        found = on_ranks(2, measure_on_ranks, rank_ideas, setting, rounds)
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Return the rows of the ideas; one that this machine can't measure gets none."""
+    names = words_of(arguments.ideas, "--ideas", (*IDEAS, *RANK_IDEAS))
+    torch.set_num_threads(1)
+    keep_freed_memory()  # a run does the same
+    demo = load_system("cpu_demo")
+    assert demo.data.recipe is not None
+    shapes = {**SHAPES, "demo": demo.model.shape()}
+    setting = Setting(shapes, demo.local_batch, demo.data.recipe.short_seq_prob, arguments.seed)
+    rows: list[TrialRow] = []
+    for number, name in enumerate(names):
+        progress.update(number, len(names), f"measuring {name}")
+        found = rows_of(name, setting, arguments.rounds)
+        rows += found
+        if not found:
+            progress.message(f"{name}: not measured, because this machine can't do both")
+    machine = {"processor": processor(), "threads": 1, "torch": torch.__version__, "rounds": arguments.rounds}
+    head = f"one thread of {processor()}, sums and threads on two ranks; medians of {arguments.rounds} calls in turns"
+    return Found({"machine": machine, "results": rows}, [head, *table(rows, _COLUMNS)])
+
+
+def rows_of(name: str, setting: Setting, rounds: int) -> list[TrialRow]:
+    """Return an idea's rows, measured on two ranks if it needs them. Raises RunError if results disagree."""
+    if name in RANK_IDEAS:
+        found = on_ranks(2, measure_on_ranks, name, setting, rounds)
         if isinstance(found, RunError):
             raise found
-        rows += found
-    for name in (*ideas, *rank_ideas):
-        if name not in {row.idea for row in rows}:
-            progress.message(f"{name}: not measured, because this machine can't do both")
-    return rows
+        return list(found)
+    torch.manual_seed(setting.seed)
+    return [compare(name, trial, rounds) for trial in IDEAS[name](setting)]
 
 
-def measure_on_ranks(
-    world: World, ideas: Mapping[str, RankIdea], setting: Setting, rounds: int
-) -> list[Row] | RunError:
-    """Return the rows of ideas that need ranks, by this rank's clock; return the error if results disagree."""
+def measure_on_ranks(world: World, name: str, setting: Setting, rounds: int) -> list[TrialRow] | RunError:
+    """Return the rows of an idea that needs ranks, by this rank's clock; return the error if results disagree."""
     torch.set_num_threads(1)
     torch.manual_seed(setting.seed)
     try:
-        return [compare(name, trial, rounds) for name, idea in ideas.items() for trial in idea(setting, world)]
+        return [compare(name, trial, rounds) for trial in RANK_IDEAS[name](setting, world)]
     except RunError as error:
         return error
-
-
-def compare(idea: str, trial: Trial, rounds: int) -> Row:
-    """Time both sides `rounds` times, each first in every other round. Raises RunError if results disagree."""
-    plain, ours = trial.comparable() if trial.comparable else (side(*trial.inputs()) for side in trial.sides)
-    difference = _difference(plain, ours)
-    if not difference <= trial.tolerance:
-        raise RunError(
-            f"{idea}: differs from {trial.alternative} by {difference:.1e} of a tensor's largest element, expected at "
-            f"most {trial.tolerance:.1e}; not timed, because one of them is wrong"
-        )
-    times: tuple[list[float], list[float]] = ([], [])
-    for number in range(1 + rounds):
-        for place in (0, 1) if number % 2 else (1, 0):
-            inputs = trial.inputs()
-            began = time.perf_counter()
-            trial.sides[place](*inputs)
-            times[place].append(1e3 * (time.perf_counter() - began))
-    plain_ms, ours_ms = (statistics.median(side[1:]) for side in times)  # the first round warms up
-    ratio = round(plain_ms / ours_ms, 3)
-    return Row(idea, trial.alternative, trial.size, round(plain_ms, 4), round(ours_ms, 4), ratio, trial.file)
-
-
-def _difference(plain: Tensors, ours: Tensors) -> float:
-    """Return the largest difference, as a share of its tensor's largest element; nan if a number is."""
-    shares = [
-        (own.double() - its.double()).abs().max() / its.double().abs().max().clamp(min=1e-30)
-        for its, own in zip(plain, ours, strict=True)
-    ]
-    return float(torch.stack(shares).max())
-
-
-def size_of(text: str, batch: Batch) -> str:
-    """Return a trial's size: `text` and the batch's tokens."""
-    return f"{text}, {len(batch.tokens_T):,} tokens"
 
 
 def sums(setting: Setting, world: World) -> Iterator[Trial]:
@@ -195,3 +107,13 @@ def _together(world: World, numbers: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 RANK_IDEAS: dict[str, RankIdea] = {"sums": sums, "threads": threads}
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join((*IDEAS, *RANK_IDEAS))
+    parser.add_argument("--ideas", default=names.replace(" ", ""), metavar="A,B", help=f"of {names} (default all)")
+
+
+add_arguments, run = command(
+    measure, ("--rounds", 7, "timed calls of each side"), more=_options, seeds="lengths, tokens and weights"
+)

@@ -4,12 +4,14 @@ Two ranks on two virtual hosts do whole runs of a system, one for each method an
 in any run. Times run from run_start to run_stop.
 """
 
+import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from bertbench.commands import SYSTEM_HELP, add_system_arguments, words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -18,8 +20,10 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.inputs import open_data
 from bertbench.training.train import train
-from lab.bench.network import limit_bandwidth, on_two_hosts
-from lab.bench.whole_run import Trained, read_run, steps_only
+from lab.bench import delay_line
+from lab.bench.harness import Found, command, table
+from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.whole_run import read_run, steps_only
 
 RANKS = 2
 EVERY_STEP = "every_step"
@@ -41,10 +45,15 @@ _ALIKE = (
     "optimizer.ema_decay=0",
     "checkpoint.final_weights=false",
 )
+_COLUMNS = {
+    "Mbit/s": "{0[0].mbit:g}", "latency ms": "{0[0].latency_ms:g}", "way": "{0[0].way}",
+    "samples/s": "{0[0].samples_per_s:,.0f}", "samples to target": "{0[1]:,}", "seconds to target": "{0[2]:,.1f}",
+    "times every_step": "{0[3]:.2f}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Row:
+class LinkRow:
     """One run over one link."""
 
     way: str
@@ -60,72 +69,39 @@ class Row:
     """From run_start to run_stop; with a fixed number of steps, without the final evaluation."""
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The training that every method does."""
-
-    system: str
-    overrides: tuple[str, ...]
-    ways: tuple[str, ...]
-    seed: int
-    steps: int | None
-    """Steps of a run without intermediate evaluations; None: to the target."""
-
-    def systems(self) -> dict[str, System]:
-        """Return the system of each method; raises ConfigError or DataError if one can't train on two ranks."""
-        made = {way: self._system(way) for way in self.ways}
-        for system in made.values():
-            if system.world_size != RANKS or system.launch.device != "cpu":
-                raise ConfigError(
-                    f"{system.name}: found {system.world_size} ranks on {system.launch.device}, expected {RANKS} on "
-                    "cpu, one for each virtual host; choose another --system"
-                )
-            open_data(system)
-        return made
-
-    def _system(self, way: str) -> System:
-        always = (*_ALIKE, *WAYS[way], *self.overrides)
-        if self.steps is None:
-            return load_system(self.system, always)
-        batch = load_system(self.system, always).global_batch_size
-        return load_system(self.system, (*always, *steps_only(self.steps, batch)))
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
+    """Run every method over every link; needs root."""
+    ways = words_of(arguments.ways, "--ways", tuple(WAYS))
+    if reason := obstacle() or (delay_line.obstacle() if any(arguments.latency_ms) else None):
+        progress.message(f"skipped: {reason}")
+        return None
+    systems = {way: _system(arguments, way) for way in ways}
+    rows: list[LinkRow] = []
+    for latency_ms in arguments.latency_ms:
+        given = systems, arguments.seed, arguments.steps is None, arguments.mbit, latency_ms
+        rows += on_two_hosts(_on_rank, *given, latency_ms=latency_ms)
+    return Found(rows, [*table_of(rows), *verdicts(rows)])
 
 
-def measure(contest: Contest, mbits: Sequence[float], latencies_ms: Sequence[float]) -> list[Row]:
-    """Run every method over every link; needs root. Raises the errors of `Contest.systems`."""
-    contest.systems()
-    rows: list[Row] = []
-    for latency_ms in latencies_ms:
-        rows += on_two_hosts(_on_rank, contest, mbits, latency_ms, latency_ms=latency_ms)
-    return rows
+def _system(arguments: argparse.Namespace, way: str) -> System:
+    """Return the system of a method. Raises ConfigError or DataError if it can't train on two ranks."""
+    settings = (*_ALIKE, *WAYS[way], *arguments.overrides)
+    system = load_system(arguments.system, settings)
+    if arguments.steps is not None:
+        system = load_system(arguments.system, (*settings, *steps_only(arguments.steps, system.global_batch_size)))
+    if system.world_size != RANKS or system.launch.device != "cpu":
+        raise ConfigError(
+            f"{system.name}: found {system.world_size} ranks on {system.launch.device}, expected {RANKS} on cpu, one "
+            "for each virtual host; choose another --system"
+        )
+    open_data(system)
+    return system
 
 
-def crossings(rows: Sequence[Row]) -> Iterator[tuple[str, float, float]]:
-    """Yield (method, latency, Mbit/s) of each link at which a method takes as long as every_step.
-
-    Between two measured bandwidths, seconds are interpolated linearly in 1 / bandwidth.
-    """
-    cells = {(row.way, row.latency_ms, row.mbit): row for row in rows}
-    for way, latency_ms in dict.fromkeys((row.way, row.latency_ms) for row in rows):
-        mbits = sorted({row.mbit for row in rows})
-        pairs = [(cells.get((way, latency_ms, mbit)), cells.get((EVERY_STEP, latency_ms, mbit))) for mbit in mbits]
-        gaps = [
-            (1 / own.mbit, cost(own) - cost(plain))
-            for own, plain in pairs
-            if own and plain and own is not plain and own.reached == plain.reached
-        ]
-        for (x, gap), (next_x, next_gap) in pairwise(gaps):
-            if (gap < 0) != (next_gap < 0):
-                yield way, latency_ms, 1 / (x + (next_x - x) * gap / (gap - next_gap))
-
-
-def cost(row: Row) -> float:
-    """Return seconds to the target, or seconds a sample in runs without a target."""
-    return row.seconds if row.reached else 1 / row.samples_per_s
-
-
-def _on_rank(world: World, contest: Contest, mbits: Sequence[float], latency_ms: float) -> list[Row]:
-    rows, progress, systems = [], Progress(enabled=world.leads), contest.systems()
+def _on_rank(
+    world: World, systems: Mapping[str, System], seed: int, to_target: bool, mbits: Sequence[float], latency_ms: float
+) -> list[LinkRow]:
+    rows, progress = [], Progress(enabled=world.leads)
     with tempfile.TemporaryDirectory() as folder:
         for mbit in mbits:
             limit_bandwidth(mbit)
@@ -133,19 +109,101 @@ def _on_rank(world: World, contest: Contest, mbits: Sequence[float], latency_ms:
                 log = Path(folder) / f"{way}_{mbit:g}.txt"
                 files = ResultFiles(log) if world.leads else None
                 if files is not None:
-                    files.describe(system, contest.seed)
-                run = train(system, world, contest.seed, files, RunProgress(system, enabled=False))
+                    files.describe(system, seed)
+                train(system, world, seed, files, RunProgress(system, enabled=False))
                 if files is None:
                     continue
-                row = _row(way, mbit, latency_ms, read_run(log, to_target=contest.steps is None))
-                rows.append(row)
+                run = read_run(log, to_target)
+                rate = round(run.samples / run.seconds, 1)
+                rows.append(LinkRow(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3)))
                 progress.message(
-                    f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {row.samples:,} samples in {row.seconds:.1f} s, "
-                    f"{row.samples_per_s:,.0f} a second, accuracy {run.evaluations[-1][1]:.3f}"
+                    f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {run.samples:,} samples in {run.seconds:.1f} s, "
+                    f"{rate:,.0f} a second, accuracy {run.course[-1][1]:.3f}"
                 )
     return rows
 
 
-def _row(way: str, mbit: float, latency_ms: float, run: Trained) -> Row:
-    rate = round(run.samples / run.seconds, 1)
-    return Row(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3))
+def table_of(rows: Sequence[LinkRow]) -> list[str]:
+    """Return a head and a line a run; the last column is the speed relative to every_step on the same link."""
+    lines = []
+    for row, base in _compared(rows):
+        to_target = (row.samples, row.seconds) if row.reached else (None, None)
+        lines.append((row, *to_target, base and cost(base) / cost(row)))
+    return table(lines, _COLUMNS)
+
+
+def verdicts(rows: Sequence[LinkRow]) -> list[str]:
+    """Say at which bandwidths methods take as long as every_step, and which are faster or slower at all of several.
+
+    Between two measured bandwidths, seconds are interpolated linearly in 1 / bandwidth.
+    """
+    gaps: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for row, base in _compared(sorted(rows, key=lambda row: row.mbit)):
+        if base and base is not row:
+            gaps.setdefault((row.way, row.latency_ms), []).append((1 / row.mbit, cost(row) - cost(base)))
+    crossings, alike = [], dict[tuple[str, str], list[str]]()
+    for (way, latency_ms), points in gaps.items():
+        met = [
+            1 / (x + (next_x - x) * gap / (gap - next_gap))
+            for (x, gap), (next_x, next_gap) in pairwise(points)
+            if (gap < 0) != (next_gap < 0)
+        ]
+        where = f"latency {latency_ms:g} ms"
+        crossings += [f"{way} takes as long as {EVERY_STEP} at {mbit:,.0f} Mbit/s, {where}" for mbit in met]
+        if len(points) > 1 and not met:
+            alike.setdefault(("faster" if points[0][1] < 0 else "slower", where), []).append(way)
+    return crossings + [
+        f"{which} than {EVERY_STEP} at all bandwidths measured, {where}: {', '.join(ways)}"
+        for (which, where), ways in alike.items()
+    ]
+
+
+def _compared(rows: Sequence[LinkRow]) -> Iterator[tuple[LinkRow, LinkRow | None]]:
+    """Yield each run and every_step's over the same link; None if only one of them reached the target."""
+    plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
+    for row in rows:
+        base = plain.get((row.mbit, row.latency_ms))
+        yield row, base if base and base.reached == row.reached else None
+
+
+def cost(row: LinkRow) -> float:
+    """Return seconds to the target, or seconds a sample in runs without a target."""
+    return row.seconds if row.reached else 1 / row.samples_per_s
+
+
+def _numbers(above: float) -> Callable[[str], list[float]]:
+    """Return a parser for comma-separated numbers above `above`, for argparse."""
+
+    def read(text: str) -> list[float]:
+        try:
+            numbers = [float(part) for part in text.split(",")]
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected numbers separated by commas") from error
+        if wrong := [number for number in numbers if not above < number < float("inf")]:
+            raise argparse.ArgumentTypeError(f"{wrong[0]:g}: expected a number above {above:g}")
+        return numbers
+
+    return read
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_system_arguments(parser)
+    parser.add_argument(
+        "--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"
+    )
+    parser.add_argument(
+        "--mbit", type=_numbers(above=0), default=[10.0, 100.0, 1000.0], metavar="B,...",
+        help="bandwidths in megabits a second (default 10,100,1000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--latency-ms", type=_numbers(above=-1), default=[0.0], metavar="L,...",
+        help="one-way latency in milliseconds (default 0)",
+    )  # fmt: skip
+    ways = ",".join(WAYS)
+    parser.add_argument("--ways", default=ways, metavar="W,...", help=f"of {ways} (default all)")
+
+
+add_arguments, run = command(
+    measure, ("--steps", None, "time N steps of each instead of training to the target"),
+    more=_options, seeds="every run",
+)  # fmt: skip

@@ -1,43 +1,40 @@
 """`lab overlap`: measure how much communication each clip mode leaves exposed, at three bandwidths.
 
 Two ranks on two virtual hosts take real steps. Each step runs with the sum over the ranks and without; the difference
-is exposed communication. Modes take turns, so that the machine's other work affects all equally. At the middle
-bandwidth the all-reduce of the gradient lasts as long as the backward pass.
+is exposed communication. At the middle bandwidth the all-reduce of the gradient lasts as long as the backward pass. On
+several GPUs kernel traces tell it (trace.py).
 """
 
+import argparse
 import statistics
-import time
 from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from itertools import product
 
+import numpy as np
 import torch
 from torch import distributed
-from torch.nn import functional
 
 from bertbench.common.progress import Progress
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, synthetic
-from bertbench.model.bert import Bert
-from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
+from bertbench.loading.batch import synthetic
+from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.optim.buckets import Buckets, bucket_table
-from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import gradient_norm, make_clip
-from bertbench.optim.exchange import Exchange, Wait
-from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.options import ClipMode, OptimizerSettings
-from bertbench.optim.reducer import GradientReducer
-from lab.bench.network import limit_bandwidth, on_two_hosts
+from bertbench.optim.options import ClipMode
+from lab.bench.clipped_step import MODES, ClippedStep
+from lab.bench.harness import Found, command, in_turns, milliseconds, table
+from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.trace import measure_traces
 
-MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BUCKET_MB = 2.0
-_MAX_NORM = 0.1  # small enough to clip always
 _FACTORS = (1 / 3, 1.0, 3.0)
 _MEASURED = 5  # backward passes and all-reduces that set the middle bandwidth
+_COLUMNS = {
+    "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
+    "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}", "hidden": "{0[1].hidden:.0%}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,111 +50,53 @@ class Overlap:
     """Share of the all-reduce's time that overlaps the backward pass."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All modes at all bandwidths, and the times that set these bandwidths."""
-
-    parameters: int
-    buckets: int
-    backward_ms: float
-    all_reduce_ms: dict[float, float]
-    """By bandwidth: time of all buckets' all-reduces in sequence, without computation."""
-    rows: list[Overlap]
-
-
-def measure(rounds: int, batch: int) -> Measured:
-    """Take `rounds` steps of every mode at every bandwidth, with `batch` samples a rank; needs root."""
-    measured: Measured = on_two_hosts(_on_rank, rounds, batch)
-    return measured
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
+    """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth or on all GPUs."""
+    if torch.cuda.device_count() > 1:
+        return measure_traces(arguments.rounds, arguments.batch)
+    if reason := obstacle():
+        progress.message(f"skipped: {reason}")
+        return None
+    backward_ms, buckets, rows = on_two_hosts(_on_rank, arguments.rounds, arguments.batch)
+    head = (
+        f"{sum(buckets):,} gradients in {len(buckets)} buckets, two ranks on {processor()}, backward pass "
+        f"{backward_ms:,.0f} ms"
+    )
+    return Found([row for _, row in rows], [head, *table(rows, _COLUMNS)])
 
 
-class _Switched(Exchange):
-    """Sum over the ranks, or skip it."""
-
-    on = True
-
-    def sum(self, buffer: torch.Tensor) -> Wait:
-        """See `Exchange`."""
-        return super().sum(buffer) if self.on else self.gather(buffer)
-
-
-class Arm:
-    """A model that clips in one mode."""
-
-    def __init__(
-        self,
-        mode: ClipMode,
-        ranks: int,
-        shape: BertShape,
-        device: torch.device,
-        precision: PrecisionName,
-        bucket_mb: float | None,
-    ) -> None:
-        self.model = Bert(shape)
-        self.model.initialize(torch.Generator().manual_seed(1))
-        self.model.to(device)
-        self.sum = _Switched()
-        self._computing = partial(computing, precision, device)
-        order = list(self.model.parameters())[::-1]  # about the order of the gradients
-        buckets = Buckets(bucket_table(order, bucket_mb))
-        clip, norm = make_clip(mode, _MAX_NORM, ranks, len(buckets.all)), partial(gradient_norm, order)
-        self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
-        self._optimizer, _ = build_optimizer(self.model, OptimizerSettings(name="adam", learning_rate=1e-4))
-
-    def step(self, batch: Batch) -> tuple[float, float]:
-        """Return milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
-
-        CPU only: a GPU has only queued the work by then.
-        """
-        began = time.perf_counter()
-        with self._computing():
-            scores = self.model(*batch.inputs)
-        loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
-        loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
-        forward = time.perf_counter()
-        loss.backward()
-        reduced = self.reducer.finish()
-        backward = time.perf_counter()
-        self._optimizer.step(1e-4, reduced.factor)
-        self.reducer.drop()
-        return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
-
-
-def _on_rank(world: World, rounds: int, size: int) -> Measured:
+def _on_rank(world: World, rounds: int, size: int) -> tuple[float, tuple[int, ...], list[tuple[float, Overlap]]]:
+    """Return the backward pass's time, the buckets, and rows, each with the time of all buckets' all-reduces alone."""
     progress = Progress(enabled=world.leads)
-    arms = {mode: Arm(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
+    arms = {mode: ClippedStep(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
     batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
 
-    def step(mode: ClipMode, summed: bool) -> tuple[float, float]:
+    def step(mode: ClipMode, summed: bool, _: int) -> tuple[float, float]:
         arms[mode].sum.on = summed
         world.barrier()
-        return arms[mode].step(batch)
+        return arms[mode].take(batch)
 
-    for mode in MODES:
-        step(mode, summed=True)  # the first makes memory
-    backward_ms = statistics.median(step("none", summed=False)[1] for _ in range(_MEASURED))
+    steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
+    in_turns(steps, 1)  # the first makes memory
+    backward_ms = statistics.median(step("none", False, 0)[1] for _ in range(_MEASURED))
     buckets = arms["none"].reducer.elements
     middle = _middle_bandwidth(world, buckets, backward_ms)
-    all_reduce_ms: dict[float, float] = {}
     rows = []
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
         limit_bandwidth(bandwidth)
-        all_reduce_ms[bandwidth] = _all_reduce_ms(world, buckets)
+        all_reduce_ms = _all_reduce_ms(world, buckets)
         progress.message(
-            f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms[bandwidth]:,.0f} ms, "
-            f"the backward pass {backward_ms:,.0f} ms; {rounds} steps of each mode"
+            f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms:,.0f} ms, the backward pass "
+            f"{backward_ms:,.0f} ms; {rounds} steps of each mode"
         )
-        times: dict[ClipMode, list[tuple[float, float]]] = {mode: [] for mode in MODES}
-        for number in range(rounds):
-            for mode in MODES if number % 2 else reversed(MODES):
-                alone, _ = step(mode, summed=False)
-                times[mode].append((step(mode, summed=True)[0], alone))
-        for mode, own in times.items():
-            exposed = max(0.0, statistics.median(taken - alone for taken, alone in own))
-            hidden = 1 - min(1.0, exposed / all_reduce_ms[bandwidth])
-            taken_ms = statistics.median(taken for taken, _ in own)
-            rows.append(Overlap(mode, bandwidth, round(taken_ms, 1), round(exposed, 1), round(hidden, 3)))
-    return Measured(sum(buckets), len(buckets), backward_ms, all_reduce_ms, rows)
+        times = in_turns(steps, rounds)
+        for mode in MODES:
+            summed, alone = ([taken for taken, _ in times[mode, summed]] for summed in (True, False))
+            exposed = max(0.0, statistics.median(np.subtract(summed, alone)))
+            hidden = 1 - min(1.0, exposed / all_reduce_ms)
+            row = Overlap(mode, bandwidth, round(statistics.median(summed), 1), round(exposed, 1), round(hidden, 3))
+            rows.append((all_reduce_ms, row))
+    return backward_ms, buckets, rows
 
 
 def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float) -> float:
@@ -171,12 +110,16 @@ def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float
 
 
 def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
+    """Return the time of all buckets' all-reduces in sequence, without computation."""
     buffers = [torch.zeros(elements) for elements in buckets]
-    taken = []
-    for _ in range(_MEASURED):
+
+    def reduce(_: int) -> float:
         world.barrier()
-        began = time.perf_counter()
-        for buffer in buffers:
-            distributed.all_reduce(buffer)
-        taken.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(taken)
+        return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers])
+
+    return statistics.median(in_turns({"sum": reduce}, _MEASURED)["sum"])
+
+
+add_arguments, run = command(
+    measure, ("--rounds", 7, "steps of each mode and bandwidth"), ("--batch", 4, "samples a rank and step")
+)

@@ -1,15 +1,15 @@
 """Measure a machine's peak: the rate of its matrix products, and the memory of a piece of work."""
 
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from bertbench.machine.device import wait
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
+from lab.bench.harness import milliseconds
 
 _SIZES = (1024, 2048)
 _LARGE_ON_GPU = 8192
@@ -91,12 +91,8 @@ class MatrixProducts:
             for library, multiply in _LIBRARIES.items():
                 if library == _ONEDNN and not (self._device.type == "cpu" and onednn_multiplies(dtype)):
                     continue
-                wait(self._device)
-                began = time.perf_counter()
-                multiply(left, weight)
-                wait(self._device)
-                rate = product.flops / (time.perf_counter() - began)
-                rates[library] = max(rate, rates.get(library, 0.0))
+                seconds = milliseconds(partial(multiply, left, weight), self._device) / 1e3
+                rates[library] = max(product.flops / seconds, rates.get(library, 0.0))
 
 
 def _by_onednn(left: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

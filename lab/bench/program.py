@@ -1,7 +1,7 @@
 """Measure a program in its own process, so that its memory and allocator settings are its own."""
 
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +10,7 @@ from torch import multiprocessing
 
 from bertbench.common.errors import RunError
 from bertbench.data.store.columns import Columns
-from bertbench.machine.device import wait
+from lab.bench.harness import milliseconds
 from lab.bench.peak import peak_bytes, reset_peak
 
 Step = Callable[[Columns], None]
@@ -73,8 +73,5 @@ def _serve(
         except EOFError:
             return
         reset_peak(device)
-        wait(device)
-        began = time.perf_counter()
-        variants[variant](content)
-        wait(device)
-        connection.send(Took(time.perf_counter() - began, peak_bytes(device) - before))
+        seconds = milliseconds(partial(variants[variant], content), device) / 1e3
+        connection.send(Took(seconds, peak_bytes(device) - before))

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,9 +24,9 @@ from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.training.inputs import open_data
-from lab.bench.stock import PaddedBatch, padded, stock_model
+from lab.bench.stock import IGNORED, PaddedBatch, padded, stock_model
+from lab.bench.whole_run import Course, Trained
 
-_IGNORED = -100
 _EVALUATED = 256  # samples of an evaluation batch
 
 
@@ -33,23 +34,12 @@ class Request(NamedTuple):
     """One run of the rival, passed to its processes on their command line."""
 
     system: str
-    overrides: tuple[str, ...]
+    overrides: Sequence[str]
     seed: int
     steps: int | None
     """Optimizer steps without an evaluation; None: train to the target."""
     grouped: bool
     """Batches of similar length, made by the Trainer's group_by_length."""
-
-
-class Trained(NamedTuple):
-    """The outcome of one run of the rival; rank 0 prints it as JSON."""
-
-    seconds: float
-    """From the start of training to the evaluation that reached the target, or to the end."""
-    samples: int
-    reached: bool
-    course: list[tuple[float, float]]
-    """Seconds since training began and accuracy, at each evaluation."""
 
 
 def train_rival(request: Request) -> Trained:
@@ -125,7 +115,7 @@ class _Samples(TorchDataset[PaddedBatch]):
 
     def __init__(self, dataset: Dataset) -> None:
         folder, shards = dataset.folder / dataset.name, dataset.split.shards
-        self._content = Columns.joined([MappedShard(folder / one.name, one.samples).content() for one in shards])
+        self._content = Columns.joined([MappedShard(folder / shard.name, shard.samples).content() for shard in shards])
         self.lengths = self._content.lengths.tolist()
 
     def __len__(self) -> int:
@@ -155,7 +145,7 @@ class _Watch(transformers.TrainerCallback):
         self._target = target
         self.began = self.ended = 0.0
         self.reached = False
-        self.course: list[tuple[float, float]] = []
+        self.course: Course = []
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Start the clock."""
@@ -181,14 +171,13 @@ def _predictions(logits: Any, _: Any) -> torch.Tensor:
 def _accuracy(found: Any) -> dict[str, float]:
     """Return correct predictions over all masked tokens, as MLPerf counts them."""
     predictions_SN, (labels_SN, _) = found
-    wanted = labels_SN != _IGNORED
+    wanted = labels_SN != IGNORED
     return {"accuracy": float((predictions_SN[wanted] == labels_SN[wanted]).mean())}
 
 
 def main() -> None:
     """Train by the JSON on the command line; rank 0 prints the outcome."""
-    system, overrides, *rest = json.loads(sys.argv[1])
-    trained = train_rival(Request(system, tuple(overrides), *rest))
+    trained = train_rival(Request(*json.loads(sys.argv[1])))
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps(trained))
 

@@ -7,14 +7,23 @@ ours and are marked as biased. Useful work counts unpadded sequences and heads o
 even if a program does more (padding) or less (our last layer skips tokens that no head reads).
 """
 
+import argparse
+import os
 import statistics
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from itertools import product as pairs
+from typing import Any
 
 import numpy as np
 import torch
 
 from bertbench.balance.lengths import length_shares
+from bertbench.commands import words_of
+from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.memory import keep_freed_memory
@@ -34,13 +43,22 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from bertbench.optim.options import OptimizerSettings
 from lab.bench import stock
+from lab.bench.harness import Found, add_device, command, in_turns, machine_name, table
 from lab.bench.peak import MatrixProducts, Product, layer_products
 from lab.bench.program import Program, Step, Took
-from lab.bench.rivals import LEARNING_RATE, build_rivals, rivals
+from lab.bench.rivals import LEARNING_RATE, Rival, build_rivals, rivals
 
+_DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16", "fp8")
+_CPU_DTYPES = ("fp32", "bf16")
+_OURS = Rival("bertbench", "ours")
 _WARM_UP = 10
 _TOKENS = 2048  # about the size of a batch
 _GROUPED_BATCHES = 50  # transformers sorts this many batches together
+_COLUMNS = {
+    "tokens/s": "{0[1].real_tokens_per_s:,.0f}", "samples/s": "{0[1].samples_per_s:,.2f}",
+    "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of gemm": "{0[1].share_of_gemm:.1%}",
+    "of layers": "{0[1].share_of_layer_products:.1%}", "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[2]:.2f} x",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,55 +85,121 @@ class Measured:
 
 
 @dataclass
-class _Arm:
-    """One variant of a program, its batches and their times."""
+class Contender:
+    """One variant of a program and its batches."""
 
-    name: str
+    kind: Rival
     program: Program
     batches: list[Columns]
-    biased: bool = False
-    strong: bool = False
-    took: list[Took] = field(default_factory=list)
+
+    def step(self, products: MatrixProducts, dtype: torch.dtype, layers: list[Product], number: int) -> Took:
+        """Step twice through the batch of a round, and return the second step's time; the peak is tried before.
+
+        The first one generates code for the batch's sizes, which a run meets often, and fills the caches, as a run's
+        last step did.
+        """
+        products.try_products(dtype, layers)
+        products.try_again(dtype)
+        self.program.step(self.kind.name, self.batches[number])
+        return self.program.step(self.kind.name, self.batches[number])
 
 
-def measure(
-    sizes: list[str],
-    dtypes: list[PrecisionName],
-    device: torch.device,
-    threads: int,
-    batch: int,
-    rounds: int,
-    compile_stock: bool,
-    seed: int,
-    progress: Progress,
-) -> tuple[list[Measured], MatrixProducts]:
-    """Measure every size in every number format; `compile_stock` adds a rival under torch.compile, for minutes."""
-    products, results = MatrixProducts(device), []
-    for size in sizes:
-        for dtype in dtypes:
-            shape, batches = SHAPES[size], wikipedia_batches(batch, rounds, seed)
-            layers = products_of(shape, batches)
-            with ExitStack() as programs:
-                ours = programs.enter_context(Program(_ours, threads, device, shape, dtype, seed))
-                if device.type == "cpu":  # our memory, never given back, stops growing after about ten steps
-                    progress.message(f"{size}, {dtype}: bertbench warms up")
-                    for content in wikipedia_batches(batch, _WARM_UP, seed + 1):
-                        ours.step("bertbench", content)
-                arms = [_Arm("bertbench", ours, batches)]
-                if stock.is_here():
-                    rival = programs.enter_context(
-                        Program(build_rivals, threads, device, shape, dtype, compile_stock, seed)
-                    )
-                    grouped = _grouped_batches(batch, rounds, seed)
-                    arms += [
-                        _Arm(kind.name, rival, grouped if kind.grouped else batches, kind.grouped, kind.strong)
-                        for kind in rivals(compile_stock, device.type == "cuda")
-                    ]
-                _take_turns(arms, rounds, products, layers, dtype, device, f"{size}, {dtype}", progress)
-            number = _product_type(dtype)
-            scales = products.flops[number], products.together(number, layers)
-            results += [_measured(arm, size, dtype, *scales) for arm in arms]
-    return results, products
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Measure every size in every number format."""
+    on_gpu = arguments.device == "cuda"
+    sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
+    dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
+    if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
+        raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
+    arguments.batch = arguments.batch or (48 if on_gpu else 8)
+    if arguments.compile is None:
+        arguments.compile = on_gpu
+    torch.set_num_threads(arguments.threads)
+    if not stock.is_here():
+        progress.message("transformers is not installed: measuring bertbench only; `make setup` installs it")
+    products = MatrixProducts(torch.device(arguments.device))
+    results = [measure_size(*which, products, arguments, progress) for which in pairs(sizes, dtypes)]
+    machine = _machine(arguments, products)
+    best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
+    head = f"{machine['name']}, {arguments.threads} threads; fastest matrix products: {best}"
+    lines = [f"{head}; batches of {arguments.batch}", *(line for own in results for line in ("", *table_of(own)))]
+    return Found({"machine": machine, "results": [*chain(*results)]}, lines)
+
+
+def measure_size(
+    size: str, dtype: PrecisionName, products: MatrixProducts, arguments: argparse.Namespace, progress: Progress
+) -> list[Measured]:
+    """Measure ours and the rivals, if they are installed, at one size in one number format."""
+    device, shape, batch, seed = torch.device(arguments.device), SHAPES[size], arguments.batch, arguments.seed
+    batches, number_type = wikipedia_batches(batch, arguments.rounds, seed), product_type(dtype)
+    layers = products_of(shape, batches)
+    with ExitStack() as programs:
+        ours = programs.enter_context(Program(_ours, arguments.threads, device, shape, dtype, seed))
+        if device.type == "cpu":  # our memory, never given back, stops growing after about ten steps
+            progress.message(f"{size}, {dtype}: bertbench warms up")
+            for content in wikipedia_batches(batch, _WARM_UP, seed + 1):
+                ours.step(_OURS.name, content)
+        arms = [Contender(_OURS, ours, batches)]
+        if stock.is_here():
+            made = Program(build_rivals, arguments.threads, device, shape, dtype, arguments.compile, seed)
+            rival, grouped = programs.enter_context(made), _grouped_batches(batch, arguments.rounds, seed)
+            arms += [
+                Contender(kind, rival, grouped if kind.grouped else batches)
+                for kind in rivals(arguments.compile, device.type == "cuda")
+            ]
+        took = in_turns(
+            {arm.kind.name: partial(arm.step, products, number_type, layers) for arm in arms},
+            arguments.rounds, progress=progress, what=f"{size}, {dtype}: ",
+        )  # fmt: skip
+    scales = products.flops[number_type], products.together(number_type, layers)
+    return [_measured(arm, took[arm.kind.name], size, dtype, *scales) for arm in arms]
+
+
+def table_of(results: Sequence[Measured]) -> list[str]:
+    """Return the table of a size and number format, and how much faster ours is than the fastest unbiased rivals."""
+    ours, *others = results
+    rows = [(result.name + " (biased)" * result.biased, result, _times(ours, result)) for result in results]
+    lines = table(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
+    unbiased = [result for result in others if not result.biased]
+    if unbiased:
+        strongest = max(unbiased, key=_rate)
+        stock_one = max((result for result in unbiased if not result.unpadded_or_trimmed), key=_rate)
+        lines += [
+            f"bertbench is {_times(ours, strongest):.2f} x as fast as the strongest unbiased rival, {strongest.name}",
+            f"and {_times(ours, stock_one):.2f} x as fast as the best unbiased stock variant, {stock_one.name}",
+        ]
+    return lines
+
+
+def _rate(result: Measured) -> float:
+    return result.real_tokens_per_s
+
+
+def _times(ours: Measured, other: Measured) -> float:
+    return _rate(ours) / _rate(other)
+
+
+def _machine(arguments: argparse.Namespace, products: MatrixProducts) -> dict[str, Any]:
+    names = {product_type(name): name for name in reversed(_DTYPES)}  # bf16 also multiplies for fp8
+    gflops = {
+        "gemm_gflops": {names[dtype]: _billions(flops) for dtype, flops in products.flops.items()},
+        "products": [
+            {
+                "dtype": names[dtype], "rows": product.rows, "inner": product.inner, "columns": product.columns,
+                "gflops": {library: _billions(flops) for library, flops in by_library.items()},
+            }
+            for (dtype, product), by_library in products.rates.items()
+        ],
+    }  # fmt: skip
+    return {
+        "name": machine_name(torch.device(arguments.device)),
+        "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "batch": arguments.batch, **gflops,
+    }  # fmt: skip
+
+
+def _billions(flops: float) -> float:
+    return round(flops / 1e9, 1)
 
 
 def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
@@ -135,26 +219,9 @@ def products_of(shape: BertShape, batches: list[Columns]) -> list[Product]:
     return layer_products(shape, round(tokens), round(masked))
 
 
-def _take_turns(
-    arms: list[_Arm], rounds: int, products: MatrixProducts, layers: list[Product], dtype: PrecisionName,
-    device: torch.device, what: str, progress: Progress,
-) -> None:  # fmt: skip
-    """Step every arm twice through its batch of the round, and time the second step.
-
-    The first one generates code for the batch's sizes, which a run meets often, and fills the caches, as a run's last
-    step did.
-    """
-    for number in range(rounds):
-        products.try_products(_product_type(dtype), layers)
-        for place, arm in enumerate(arms):
-            doing = f"{what}: round {number + 1} of {rounds}, {arm.name}"
-            progress.update(number * len(arms) + place, rounds * len(arms), doing)
-            products.try_again(_product_type(dtype))
-            arm.program.step(arm.name, arm.batches[number])
-            arm.took.append(arm.program.step(arm.name, arm.batches[number]))
-
-
-def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, layer_flops: float) -> Measured:
+def _measured(
+    arm: Contender, took: list[Took], size: str, dtype: PrecisionName, gemm_flops: float, layer_flops: float
+) -> Measured:
     shape = SHAPES[size]
     work = np.array(
         [
@@ -162,23 +229,23 @@ def _measured(arm: _Arm, size: str, dtype: PrecisionName, gemm_flops: float, lay
             for content in arm.batches
         ]
     )
-    seconds = np.array([took.seconds for took in arm.took])
-    if arm.biased:  # its batches are short, medium and long
+    seconds = np.array([step.seconds for step in took])
+    if arm.kind.grouped:  # its batches are short, medium and long
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
     return Measured(
         size=size,
         dtype=dtype,
-        name=arm.name,
+        name=arm.kind.name,
         real_tokens_per_s=round(float(tokens), 1),
         samples_per_s=round(float(samples), 3),
         useful_gflops=round(float(flops) / 1e9, 3),
         share_of_gemm=round(float(flops) / gemm_flops, 4),
         share_of_layer_products=round(float(flops) / layer_flops, 4),
-        peak_memory_mb=round(max(took.memory_bytes for took in arm.took) / 2**20, 1),
-        biased=arm.biased,
-        unpadded_or_trimmed=arm.strong,
+        peak_memory_mb=round(max(step.memory_bytes for step in took) / 2**20, 1),
+        biased=arm.kind.grouped,
+        unpadded_or_trimmed=arm.kind.strong,
     )
 
 
@@ -191,7 +258,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     model.to(device)
     set_arithmetic(model, device, dtype, None)
     if device.type == "cpu":  # a run does the same
-        set_products(model, fastest_products(shape, _TOKENS, _product_type(dtype), lambda seconds: seconds))
+        set_products(model, fastest_products(shape, _TOKENS, product_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     adam = OptimizerSettings(name="adam", learning_rate=LEARNING_RATE)
     optimizer = MultiTensorAdam(model.parameters(), adam, model.fused_parameters(), native_adam_step)
@@ -206,7 +273,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         optimizer.step(LEARNING_RATE)
         model.zero_grad()
 
-    return {"bertbench": step}
+    return {_OURS.name: step}
 
 
 def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
@@ -217,5 +284,26 @@ def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
     return [samples_of(sorted_batches[place][::-1], seed + int(place)) for place in places]
 
 
-def _product_type(dtype: PrecisionName) -> torch.dtype:
+def product_type(dtype: PrecisionName) -> torch.dtype:
+    """Return the format of the operands of matrix products."""
     return autocast_type(dtype) or torch.float32
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)")
+    parser.add_argument(
+        "--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"
+    )
+    add_device(parser)
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=None,
+        help="also measure transformers under torch.compile (default on a GPU only: on a CPU it takes minutes and "
+        "didn't help)",
+    )  # fmt: skip
+
+
+add_arguments, run = command(
+    measure, ("--threads", 1, "threads on a CPU"), ("--rounds", 3, "timed steps of each program"),
+    ("--batch", None, "sequences a step (default 8 on a CPU, 48 on a GPU)"),
+    more=_options, seeds="lengths, tokens and weights",
+)  # fmt: skip

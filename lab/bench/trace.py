@@ -6,7 +6,7 @@ hand-made traces; it hasn't run on a machine with several GPUs.
 
 import json
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,14 @@ from bertbench.loading.batch import synthetic
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.sizes import SHAPES
 from bertbench.optim.options import ClipMode
-from lab.bench.overlap import MODES, Arm
+from lab.bench.clipped_step import MODES, ClippedStep
+from lab.bench.harness import Found, table
 
 Interval = tuple[float, float]
+_COLUMNS = {
+    "clip": "{0.mode}", "step ms": "{0.step_ms:,.1f}", "communication ms": "{0.communication_ms:,.1f}",
+    "exposed ms": "{0.exposed_ms:,.1f}", "hidden": "{0.hidden:.0%}",
+}  # fmt: skip
 _WARM_UP = 5  # torch.compile and the allocator need them
 
 
@@ -41,23 +46,20 @@ class Traced:
     hidden: float
 
 
-def measure_traces(steps: int, batch: int) -> list[Traced]:
+def measure_traces(steps: int, batch: int) -> Found:
     """Trace `steps` steps of every mode on all GPUs of this machine, with `batch` samples of 512 tokens on each."""
-    traced: list[Traced] = on_ranks(torch.cuda.device_count(), _on_rank, steps, batch, device="cuda")
-    return traced
+    rows = on_ranks(torch.cuda.device_count(), _on_rank, steps, batch, device="cuda")
+    head = f"BERT-Large in bf16 on {torch.cuda.device_count()} {torch.cuda.get_device_name()} GPUs"
+    return Found(rows, [head, *table(rows, _COLUMNS)])
 
 
 def exposed(events: Iterable[dict[str, Any]]) -> tuple[float, float]:
     """Return milliseconds of communication, and of its exposed part, in one GPU's trace (Chrome's format, in µs)."""
-    kernels = [event for event in events if event.get("cat") == "kernel"]
-    communication = merged(_interval(kernel) for kernel in kernels if "nccl" in kernel["name"].lower())
-    computation = merged(_interval(kernel) for kernel in kernels if "nccl" not in kernel["name"].lower())
-    total = sum(end - start for start, end in communication)
-    return total / 1e3, (total - _common(communication, computation)) / 1e3
-
-
-def _interval(event: dict[str, Any]) -> Interval:
-    return event["ts"], event["ts"] + event["dur"]
+    kernels: dict[bool, list[Interval]] = {True: [], False: []}
+    for event in events:
+        if event.get("cat") == "kernel":
+            kernels["nccl" in event["name"].lower()].append((event["ts"], event["ts"] + event["dur"]))
+    return _length(kernels[True]), _length(kernels[True] + kernels[False]) - _length(kernels[False])
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
@@ -71,16 +73,9 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
     return apart
 
 
-def _common(first: Sequence[Interval], second: Sequence[Interval]) -> float:
-    """Return the length of the intersection of two merged lists."""
-    common, i, j = 0.0, 0, 0
-    while i < len(first) and j < len(second):
-        common += max(0.0, min(first[i][1], second[j][1]) - max(first[i][0], second[j][0]))
-        if first[i][1] < second[j][1]:
-            i += 1
-        else:
-            j += 1
-    return common
+def _length(intervals: Iterable[Interval]) -> float:
+    """Return the length of a union, in ms."""
+    return sum(end - start for start, end in merged(intervals)) / 1e3
 
 
 def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
@@ -90,15 +85,15 @@ def _on_rank(world: World, steps: int, size: int) -> list[Traced]:
     rows = []
     for mode in MODES:
         progress.message(f"clip {mode}: {steps} steps of BERT-Large on {world.size} GPUs")
-        arm = Arm(mode, world.size, shape, world.device, precision="bf16", bucket_mb=None)
+        arm = ClippedStep(mode, world.size, shape, world.device, precision="bf16", bucket_mb=None)
         set_arithmetic(arm.model, world.device, "bf16", None)
         for _ in range(_WARM_UP):
-            arm.step(batch)
+            arm.take(batch)
         torch.cuda.synchronize(world.device)
         world.barrier()
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             for _ in range(steps):
-                arm.step(batch)
+                arm.take(batch)
             torch.cuda.synchronize(world.device)
         rows.append(_row(mode, world.size, steps, events_of(profiler)))
     return rows
@@ -115,13 +110,13 @@ def events_of(profiler: profile) -> list[dict[str, Any]]:
 
 def _row(mode: ClipMode, gpus: int, steps: int, events: list[dict[str, Any]]) -> Traced:
     communication_ms, exposed_ms = exposed(events)
-    kernels = merged(_interval(event) for event in events if event.get("cat") == "kernel")
-    step_ms = (kernels[-1][1] - kernels[0][0]) / 1e3 / steps
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    began, ended = min(event["ts"] for event in kernels), max(event["ts"] + event["dur"] for event in kernels)
     hidden = 1 - exposed_ms / communication_ms if communication_ms else 1.0
     return Traced(
         mode,
         gpus,
-        round(step_ms, 2),
+        round((ended - began) / 1e3 / steps, 2),
         round(communication_ms / steps, 2),
         round(exposed_ms / steps, 2),
         round(hidden, 3),

@@ -4,6 +4,8 @@ Every run is a separate process group. Our time is from run_start to run_stop, t
 to the evaluation that reached the target: both exclude imports, model and data set-up.
 """
 
+import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -12,28 +14,25 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
+from bertbench.commands import SYSTEM_HELP, add_system_arguments
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
-from bertbench.config import System
+from bertbench.config import System, load_system
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import environments_of
-from lab.bench.whole_run import Course, Trained, read_run, steps_only
+from bertbench.machine.processor import processor
+from bertbench.training.inputs import open_data
+from lab.bench.harness import Found, command, in_turns, table
+from lab.bench.whole_run import Trained, read_run, steps_only
 
 OURS = "bertbench"
-
-
-class Contest(NamedTuple):
-    """The training that all programs do."""
-
-    name_or_path: str
-    overrides: tuple[str, ...]
-    steps: int | None
-    """Optimizer steps without an evaluation; None: to the target."""
-    rival_overrides: tuple[str, ...] = ()
-    """Settings for the rivals only, because their best ones may differ from ours."""
+_COLUMNS = {
+    "": "{0.name}", "seconds": "{0.seconds_to_target:,.1f}", "samples": "{0.samples_to_target:,.0f}",
+    "samples/s": "{0.samples_per_s:,.0f}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,25 +49,30 @@ class Result:
     """Whether every run reached the target."""
 
 
-def measure(
-    contest: Contest, system: System, seeds: Sequence[int], with_rivals: bool, progress: Progress
-) -> tuple[list[Result], dict[str, list[Course]]]:
-    """Train every program once per seed, in turns, in reverse order every other round.
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
+    system = load_system(arguments.system, arguments.overrides)
+    load_system(arguments.system, (*arguments.overrides, *arguments.rival_overrides))
+    open_data(system)  # report bad data before minutes of training
+    programs: dict[str, Callable[[int], Trained]] = {OURS: partial(_ours, arguments, system)}
+    if all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
+        programs |= _rivals(arguments)
+    else:
+        progress.message(
+            "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
+        )
 
-    Return the medians, and each program's evaluations in every run. Raises RunError if a program fails.
-    """
-    programs = {OURS: _ours, **(_rivals() if with_rivals else {})}
-    runs: dict[str, list[Trained]] = {name: [] for name in programs}
-    for number, seed in enumerate(seeds):
-        for name in list(programs)[:: -1 if number % 2 else 1]:
-            trained = programs[name](contest, system, seed)
-            runs[name].append(trained)
-            progress.message(
-                f"seed {seed}: {name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, "
-                f"{trained.samples / trained.seconds:,.0f} samples/s"
-            )
-    courses = {name: [trained.course for trained in done] for name, done in runs.items()}
-    return [_result(name, done) for name, done in runs.items()], courses
+    def trained(name: str, number: int) -> Trained:
+        run = programs[name](number + 1)
+        rate = f"{run.samples / run.seconds:,.0f} samples/s"
+        progress.message(f"seed {number + 1}: {name}: {run.seconds:,.1f} s, {run.samples:,} samples, {rate}")
+        return run
+
+    runs = in_turns({name: partial(trained, name) for name in programs}, arguments.seeds)
+    results = [_result(name, done) for name, done in runs.items()]
+    head = f"{system.name} on {processor()}; medians"
+    courses = {name: [run.course for run in done] for name, done in runs.items()}
+    return Found(results, [head, *table(results, _COLUMNS), *_headlines(*results)], {"courses": courses})
 
 
 def _result(name: str, runs: Sequence[Trained]) -> Result:
@@ -82,45 +86,44 @@ def _result(name: str, runs: Sequence[Trained]) -> Result:
     )
 
 
-def _ours(contest: Contest, system: System, seed: int) -> Trained:
+def _headlines(ours: Result, *rivals: Result) -> list[str]:
+    lines = []
+    if rivals:
+        fastest = max(rivals, key=lambda result: result.samples_per_s)
+        lines.append(f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}")
+    timed = {result.seconds_to_target: result.name for result in rivals if result.seconds_to_target is not None}
+    if ours.seconds_to_target and timed:
+        best = min(timed)
+        ratio = f"{best / ours.seconds_to_target:.2f} times as fast to the target as {timed[best]}"
+        lines.append(f"{ratio}, the fastest Trainer that reached it")
+    return lines
+
+
+def _ours(arguments: argparse.Namespace, system: System, seed: int) -> Trained:
+    own = () if arguments.steps is None else steps_only(arguments.steps, system.global_batch_size)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
-        command = [
-            sys.executable,
-            "-m",
-            "bertbench",
-            "train",
-            contest.name_or_path,
-            "--seed",
-            str(seed),
-            "--result",
-            str(log),
-        ]
-        own = () if contest.steps is None else steps_only(contest.steps, system.global_batch_size)
-        for override in (*contest.overrides, *own):
-            command += ["--set", override]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        words = ["-m", "bertbench", "train", arguments.system, "--seed", str(seed), "--result", str(log)]
+        words += [word for override in (*arguments.overrides, *own) for word in ("--set", override)]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
         if done.returncode not in (0, 3):
             raise RunError(f"{OURS}: its run ended with code {done.returncode}: {_last_line(done.stderr)}")
-        return read_run(log, to_target=contest.steps is None)
+        return read_run(log, to_target=arguments.steps is None)
 
 
-def _rivals() -> dict[str, Callable[[Contest, System, int], Trained]]:
-    """Return the Trainer's set-ups by name: number of processes, and grouping of samples."""
+def _rivals(arguments: argparse.Namespace) -> dict[str, Callable[[int], Trained]]:
+    """Return the Trainer's set-ups by name: on one process and on every core, without and with grouping."""
     cores = available_cores()
-    setups = {"one process": (1, False), "one process, group_by_length": (1, True)}
-    if cores > 1:
-        setups |= {f"{cores} processes": (cores, False), f"{cores} processes, group_by_length": (cores, True)}
-
-    def rival(ranks: int, grouped: bool) -> Callable[[Contest, System, int], Trained]:
-        return lambda contest, system, seed: _rival(contest, seed, ranks, grouped)
-
-    return {f"transformers Trainer, {name}": rival(*setup) for name, setup in setups.items()}
+    return {
+        f"transformers Trainer, {name}{suffix}": partial(_rival, arguments, ranks, grouped)
+        for ranks, name in {cores: f"{cores} processes", 1: "one process"}.items()
+        for suffix, grouped in (("", False), (", group_by_length", True))
+    }
 
 
-def _rival(contest: Contest, seed: int, ranks: int, grouped: bool) -> Trained:
-    overrides = (*contest.overrides, *contest.rival_overrides)
-    request = json.dumps([contest.name_or_path, overrides, seed, contest.steps, grouped])
+def _rival(arguments: argparse.Namespace, ranks: int, grouped: bool, seed: int) -> Trained:
+    overrides = (*arguments.overrides, *arguments.rival_overrides)
+    request = json.dumps([arguments.system, overrides, seed, arguments.steps, grouped])
     environments: list[Mapping[str, str]] = [*environments_of(ranks)] if ranks > 1 else [{}]
     processes = [
         subprocess.Popen(
@@ -138,3 +141,20 @@ def _rival(contest: Contest, seed: int, ranks: int, grouped: bool) -> Trained:
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2] or "it printed nothing"
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"
+    )
+    parser.add_argument(
+        "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
+        help="override a setting for the Trainer only, such as the learning rate of its AdamW; may be repeated",
+    )  # fmt: skip
+    add_system_arguments(parser)
+
+
+add_arguments, run = command(
+    measure, ("--seeds", 1, "runs of each program"), ("--steps", None, "measure only throughput, over N steps"),
+    more=_options,
+)  # fmt: skip

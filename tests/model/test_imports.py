@@ -15,10 +15,8 @@ _CHECK = """
 package = importlib.import_module("lab.bench.gpu")
 for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module("lab.bench.gpu." + module.name)
-for name in ("gpu_check", "step", "rivals"):
+for name in ("gpu_check", "step", "rivals", "optim", "overlap"):
     importlib.import_module("lab.bench." + name)
-for name in ("step", "optim", "overlap"):
-    importlib.import_module("lab.commands." + name)
 import tests.gpu.test_gpu
 """
 

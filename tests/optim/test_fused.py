@@ -181,4 +181,4 @@ def test_no_kernel_on_a_rank_s_share_has_one_block_for_much() -> None:
     for line in done.stdout.splitlines():
         blocks_of_one = json.loads(line)
         assert len(blocks_of_one) == 5, "the trial, a sum in two kernels, the update, the subtraction"
-        assert max(blocks_of_one) <= budgets().every_kernel.elements_of_one_block
+        assert max(blocks_of_one) <= budgets()["every_kernel"]["elements_of_one_block"]

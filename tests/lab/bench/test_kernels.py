@@ -74,10 +74,11 @@ def test_our_triton_optimizer_takes_few_launches_and_44_bytes_a_parameter() -> N
 @needs_triton
 def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirteenth_less() -> None:
     _, layer = certify(["sm_90"], TOKENS, "bf16", ["attention", "layer"])
-    limit = budgets().pieces["layer"]
-    assert layer.kernels <= limit.kernels
-    assert layer.launches <= limit.launches
-    assert layer.megabytes <= 12 / 13 * limit.megabytes.at(TOKENS)
+    limit = budgets()["pieces"]["layer"]
+    assert layer.kernels <= limit["kernels"]
+    assert layer.launches <= limit["launches"]
+    megabytes = limit["megabytes"]["fixed"] + limit["megabytes"]["per_1000_tokens"] * TOKENS / 1000
+    assert layer.megabytes <= 12 / 13 * megabytes
     assert layer.spill_bytes == 0
     assert shown_counts("layer, precision.residual: bf16", layer.kernels, layer.launches, layer.megabytes)
 
@@ -112,7 +113,7 @@ def test_a_broken_budget_is_named_and_fails_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
-    limit = budgets().every_kernel.spill_bytes
+    limit = budgets()["every_kernel"]["spill_bytes"]
     spilling = found("embeddings", spill_bytes=limit + 8)
     monkeypatch.setattr(certificate, "_in_a_process", lambda *_: [found(), spilling])
     assert main(["lab", "kernels", "--arch", "sm_90", "--json"]) == 1
@@ -124,12 +125,12 @@ def test_a_broken_budget_is_named_and_fails_the_command(
 
 def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
     limits = budgets()
-    limit = limits.pieces["attention"].megabytes
-    at_8000 = limit.fixed + 8 * limit.per_1000_tokens
+    limit = limits["pieces"]["attention"]["megabytes"]
+    at_8000 = limit["fixed"] + 8 * limit["per_1000_tokens"]
     most = {"megabytes": at_8000, "megabytes_beside_products": at_8000}
     assert list(broken(found(tokens=8000, **most), limits)) == []
     assert len(list(broken(found(tokens=7000, **most), limits))) == 2
-    assert len(list(broken(found(launches=limits.pieces["attention"].launches + 1), limits))) == 1
+    assert len(list(broken(found(launches=limits["pieces"]["attention"]["launches"] + 1), limits))) == 1
 
 
 def test_without_triton_the_command_says_how_to_get_it(

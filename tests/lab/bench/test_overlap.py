@@ -10,8 +10,8 @@ import torch
 
 from bertbench.cli import main
 from bertbench.distributed.world import World
+from lab.bench.clipped_step import MODES
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
-from lab.bench.overlap import MODES
 
 needs_root = pytest.mark.skipif(obstacle() is not None, reason=obstacle() or "")
 MEGABYTES = 2
@@ -37,9 +37,9 @@ def test_a_machine_that_cannot_be_two_hosts_is_told_and_nothing_is_measured(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["lab", "overlap", "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out) == []
-    assert "skipped: found no ip, tc, unshare" in told.err
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == []
+    assert "skipped: found no ip, tc, unshare" in printed.err
 
 
 @needs_root

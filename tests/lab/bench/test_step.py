@@ -1,3 +1,4 @@
+import argparse
 import json
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from bertbench.model.shape import BertShape
 from bertbench.model.sizes import SHAPES
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
-from lab.commands import step as command
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
+ONE_ROUND = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 1, "compile": False, "seed": 1}
 _GENERATES_CODE_S = 0.5
 
 
@@ -98,7 +99,7 @@ def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
         measured("strong", 960.0, False, True),
         measured("strong, sorted", 1200.0, True, True),
     ]
-    lines = command._table(results)
+    lines = bench.table_of(results)
     assert [line.split()[-2] for line in lines[1:6]] == ["1.00", "6.00", "4.00", "2.50", "2.00"]
     assert lines[-2] == "bertbench is 2.50 x as fast as the strongest unbiased rival, strong"
     assert lines[-1] == "and 6.00 x as fast as the best unbiased stock variant, slow"
@@ -137,7 +138,8 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
-    results, products = bench.measure(["tiny"], ["fp32"], torch.device("cpu"), 1, 2, 1, False, 1, Progress(False))
+    arguments, products = argparse.Namespace(**ONE_ROUND), peak.MatrixProducts(torch.device("cpu"))
+    results = bench.measure_size("tiny", "fp32", products, arguments, Progress(False))
     assert [result.name for result in results] == [
         "bertbench",
         "transformers eager, padded to 512",
@@ -176,10 +178,12 @@ def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(peak, "_SIZES", (61,))
     cpu = torch.device("cpu")
     with bench.Program(_slow_on_a_new_batch, 1, cpu) as program:
-        arm = bench._Arm("slow", program, bench.wikipedia_batches(2, 3, 1))
-        bench._take_turns([arm], 3, peak.MatrixProducts(cpu), [], "fp32", cpu, "tiny", Progress(False))
-    assert len(arm.took) == 3
-    assert max(took.seconds for took in arm.took) < _GENERATES_CODE_S
+        arm, products = (
+            bench.Contender(rivals.Rival("slow", ""), program, bench.wikipedia_batches(2, 3, 1)),
+            peak.MatrixProducts(cpu),
+        )
+        took = [arm.step(products, torch.float32, [], number) for number in range(3)]
+    assert max(step.seconds for step in took) < _GENERATES_CODE_S
 
 
 def test_the_command_runs_where_no_rival_is_installed() -> None:
@@ -203,13 +207,15 @@ def test_the_command_runs_where_no_rival_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "complaint"),
     [
         (["--sizes", "huge"], "--sizes: unknown 'huge'; choose of small, medium, base, large"),
         (["--dtypes", "fp8"], "--dtypes fp8: not on a CPU"),
         (["--rounds", "0"], "--rounds 0: expected at least 1"),
     ],
 )
-def test_a_wrong_option_is_one_clear_error(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_one_clear_error(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lab", "step", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err

@@ -9,7 +9,7 @@ from bertbench.cli import main
 def test_ours_alone_stops_after_the_steps_asked_for(
     tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("lab.commands.train.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny"])
     record = tmp_path / "train.json"
     assert main(["lab", "train", tiny_file, "--steps", "3", "--json", "--record", str(record)]) == 0

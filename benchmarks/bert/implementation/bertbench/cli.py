@@ -109,7 +109,7 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
     from bertbench.commands import lab  # noqa: PLC0415 - other commands don't need it
 
     product = (command for command in COMMANDS if command.path != _LAB)
-    return (*product, *(Command(f"{_LAB} {name}", text, name, lab.PACKAGE) for name, text in lab.commands()))
+    return (*product, *(Command(f"{_LAB} {name}", text, name, package) for name, text, package in lab.commands()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 
-PACKAGE = "lab.commands"
-"""Holds the code of its commands, a module each."""
 
-
-def commands() -> Sequence[tuple[str, str]]:
-    """Return name and help of each of its commands, and let this process and those that it starts import it.
+def commands() -> Sequence[tuple[str, str, str]]:
+    """Return name, help and package of each of its commands, and let this process and those that it starts import it.
 
     Raises ConfigError outside a checkout.
     """
@@ -28,5 +25,5 @@ def commands() -> Sequence[tuple[str, str]]:
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in given:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, given)])
-    found: Sequence[tuple[str, str]] = importlib.import_module(PACKAGE).COMMANDS
+    found: Sequence[tuple[str, str, str]] = importlib.import_module("lab.commands").COMMANDS
     return found

@@ -1,0 +1,192 @@
+"""Run a bench: its arms in turns, then the table, the JSON and the record.
+
+A bench is a module with options and a `measure` that names arms, sizes and units; its last line makes it a command of
+`bertbench lab`. An arm is a function of the round's number: what is timed, or what times itself.
+"""
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import accumulate
+from math import comb
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from bertbench.commands import check_at_least_one, emit, seed, write_file
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
+from bertbench.machine.device import wait
+from bertbench.machine.processor import processor
+from bertbench.machine.provenance import provenance
+
+Name = TypeVar("Name", bound=Hashable)
+Answer = TypeVar("Answer")
+Number = tuple[str, int | None, str]
+"""An option that takes a whole number of at least 1: its name, default and help."""
+
+CPU = torch.device("cpu")
+_TAIL = 0.025  # on each side of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a bench found."""
+
+    content: object
+    """What --json prints."""
+    lines: Sequence[str]
+    """What is printed otherwise."""
+    more: Mapping[str, object] = field(default_factory=dict)
+    """What only the record keeps."""
+    code: int = 0
+
+
+def command(
+    measure: Callable[[argparse.Namespace, Progress], Found | None],
+    *numbers: Number,
+    more: Callable[[argparse.ArgumentParser], None] | None = None,
+    seeds: str = "",
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+    """Return `add_arguments` and `run` of a bench; `seeds` says what --seed seeds, if it has one.
+
+    `measure` returns None on a machine that can't run it, after a message that says why.
+    """
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        if more is not None:
+            more(parser)
+        for name, default, text in numbers:
+            shown = "" if default is None else f" (default {default:,})"
+            parser.add_argument(name, type=int, default=default, metavar="N", help=text + shown)
+        if seeds:
+            parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
+        parser.add_argument(
+            "--record", type=Path, metavar="FILE",
+            help="also write numbers, table, machine and commit, for results/bench/",
+        )  # fmt: skip
+
+    def run(arguments: argparse.Namespace) -> int:
+        check_at_least_one(arguments, *(name.strip("-") for name, *_ in numbers))
+        if getattr(arguments, "device", None) == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
+        with Progress() as progress:
+            found = measure(arguments, progress)
+        if found is None:
+            emit(arguments.json, [])
+            return 0
+        emit(arguments.json, found.content, "\n".join(found.lines))
+        if arguments.record is not None:
+            write_file(arguments.record, json.dumps(_record(found), indent=2, default=asdict) + "\n", "--record")
+        return found.code
+
+    return add_arguments, run
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add --device, which `command` checks."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where to measure (default cpu)")
+
+
+def machine_name(device: torch.device) -> str:
+    """Return the name of the GPU or of the processor."""
+    return torch.cuda.get_device_name() if device.type == "cuda" else processor()
+
+
+def _record(found: Found) -> dict[str, object]:
+    """Return what --record writes: the command without --record and --json, the day, code and machine, the results."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--record")
+    parser.add_argument("--json", action="store_true")
+    return {
+        "command": shlex.join(["bertbench", *parser.parse_known_args(sys.argv[1:])[1]]),
+        "measured": datetime.now(UTC).date().isoformat(),
+        **provenance(),
+        "printed": found.lines,
+        "results": found.content,
+        **found.more,
+    }
+
+
+def in_turns(
+    arms: Mapping[Name, Callable[[int], Answer]],
+    rounds: int,
+    warm_up: int = 0,
+    progress: Progress | None = None,
+    what: str = "",
+) -> dict[Name, list[Answer]]:
+    """Call every arm once a round, in reverse order in every other round; return answers without those of `warm_up`.
+
+    Alternation lets the machine's other work and its drift affect all arms alike.
+    """
+    answers: dict[Name, list[Answer]] = {name: [] for name in arms}
+    total = warm_up + rounds
+    for number in range(total):
+        for place, name in enumerate([*arms][:: -1 if number % 2 else 1]):
+            if progress is not None:
+                progress.update(
+                    number * len(arms) + place, total * len(arms), f"{what}round {number + 1} of {total}, {name}"
+                )
+            answer = arms[name](number)
+            if number >= warm_up:
+                answers[name].append(answer)
+    return answers
+
+
+def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> float:
+    """Return how long a call and its work on the device take."""
+    wait(device)
+    began = time.perf_counter()
+    take()
+    wait(device)
+    return 1e3 * (time.perf_counter() - began)
+
+
+class Ratio(NamedTuple):
+    """The median of the quotients of pairs, and its 95 % interval by the sign test; None with fewer than 6 pairs."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        """Return ratio and interval."""
+        return f"{self.ratio:.2f} x" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
+
+
+def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio:
+    """Return dividends over divisors, measured in pairs: one of each in a round."""
+    quotients = sorted(round(dividend / divisor, 4) for dividend, divisor in zip(dividends, divisors, strict=True))
+    pairs = len(quotients)
+    below = accumulate(comb(pairs, place) / 2**pairs for place in range(pairs))  # chance of so few below the median
+    outside = sum(chance <= _TAIL for chance in below)
+    low, high = (quotients[outside - 1], quotients[-outside]) if outside else (None, None)
+    return Ratio(statistics.median(quotients), low, high)
+
+
+def table(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
+    """Return a head and a line a row; a column maps its head to a format of the row `0`, as in `{0.name}`.
+
+    Columns of numbers, whose format has a colon, are aligned to the right; a number that is None is shown as -.
+    """
+    cells = [[*columns], *([_cell(form, row) for form in columns.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = [str.rjust if ":" in form else str.ljust for form in columns.values()]
+    return [
+        "  ".join(side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
+
+
+def _cell(form: str, row: object) -> str:
+    try:
+        return form.format(row)
+    except TypeError:  # None takes no format of numbers
+        return "-"

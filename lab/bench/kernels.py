@@ -1,0 +1,61 @@
+"""`lab kernels`: compare the GPU step's kernels with budgets, on a machine without a GPU."""
+
+import argparse
+from typing import get_args
+
+from bertbench.commands import words_of
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import shown_path
+from bertbench.common.progress import Progress
+from bertbench.forecast.kernels.absent_gpu import GPUS, check_triton
+from bertbench.forecast.kernels.certificate import certificate
+from bertbench.forecast.kernels.step import TOKENS
+from bertbench.model.options import ResidualName
+from lab.bench.budgets import FILE, broken, budgets
+from lab.bench.harness import Found, command, table
+
+_FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
+_FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
+_COLUMNS = {
+    "arch": "{0.arch}", "piece": "{0.piece}", "Triton kernels": "{0.kernels:,}", "launches": "{0.launches:,}",
+    "MB": "{0.megabytes:,.0f}", "without products": "{0.megabytes_beside_products:,.0f}",
+    "registers a thread": "{0.registers_max:}", "shared bytes": "{0.shared_bytes_max:,}",
+    "spilled bytes": "{0.spill_bytes:}",
+}  # fmt: skip
+
+
+def measure(arguments: argparse.Namespace, _: Progress) -> Found:
+    """Generate, count and compile; the exit code is 1 if a budget is broken."""
+    archs = words_of(arguments.arch, "--arch", GPUS)
+    if arguments.tokens < _FEWEST:
+        raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
+    check_triton()
+    pieces = certificate(archs, arguments.tokens, arguments.residual, optimizer=arguments.optimizer)
+    problems = [[*broken(piece, budgets())] for piece in pieces]
+    rows = [
+        {**{name: getattr(piece, name) for name in _FIELDS}, "within_budget": not own}
+        for piece, own in zip(pieces, problems, strict=True)
+    ]
+    said = [problem for own in problems for problem in own]
+    head = f"BERT-Large, bf16, {arguments.tokens:,} tokens, forward and backward; counted and compiled, not run"
+    text = [head, *table(pieces, _COLUMNS), *(said or [f"within the budgets of {shown_path(FILE)}"])]
+    return Found(rows, text, code=1 if said else 0)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arch", default=",".join(GPUS), metavar="A,B", help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 "
+        "(default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--residual", choices=get_args(ResidualName), default="fp32",
+        help="format of hidden states between layers, like precision.residual (default fp32)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"
+    )
+
+
+add_arguments, run = command(
+    measure, ("--tokens", TOKENS, "tokens of a step on one GPU; 96 samples of Wikipedia's mean length"), more=_options
+)

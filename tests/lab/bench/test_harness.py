@@ -1,0 +1,93 @@
+"""What benches share: turns, pairs and their intervals, tables, records."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.progress import Progress
+from lab.bench.harness import Found, command, in_turns, paired_ratio, table
+
+
+def test_arms_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> None:
+    calls = []
+
+    def take(name: str, number: int) -> str:
+        calls.append(f"{name}{number}")
+        return calls[-1]
+
+    arms = {"a": lambda number: take("a", number), "b": lambda number: take("b", number)}
+    assert in_turns(arms, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
+    assert calls == ["a0", "b0", "b1", "a1", "a2", "b2"]
+
+
+def test_a_ratio_is_the_median_of_pairs_and_its_interval_that_of_the_sign_test() -> None:
+    # of 9 pairs at most one lies below the median with a chance of 10 / 512, at most two with 46 / 512
+    found = paired_ratio([9, 8, 7, 6, 5, 4, 3, 2, 10], [1] * 9)
+    assert found == (6, 3, 9)
+    assert str(found) == "6.00 x (3.00 to 9.00)"
+
+
+def test_five_pairs_give_no_interval() -> None:
+    found = paired_ratio([2, 4, 6, 8, 10], [1, 2, 3, 4, 5])
+    assert found == (2, None, None)
+    assert str(found) == "2.00 x"
+
+
+class Row(NamedTuple):
+    name: str
+    seconds: float | None
+
+
+def test_a_table_aligns_words_left_and_numbers_right_and_shows_what_is_missing() -> None:
+    rows = [Row("long name", 1234.5), Row("b", None)]
+    assert table(rows, {"program": "{0.name}", "seconds": "{0.seconds:,.1f}"}) == [
+        "program    seconds",
+        "long name  1,234.5",
+        "b                -",
+    ]
+
+
+def measured(arguments: argparse.Namespace, _: Progress) -> Found | None:
+    return (
+        None if arguments.seed == 9 else Found([arguments.steps], ["a table", "of two lines"], {"kept": True}, code=1)
+    )
+
+
+ADD, RUN = command(measured, ("--steps", 3, "steps"), seeds="steps")
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    ADD(parser)
+    return RUN(parser.parse_args(words))
+
+
+def test_a_record_keeps_command_machine_and_what_is_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "record.json"
+    monkeypatch.setattr("sys.argv", ["bertbench", "lab", "x", "--json", "--record", str(file), "--steps", "7"])
+    assert run("--json", "--record", str(file), "--steps", "7") == 1
+    assert json.loads(capsys.readouterr().out) == [7]
+    record = json.loads(file.read_text())
+    assert record["command"] == "bertbench lab x --steps 7"
+    assert (record["printed"], record["results"], record["kept"]) == (["a table", "of two lines"], [7], True)
+    assert record["commit"] and record["processor"] and record["measured"]
+
+
+def test_a_number_below_one_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--steps 0: expected at least 1$"):
+        run("--steps", "0")
+
+
+def test_a_bench_that_cannot_run_here_prints_an_empty_list_and_writes_no_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--json", "--seed", "9", "--record", str(tmp_path / "record.json")) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert list(tmp_path.iterdir()) == []
