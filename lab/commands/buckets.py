@@ -1,17 +1,15 @@
 """`bertbench lab buckets`: numbers of gradient buckets and scalings of their clipping threshold, on virtual ranks."""
 
 import argparse
-import statistics
 
-from bertbench.commands import aligned, check_at_least_one, emit
+from bertbench.commands import check_at_least_one
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from bertbench.machine.provenance import provenance
-from lab.commands.study import add_folder_arguments
+from lab.commands.study import add_folder_arguments, report
 from lab.paths import STUDIES
-from lab.study.buckets import BucketsDefinition, compare
+from lab.study.buckets import BucketsDefinition
 from lab.study.definition import read_study
-from lab.study.paired import HEAD, table_row
+from lab.study.engine import Study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +22,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the missing trials and print a table."""
     check_at_least_one(arguments, "seeds")
     definition = read_study(arguments.definition or STUDIES / "buckets.json", BucketsDefinition)
+    definition.check_buckets()
     folder = arguments.out or runs_folder() / "study_buckets"
-    arms = definition.arms()
     with Progress() as progress:
-        rows, found = compare(definition, arguments.seeds, folder, progress)
-    content = {
-        "definition": definition.model_dump(mode="json"),
-        "origin": provenance(),
-        "comparisons": found,
-        "rows": rows,
-    }
-    clipped = {arm.name: statistics.mean(row.clipped for row in rows if row.arm == arm.name) for arm in arms}
-    table = [(*table_row(arm.name, rows, found), f"{clipped[arm.name]:.0%}") for arm in arms]
-    emit(arguments.json, content, aligned((*HEAD, "clipped"), table))
+        study = Study(definition, folder, definition.arms(), definition.run_trial, progress)
+        rows = study.rows(range(1, arguments.seeds + 1))
+    report(arguments, "Study: buckets", (definition.question,), study, rows)
     return 0

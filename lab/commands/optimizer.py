@@ -9,7 +9,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
-from bertbench.machine.provenance import provenance
 from lab.commands import study
 from lab.paths import STUDIES
 from lab.study.definition import read_study
@@ -21,13 +20,13 @@ from lab.study.optimizer_seconds import step_seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many seeds, and where everything is kept."""
+    """Add seeds, the definition and the folder."""
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm, side by side (default 10)")
     study.add_folder_arguments(parser, "study_optimizer")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what isn't there yet, print a table."""
+    """Run the missing trials and print a table."""
     check_at_least_one(arguments, "seeds")
     if arguments.seeds == 1:
         raise ConfigError("--seeds 1: expected at least 2, since intervals are taken over the seeds")
@@ -38,14 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
     with Progress() as progress:
         trials = OptimizerStudy(definition, folder, progress)
+        seconds = step_seconds(definition, trials.journal, progress)
         results = trials.results()
-        seconds = step_seconds(definition, folder, progress)
     findings = Findings(results, definition.target, seconds, definition.ema_windows)
     page = page_of(definition, trials, results, findings, f"one thread of {processor()}")
     write_file(folder / "study.html", page, "--out")
     content = {
         "definition": definition.model_dump(mode="json"),
-        "origin": provenance(),
+        "origin": trials.journal.origins[-1],
+        "origins": trials.journal.origins,
         "rule": RULE,
         "limits": LIMITS,
         "pooled": findings.pooled,

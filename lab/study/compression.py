@@ -1,19 +1,12 @@
-"""Compressed gradients by samples to target: two gloo ranks, one made-up language, every arm with the same seeds.
+"""Compare compressed gradients by samples to target, on two gloo ranks that learn one made-up language."""
 
-Every run that ended is a line of trials.jsonl. A study that continues reads them, and repeats none of them.
-"""
-
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import torch
 from pydantic import Field
 
-from bertbench.common.progress import Progress
 from bertbench.common.section import Fraction
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
@@ -26,16 +19,17 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.sums import sum_class
-from bertbench.results.linefile import LineFile
 from bertbench.training.trainer import tiny_backward
-from lab.study.compare import claim_study
+from lab.study.engine import Arm, Outcome, Values
 from lab.study.language_study import LanguageStudy, initial_model
-from lab.study.paired import Paired, SeedResult, paired
-from lab.study.ranks_trial import to_target
+from lab.study.language_trial import to_target
 from lab.study.virtual_ranks import Reduced
 
 RANKS = 2
-ARMS: tuple[Compression, ...] = ("none", "int8", "topk")
+ARMS = (
+    Arm("none", {"compression": "none"}),
+    *(Arm(name, {"compression": name}, ("none",)) for name in ("int8", "topk")),
+)
 
 
 class CompressionDefinition(LanguageStudy):
@@ -46,14 +40,6 @@ class CompressionDefinition(LanguageStudy):
     """Of the gradient after the reduction."""
     topk_share: Fraction
     """Share of a bucket's elements that top-k sends."""
-
-
-@dataclass(frozen=True)
-class Row(SeedResult):
-    """One seed of one arm."""
-
-    accuracy: float
-    """At the last evaluation."""
 
 
 class RealRanks:
@@ -80,35 +66,17 @@ class RealRanks:
         return Reduced(self._world.sum(loss.detach()), reduced.clipped, reduced.factor)
 
 
-def compare(definition: CompressionDefinition, seeds: int, folder: Path) -> tuple[list[Row], list[Paired]]:
-    """Run what the folder doesn't hold; raises ConfigError if it holds another study."""
-    claim_study(folder, definition)
-    rows: list[Row] = on_ranks(RANKS, _rows, definition, seeds, folder / "trials.jsonl")
-    return rows, [one for arm in ARMS[1:] if (one := paired(rows, arm, ARMS[0]))]
+def run_arm(definition: CompressionDefinition, arm: Arm, _: Values, seed: int, most_samples: float) -> Outcome:
+    """Train on ranks of their own until the target, the schedule's end or `most_samples`."""
+    outcome: Outcome = on_ranks(RANKS, run_trial, definition, arm.choices["compression"], seed, most_samples)
+    return outcome
 
 
-def _rows(world: World, definition: CompressionDefinition, seeds: int, path: Path) -> list[Row]:
-    """On every rank: seed by seed, so that a study that is stopped has as many of every arm."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = {(row.arm, row.seed): row for row in (Row(**json.loads(line)) for line in lines)}
-    world.barrier()  # all have read what is there before anything is added
-    kept = LineFile(path) if world.leads else None
-    progress = Progress(enabled=world.leads)
+def run_trial(
+    world: World, definition: CompressionDefinition, compression: Compression, seed: int, most_samples: float
+) -> Outcome:
+    """Train on all ranks; every rank must call it."""
     torch.set_num_threads(1)
-    rows = []
-    for seed in range(1, seeds + 1):
-        for arm in ARMS:
-            row = known.get((arm, seed)) or run_trial(world, definition, arm, seed)
-            if kept and (arm, seed) not in known:
-                kept.append(json.dumps(asdict(row)) + "\n")
-                progress.message(f"{arm}, seed {seed}: {row.samples_to_target or 'missed'} samples")
-            rows.append(row)
-    return rows
-
-
-def run_trial(world: World, definition: CompressionDefinition, arm: Compression, seed: int) -> Row:
-    """Train on all ranks until the target or the schedule's end; every rank must call it."""
     model = initial_model(definition.model, seed)
-    ranks = RealRanks(definition, arm, model, world)
-    outcome = to_target(definition, definition.optimizer, model, ranks.reduce, world.size, seed)
-    return Row(arm, seed, outcome.samples, outcome.samples is not None, outcome.accuracy)
+    ranks = RealRanks(definition, compression, model, world)
+    return to_target(definition, definition.optimizer, model, ranks.reduce, world.size, seed, most_samples)

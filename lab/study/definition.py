@@ -1,14 +1,12 @@
-"""Define what a study compares and its tuning budget: a file in lab/studies."""
+"""Read the definition of a study, a file in lab/studies, and define what several kinds have in common."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.section import Count, Section
-from bertbench.config import System, load_system
 
 _Kind = TypeVar("_Kind", bound=Section)
 
@@ -26,47 +24,30 @@ class Range(Section):
         return self
 
 
-class Comparison(Section):
-    """Two arms whose difference the study reports."""
+class Tuning(Section):
+    """The budget of every arm."""
 
-    arm: str
-    against: str
-
-
-class Definition(Section):
-    """One study."""
-
-    question: str
-    """The question it answers, in a line."""
-    system: str
-    """The system that every trial runs; a path is relative to the definition's folder."""
-    arms: Annotated[dict[str, dict[str, Any]], Field(min_length=2)]
-    """The settings that each arm changes, by its name."""
-    space: Annotated[dict[str, Range], Field(min_length=1)]
-    """The values tuned for every arm, with the same budget each."""
-    tuning_trials: Count
-    """The budget: runs for each arm, with seeds that the comparison doesn't use."""
-    comparisons: tuple[Comparison, ...] = ()
-
-    @model_validator(mode="after")
-    def _compares_arms(self) -> Self:
-        named = {name for comparison in self.comparisons for name in (comparison.arm, comparison.against)}
-        if unknown := sorted(named - set(self.arms)):
-            raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
-        return self
-
-    def trial_system(self, arm: str, values: dict[str, float]) -> System:
-        """Return the system of an arm with these values; raises ConfigError if they don't fit it."""
-        settings = {**self.arms[arm], **values, "checkpoint.final_weights": False}  # thousands of trials
-        return load_system(self.system, [f"{name}={json.dumps(value)}" for name, value in settings.items()])
+    trials: Count
+    """Runs of one seed: half at random values that all arms share, half proposed by Optuna's TPE."""
+    finalists: Count
+    """How many of the best run again; one alone needs no further run."""
+    finalist_seeds: Count
+    """Further seeds for each finalist; the comparison takes the best by their mean."""
+    patience: Annotated[float, Field(ge=1)]
+    """A run stops at this multiple of the samples of the arm's best, and counts as missing the target."""
 
 
-def read_definition(path: Path) -> Definition:
-    """Read a study of real ranks; raises what `read_study` raises."""
-    definition = read_study(path, Definition)
-    if definition.system.endswith(".json"):
-        return definition.model_copy(update={"system": str(path.parent / definition.system)})
-    return definition
+class Stopping(Section):
+    """When the comparison stops adding seeds: fixed before the first run."""
+
+    half_width: Annotated[float, Field(gt=0, lt=1)]
+    """Largest half-width of a difference's 95 % interval, as a share of the reference arm's mean."""
+    first_look: Annotated[int, Field(ge=2)]
+    """Seeds before the first look at the intervals."""
+    look_every: Count
+    """Seeds between two looks."""
+    max_seeds: Count
+    """Seeds at which the comparison ends, however wide its intervals."""
 
 
 def read_study(path: Path, kind: type[_Kind]) -> _Kind:

@@ -1,23 +1,67 @@
-"""The finished runs of a study, a JSON line each: a resumed study repeats none of them."""
+"""The finished trials of a study in its folder, each with its result, commit, machine and time.
+
+A study that resumes repeats none of them.
+"""
 
 import json
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from bertbench.common.atomic import write_state
+from bertbench.common.errors import ConfigError
+from bertbench.common.section import Section
+from bertbench.machine.provenance import provenance
 from bertbench.results.linefile import LineFile
+
+Record = dict[str, Any]
+"""A trial: its key, its result, `origin` (commit and machine) and `ended`."""
 
 
 class Journal:
-    """The file of a study's runs."""
+    """The definition of a study and a JSON line for each of its trials, trials.jsonl."""
 
-    def __init__(self, path: Path) -> None:
-        """Read what is there. Raises RunError if the file can't be written."""
+    def __init__(self, folder: Path, definition: Section) -> None:
+        """Read what is there. Raises ConfigError if the folder holds another study."""
+        folder.mkdir(parents=True, exist_ok=True)
+        note, path = folder / "definition.json", folder / "trials.jsonl"
+        if note.exists() and not _is_held(note, definition):
+            raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
+        write_state(note, definition.model_dump(mode="json"))
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.records: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        """In the order in which the runs finished."""
-        self._lines = LineFile(path)
+        self.records: list[Record] = [json.loads(line) for line in lines]
+        """In the order in which the trials finished."""
+        self._lines, self._lock = LineFile(path), threading.Lock()
+        self._origin = provenance()  # once: code that changes later isn't what runs
 
-    def add(self, record: dict[str, Any]) -> None:
-        """Keep a finished run."""
-        self._lines.append(json.dumps(record) + "\n")
-        self.records.append(record)
+    def trial(self, key: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> Record:
+        """Return the record of a trial; run it if it has none."""
+        for record in self.records:
+            if key.items() <= record.items():
+                return record
+        record = {**key, **run(), "origin": self._origin, "ended": datetime.now(UTC).isoformat(timespec="seconds")}
+        with self._lock:
+            self._lines.append(json.dumps(record) + "\n")
+            self.records.append(record)
+        return record
+
+    @property
+    def origins(self) -> list[dict[str, Any]]:
+        """Return each commit and machine that ran trials, with their number; trials of older versions have none."""
+        found: dict[str, int] = {}
+        for record in self.records:
+            origin = json.dumps(record.get("origin", {}))
+            found[origin] = found.get(origin, 0) + 1
+        return [{**json.loads(origin), "trials": trials} for origin, trials in found.items()]
+
+
+def _is_held(note: Path, definition: Section) -> bool:
+    """Return whether the note holds this definition; an older note's missing settings get their defaults."""
+    try:
+        return type(definition).model_validate_json(note.read_text(encoding="utf-8")) == definition
+    except ValidationError:
+        return False

@@ -1,19 +1,15 @@
-"""Optimizers by samples and seconds to target: every arm tuned alike, then run with the same seeds side by side.
-
-Every finished group of runs is a line of trials.jsonl. A resumed study reads them and repeats none.
-"""
+"""Compare optimizers by samples and seconds to target: tune every arm alike, and run all with the same seeds."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
 from bertbench.model.bert import Bert
-from lab.study.compare import claim_study
-from lab.study.journal import Journal
+from lab.study.journal import Journal, Record
 from lab.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
 from lab.study.optimizer_run import WEIGHTS, Group, Until, run_group, train_checkpoint
 from lab.study.search import SPARE, TUNING_SEED, score_of, search
@@ -49,23 +45,13 @@ def name_of(optimizer: str, ema: bool, cell: Cell) -> str:
     return f"{optimizer}{'_ema' if ema else ''}_{cell.name}"
 
 
-class _Key(NamedTuple):
-    kind: str
-    """`tuning`, `final` or `comparison`."""
-    arm: str
-    values: Values
-    read_outs: tuple[int, ...]
-
-
 class OptimizerStudy:
     """The runs of a study in one folder."""
 
     def __init__(self, definition: OptimizerDefinition, folder: Path, progress: Progress) -> None:
         """Raise ConfigError if the folder holds another study."""
         self._definition, self._progress = definition, progress
-        claim_study(folder, definition)
-        self._journal = Journal(folder / "trials.jsonl")
-        self._known = dict(map(_known, self._journal.records))
+        self.journal = Journal(folder, definition)
         self._start = cache(self._trained)
 
     def results(self) -> list[Result]:
@@ -80,9 +66,9 @@ class OptimizerStudy:
     def tried(self, arm: Arm) -> list[tuple[Values, list[float | None]]]:
         """Return what tuning tried, each with the samples to target of all read-outs; None where one missed it."""
         return [
-            (key.values, [group.samples(one, self._definition.target) for one in key.read_outs])
-            for key, group in self._known.items()
-            if (key.kind, key.arm) == ("tuning", arm.name)
+            (Values(*map(record.__getitem__, Values._fields)), self._samples(_group_of(record)))
+            for record in self.journal.records
+            if (record["kind"], record["arm"]) == ("tuning", arm.name)
         ]
 
     def _results(self, arm: Arm) -> list[Result]:
@@ -107,27 +93,27 @@ class OptimizerStudy:
 
         def score(params: dict[str, float]) -> float:
             values = Values(**params)
-            limits = {one: tuning.patience * samples for one, samples in best.items()}
+            limits = {read_out: tuning.patience * samples for read_out, samples in best.items()}
             group = self._group("tuning", arm, values, Until(limits))
-            for one in read_outs:
-                best[one] = min(best[one], group.samples(one, definition.target) or math.inf)
-                scores[Choice(values, one)] = self._score(arm, group, one)
+            for read_out in read_outs:
+                best[read_out] = min(best[read_out], group.samples(read_out, definition.target) or math.inf)
+                scores[Choice(values, read_out)] = self._score(arm, group, read_out)
             # the sum serves both read-outs: neither gets more of the budget
-            return scores[Choice(values, WEIGHTS)] + min(scores[Choice(values, one)] for one in read_outs[1:])
+            return scores[Choice(values, WEIGHTS)] + min(scores[Choice(values, read_out)] for read_out in read_outs[1:])
 
         search(ranges, tuning.trials, definition.sampler_seed(arm), score)
         kinds = (read_outs[:1], read_outs[1:])
         finalists = dict.fromkeys(values for kind in kinds for values in self._best(scores, kind))
-        limits = {one: tuning.patience * SPARE * best[one] for one in read_outs}
+        limits = {read_out: tuning.patience * SPARE * best[read_out] for read_out in read_outs}
         for values in finalists:
             group = self._group("final", arm, values, Until(limits))
-            finals.update({Choice(values, one): self._score(arm, group, one) for one in read_outs})
-        return [min((one for one in finals if one.read_out in kind), key=finals.__getitem__) for kind in kinds]
+            finals.update({Choice(values, read_out): self._score(arm, group, read_out) for read_out in read_outs})
+        return [min((choice for choice in finals if choice.read_out in kind), key=finals.__getitem__) for kind in kinds]
 
     def _best(self, scores: dict[Choice, float], read_outs: Sequence[int]) -> list[Values]:
         """Return the finalists of some read-outs, the best first."""
-        ranked = sorted((one for one in scores if one.read_out in read_outs), key=scores.__getitem__)
-        return list(dict.fromkeys(one.values for one in ranked))[: self._definition.tuning.finalists]
+        ranked = sorted((choice for choice in scores if choice.read_out in read_outs), key=scores.__getitem__)
+        return list(dict.fromkeys(choice.values for choice in ranked))[: self._definition.tuning.finalists]
 
     def _score(self, arm: Arm, group: Group, read_out: int) -> float:
         limit = self._definition.ranges(arm)["decay_samples"].high
@@ -136,8 +122,9 @@ class OptimizerStudy:
 
     def _group(self, kind: str, arm: Arm, values: Values, until: Until) -> Group:
         """Return the outcome of runs side by side, from the journal if they finished before."""
-        key = _Key(kind, arm.name, values, tuple(until.samples))
-        if key not in self._known:
+        key = {"kind": kind, "arm": arm.name, **values._asdict(), "read_outs": list(until.samples)}
+
+        def run() -> dict[str, Any]:
             first, count = {
                 "tuning": (TUNING_SEED, 1),
                 "final": (TUNING_SEED + 1, self._definition.tuning.finalist_seeds),
@@ -145,19 +132,18 @@ class OptimizerStudy:
             }[kind]
             start = self._start(arm.cell.hidden) if arm.cell.start == "checkpoint" else None
             group = run_group(self._definition, arm, values, range(first, first + count), start, until)
-            self._journal.add({"kind": kind, "arm": arm.name, **values._asdict(), "interval": group.interval,
-                               "curves": group.curves})  # fmt: skip
-            self._known[key] = group
-            samples = [group.samples(one, self._definition.target) for one in until.samples]
-            how = ", ".join("missed or stopped" if one is None else f"{one:,.0f}" for one in samples)
-            self._progress.message(f"{kind} {arm.name}: {how} samples; {len(self._known)} groups of runs so far")
-        return self._known[key]
+            how = ", ".join("missed or stopped" if found is None else f"{found:,.0f}" for found in self._samples(group))
+            self._progress.message(f"{kind} {arm.name}: {how} samples")
+            return asdict(group)
+
+        return _group_of(self.journal.trial(key, run))
+
+    def _samples(self, group: Group) -> list[float | None]:
+        return [group.samples(read_out, self._definition.target) for read_out in group.curves]
 
     def _trained(self, hidden: int) -> Bert:
         return train_checkpoint(self._definition, hidden)
 
 
-def _known(record: dict[str, Any]) -> tuple[_Key, Group]:
-    values = Values(*(record[name] for name in Values._fields))
-    curves = {int(read_out): own for read_out, own in record["curves"].items()}
-    return _Key(record["kind"], record["arm"], values, tuple(curves)), Group(record["interval"], curves)
+def _group_of(record: Record) -> Group:
+    return Group(record["interval"], {int(read_out): own for read_out, own in record["curves"].items()})

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.study.compare import Difference, half_interval, in_words, paired_difference
+from lab.study.intervals import Difference, compare, half_interval, in_words
 from lab.study.optimizer import Result, name_of
 from lab.study.optimizer_definition import REFERENCE, Cell
 from lab.study.optimizer_seconds import Step, StepSeconds
@@ -138,26 +138,28 @@ class Findings:
 
     def _comparison(self, name: str, against: str) -> Comparison:
         ours, theirs = self._by_name[name], self._by_name[against]
-        curves, others = (one.group.curves_of(one.choice.read_out) for one in (ours, theirs))
+        curves, others = (result.group.curves_of(result.choice.read_out) for result in (ours, theirs))
         found = ratio(curves, others, self._target)
         seconds = None if found is None else found.mean * self._seconds[name] / self._seconds[against]
-        return Comparison(name, against, found, seconds, paired_difference(self.rows, name, against))
+        own = compare([vars(row) for row in self.rows], name, against)
+        return Comparison(name, against, found, seconds, own.difference if own else None)
 
     def _pooled(self) -> Iterator[Pooled]:
-        kinds = {(self._by_name[one.arm].arm.optimizer, self._by_name[one.arm].ema): None for one in self.comparisons}
+        compared = [self._by_name[comparison.arm] for comparison in self.comparisons]
+        kinds = dict.fromkeys((result.arm.optimizer, result.ema) for result in compared)
         cells = list(dict.fromkeys(result.arm.cell for result in self._by_name.values()))
         for optimizer, ema in kinds:
             for which, chosen in groups_of(cells).items():
                 names = {name_of(optimizer, ema, cell) for cell in chosen}
                 against = optimizer if ema else REFERENCE
-                own = [one for one in self.comparisons if one.arm in names]
+                own = [comparison for comparison in self.comparisons if comparison.arm in names]
                 yield pooled(f"{optimizer}{'_ema' if ema else ''}", against, which, own)
 
 
 def pooled(arm: str, against: str, which: str, comparisons: Sequence[Comparison]) -> Pooled:
     """Return the geometric mean of the ratios of some cells, with an interval where at least two count."""
-    samples = [math.log(one.samples.mean) for one in comparisons if one.samples is not None]
-    seconds = [math.log(one.seconds) for one in comparisons if one.seconds is not None]
+    samples = [math.log(comparison.samples.mean) for comparison in comparisons if comparison.samples is not None]
+    seconds = [math.log(comparison.seconds) for comparison in comparisons if comparison.seconds is not None]
     half = half_interval(samples)
     mean = statistics.mean(samples) if samples else None
     low, high = (None, None) if mean is None or half is None else (math.exp(mean - half), math.exp(mean + half))

@@ -9,9 +9,8 @@ from bertbench.common.seeding import derive
 from bertbench.config.sections import Model
 from bertbench.optim.options import MuonSettings, OptimizerName, OptimizerSettings
 from bertbench.optim.schedule import Schedule
-from lab.study.definition import Range
+from lab.study.definition import Range, Tuning
 from lab.study.language_study import LanguageModelStudy
-from lab.study.ranks_definition import Tuning
 
 REFERENCE: OptimizerName = "adam"
 """The optimizer that all others are compared with."""
@@ -101,7 +100,7 @@ class OptimizerDefinition(LanguageModelStudy):
     space: Space
     epsilon: Annotated[float, Field(gt=0)]
     ema_windows: Annotated[tuple[Fraction, ...], Field(min_length=1)]
-    """Averages that are read out beside the weights: steps that an average reaches back, as shares of the decay."""
+    """Averages that are read out along with the weights: steps that an average reaches back, as shares of the decay."""
     checkpoint: Checkpoint
     tuning: Tuning
     seeds: Annotated[int, Field(ge=2)]

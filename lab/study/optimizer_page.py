@@ -26,7 +26,7 @@ LIMITS = (
     "Each interval is taken by itself: of twenty 95 % intervals one leaves out the truth.",
     "The models are tiny and the language is made up: what holds at 336 million parameters is not decided here.",
     "The target is crossed while the rate still decays: at higher targets the order may be another.",
-    "Seconds are those of tiny matrices on one thread, beside other work. There, calls cost more than arithmetic; "
+    "Seconds are those of tiny matrices on one thread of a busy machine. There, calls cost more than arithmetic; "
     "bertbench lab optim has the steps of BERT-Large. Evaluations are not counted.",
     "Gradients are not clipped, and nothing is drawn twice: no arm can overfit, so weight decay matters little.",
 )
@@ -35,22 +35,22 @@ LIMITS = (
 def pooled_rows(found: Sequence[Pooled]) -> list[tuple[str, ...]]:
     """Return ratios over cells; heads are `POOLED_HEAD`."""
     return [
-        (one.arm, one.against, one.cells, f"{one.counted}/{one.total}", _times(one.samples),
-         _interval(one.low, one.high, ".2f"), _times(one.seconds), one.verdict)
-        for one in found
+        (pooled.arm, pooled.against, pooled.cells, f"{pooled.counted}/{pooled.total}", _times(pooled.samples),
+         _interval(pooled.low, pooled.high, ".2f"), _times(pooled.seconds), pooled.verdict)
+        for pooled in found
     ]  # fmt: skip
 
 
 def arm_rows(found: Sequence[Summary]) -> list[tuple[str, ...]]:
     """Return each arm's values and where it got to the target; heads are `ARM_HEAD`."""
     return [
-        (one.arm, f"{one.values['learning_rate']:.3g}", f"{one.values['weight_decay']:.2g}",
-         f"{1 - one.values['one_minus_beta1']:.3f}", f"{1 - one.values['one_minus_beta2']:.3f}",
-         f"{one.values['decay_samples']:,.0f}", "" if one.ema_window is None else f"{one.ema_window:g}",
-         f"{one.reached}/{one.seeds}", _count(one.samples_to_target),
-         _interval(one.samples_low, one.samples_high, ",.0f"), f"{1e3 * one.step_seconds:.2f}",
-         "" if one.seconds_to_target is None else f"{one.seconds_to_target:.2f}")
-        for one in found
+        (arm.arm, f"{arm.values['learning_rate']:.3g}", f"{arm.values['weight_decay']:.2g}",
+         f"{1 - arm.values['one_minus_beta1']:.3f}", f"{1 - arm.values['one_minus_beta2']:.3f}",
+         f"{arm.values['decay_samples']:,.0f}", "" if arm.ema_window is None else f"{arm.ema_window:g}",
+         f"{arm.reached}/{arm.seeds}", _count(arm.samples_to_target),
+         _interval(arm.samples_low, arm.samples_high, ",.0f"), f"{1e3 * arm.step_seconds:.2f}",
+         "" if arm.seconds_to_target is None else f"{arm.seconds_to_target:.2f}")
+        for arm in found
     ]  # fmt: skip
 
 
@@ -73,11 +73,11 @@ def page_of(
             f"rate's decay; the {tuning.finalists} best for either read-out ran {tuning.finalist_seeds} seeds more. An "
             "average (EMA) is read out at the evaluations of the same runs, so it costs no run."
         ),
-        section("Rule", paragraph(RULE), listing([escape(one) for one in LIMITS])),
-        section("Answer", table(POOLED_HEAD, pooled_rows([one for one in findings.pooled if one.cells == "all"])),
+        section("Rule", paragraph(RULE), listing([escape(limit) for limit in LIMITS])),
+        section("Answer", table(POOLED_HEAD, pooled_rows([mean for mean in findings.pooled if mean.cells == "all"])),
                 panels(*_by_batch(findings.summaries))),
         section("By start, width and batch",
-                table(POOLED_HEAD, pooled_rows([one for one in findings.pooled if one.cells != "all"]))),
+                table(POOLED_HEAD, pooled_rows([mean for mean in findings.pooled if mean.cells != "all"]))),
         section("Mean accuracy of the seeds", panels(*(_curves(definition, results, cell) for cell in cells))),
         section("Each cell", table(_PAIR_HEAD, _pair_rows(findings.comparisons))),
         section("Numbers", table(ARM_HEAD, arm_rows(findings.summaries)),
@@ -87,14 +87,14 @@ def page_of(
 
 def _pair_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for one in found:
-        ours, apart = one.samples, one.difference
+    for pair in found:
+        ours, apart = pair.samples, pair.difference
         rows.append(
-            (one.arm, one.against, _times(None if ours is None else ours.mean),
+            (pair.arm, pair.against, _times(None if ours is None else ours.mean),
              "" if ours is None else _interval(ours.low, ours.high, ".2f"),
              "not both reached" if ours is None else ours.verdict,
              "" if apart is None else f"{apart.mean:+,.0f}",
-             "" if apart is None else _interval(apart.low, apart.high, "+,.0f"), _times(one.seconds))
+             "" if apart is None else _interval(apart.low, apart.high, "+,.0f"), _times(pair.seconds))
         )  # fmt: skip
     return rows
 
@@ -102,13 +102,13 @@ def _pair_rows(found: Sequence[Comparison]) -> list[tuple[str, ...]]:
 def _by_batch(summaries: Sequence[Summary]) -> list[str]:
     """Draw samples to target over the batch: a panel for each start and width, without averages."""
     charts = []
-    for start, hidden in dict.fromkeys((one.start, one.hidden) for one in summaries):
+    for start, hidden in dict.fromkeys((arm.start, arm.hidden) for arm in summaries):
         points: dict[str, list[tuple[float, float]]] = {}
-        for one in summaries:
-            if (one.start, one.hidden, one.ema) == (start, hidden, False):
-                own = points.setdefault(one.optimizer, [])
-                if one.samples_to_target is not None:
-                    own.append((one.batch, one.samples_to_target))
+        for arm in summaries:
+            if (arm.start, arm.hidden, arm.ema) == (start, hidden, False):
+                own = points.setdefault(arm.optimizer, [])
+                if arm.samples_to_target is not None:
+                    own.append((arm.batch, arm.samples_to_target))
         series = [Series(name, sorted(own)) for name, own in points.items()]
         charts.append(lines(f"Samples to target: {_described(start)}, width {hidden}", series,
                             Axis("batch", base=2), Axis("samples", base=2)))  # fmt: skip

@@ -115,8 +115,8 @@ def run_group(
                 run.step()
             for read_out, own in curves.items():
                 own[place].append(run.accuracy(read_out, held_out))
-        if all(_settled(group.curves_of(one), definition.target, evaluation, group.interval, limit, until.settle)
-               for one, limit in until.samples.items()):  # fmt: skip
+        if all(_settled(group.curves_of(read_out), definition.target, evaluation, group.interval, limit, until.settle)
+               for read_out, limit in until.samples.items()):  # fmt: skip
             break
     return group
 

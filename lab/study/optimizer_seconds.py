@@ -1,14 +1,13 @@
 """Time a step of every optimizer, width and batch, with and without an average of the weights."""
 
-import json
 import statistics
 import time
-from pathlib import Path
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from bertbench.common.atomic import write_state
 from bertbench.common.progress import Progress
 from bertbench.optim.options import OptimizerName
+from lab.study.journal import Journal
 from lab.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
 from lab.study.optimizer_run import Run
 
@@ -29,26 +28,23 @@ class Step(NamedTuple):
 StepSeconds = dict[Step, float]
 
 
-def step_seconds(definition: OptimizerDefinition, folder: Path, progress: Progress) -> StepSeconds:
-    """Return processor seconds of a step, its data included; skip what `folder` already holds.
+def step_seconds(definition: OptimizerDefinition, journal: Journal, progress: Progress) -> StepSeconds:
+    """Return processor seconds of a step, its data included; skip what the journal already holds.
 
     Optimizers take turns of a few steps, so that changes of the machine's pace affect all equally; the median of the
     turns counts. Processor time of the one thread leaves out other programs.
     """
-    note = folder / "seconds.json"
-    if note.exists():
-        rows = json.loads(note.read_text(encoding="utf-8"))
-        return {Step(*row[:-1]): row[-1] for row in rows}
     found: StepSeconds = {}
     for hidden in definition.widths:
         for batch in definition.batches:
             progress.message(f"seconds of a step: width {hidden}, batch {batch.size}")
-            found |= _in_turns(definition, hidden, batch.size)
-    write_state(note, [[*step, seconds] for step, seconds in found.items()])
+            measure = partial(_in_turns, definition, hidden, batch.size)
+            record = journal.trial({"kind": "seconds", "arm": "all", "hidden": hidden, "batch": batch.size}, measure)
+            found |= {Step(*step): seconds for *step, seconds in record["steps"]}
     return found
 
 
-def _in_turns(definition: OptimizerDefinition, hidden: int, batch: int) -> StepSeconds:
+def _in_turns(definition: OptimizerDefinition, hidden: int, batch: int) -> dict[str, Any]:
     cell = Cell("random", hidden, batch)
     runs = {}
     for optimizer in definition.learning_rates:
@@ -63,4 +59,4 @@ def _in_turns(definition: OptimizerDefinition, hidden: int, batch: int) -> StepS
             for _ in range(_TURN):
                 run.step()
             turns[step].append((time.process_time() - begin) / _TURN)
-    return {step: statistics.median(own[1:]) for step, own in turns.items()}  # the first turn warms up
+    return {"steps": [[*step, statistics.median(own[1:])] for step, own in turns.items()]}  # the first turn warms up

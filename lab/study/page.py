@@ -1,123 +1,97 @@
-"""Draw a study as one page: verdicts, samples to target by arm, accuracy over samples, tuning trials."""
+"""Show what a study found: two tables, and one page with charts."""
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
-from bertbench.report.charts import Axis, Bar, Series, bars, lines, scatter
+from bertbench.report.charts import Axis, Bar, Series, bars, scatter
 from bertbench.report.page import page, panels, paragraph, section, table
-from bertbench.results.files import ResultFiles
-from compliance.log import read_events
-from compliance.run import RunFacts
-from lab.study.compare import Difference, Row, Summary, files_of
-from lab.study.definition import Definition
+from lab.study.engine import Study
+from lab.study.intervals import Comparison, Row, half_interval, samples_of
+
+PAIR_HEAD = ("arm", "against", "difference", "95 % interval", "± of the mean", "seeds", "verdict")
+
+
+def pair_rows(found: Sequence[Comparison], narrow: float | None = None) -> list[tuple[str, ...]]:
+    """Return one row per comparison under `PAIR_HEAD`, differences as shares of the reference arm's mean."""
+    rows: list[tuple[str, ...]] = []
+    for pair in found:
+        (mean, low, high), apart = pair.shares, pair.difference
+        wide = narrow is not None and pair.half_width > narrow
+        verdict = apart.verdict + (", interval wider than the stopping rule allows" if wide else "")
+        cells = f"{mean:+.1%}", f"{low:+.1%} to {high:+.1%}", f"{pair.half_width:.1%}", str(pair.seeds), verdict
+        rows.append((apart.arm, apart.against, *cells))
+    return rows
+
+
+def arm_head(study: Study) -> tuple[str, ...]:
+    """Return the heads of `arm_rows`."""
+    return ("arm", *study.values(study.arms[0].name), "reached", "mean samples", "± 95 %", "clipped")
+
+
+def arm_rows(study: Study, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return each arm's values, the seeds that reached the target, mean samples and share of clipping."""
+    answer = []
+    for arm in study.arms:
+        own, samples = [row for row in rows if row["arm"] == arm.name], list(samples_of(rows, arm.name).values())
+        half = half_interval(samples)
+        answer.append(
+            (
+                arm.name,
+                *(f"{value:.4g}" for value in study.values(arm.name).values()),
+                f"{len(samples)}/{len(own)}",
+                f"{statistics.mean(samples):,.0f}" if samples else "-",
+                "-" if half is None else f"{half:,.0f}",
+                f"{statistics.mean(row['clipped'] for row in own):.0%}",
+            )
+        )
+    return answer
 
 
 def page_of(
-    title: str,
-    definition: Definition,
-    folder: Path,
-    rows: Sequence[Row],
-    summaries: Sequence[Summary],
-    found: Sequence[Difference],
-    machine: str,
+    title: str, lines: Sequence[str], study: Study, rows: Sequence[Row], found: Sequence[Comparison], *more: str
 ) -> str:
-    """Return one self-contained HTML file; `folder` holds the study's runs."""
-    target = definition.trial_system(next(iter(definition.arms)), {}).evaluation.target
+    """Return one self-contained HTML file; `lines` describe the study, `more` are sections that it adds."""
     return page(
         title,
-        paragraph(definition.question),
-        paragraph(
-            f"{definition.system}: samples until masked-LM accuracy {target}, mean with 95 % interval (Student's t; "
-            f"differences seed by seed). Each arm was tuned with {definition.tuning_trials} runs; {machine}."
-        ),
-        section("Answer", _differences(found)),
-        section("Samples to target", panels(_means(summaries), _seeds(rows))),
-        section("On the way", panels(_curves(definition, folder, rows, target), *_tuning(definition, folder))),
-        section("Numbers", _numbers(summaries)),
+        *map(paragraph, lines),
+        section("Answer", table(PAIR_HEAD, pair_rows(found))),
+        *more,
+        section("Samples to target", panels(means(rows), _seeds(rows))),
+        *([section("Tuning", panels(*_tuning(study)))] if study.budget else []),
+        section("Numbers", table(arm_head(study), arm_rows(study, rows))),
     )
 
 
-def _differences(found: Sequence[Difference]) -> str:
-    return table(
-        ("arm", "against", "difference", "95 % interval", "the arm needs"),
-        [
-            (one.arm, one.against, f"{one.mean:+,.0f}", f"{one.low:+,.0f} to {one.high:+,.0f}", one.verdict)
-            for one in found
-        ],
-    )
+def means(rows: Sequence[Row]) -> str:
+    """Draw every arm's mean samples to target."""
+    samples = {arm: list(samples_of(rows, arm).values()) for arm in dict.fromkeys(row["arm"] for row in rows)}
+    drawn = [Bar(arm, {"samples": statistics.mean(own)}, _half(own)) for arm, own in samples.items() if own]
+    return bars("Mean samples to target, ± 95 % interval", drawn, Axis("samples", low=0.0))
 
 
-def _means(summaries: Sequence[Summary]) -> str:
-    rows = [
-        Bar(one.arm, {"samples": one.mean or 0.0}, f"± {one.half_interval:,.0f}" if one.half_interval else "")
-        for one in summaries
-    ]
-    return bars("Mean samples to target, ± 95 % interval", rows, Axis("samples", low=0.0))
+def _half(samples: Sequence[float]) -> str:
+    half = half_interval(samples)
+    return "" if half is None else f"± {half:,.0f}"
 
 
 def _seeds(rows: Sequence[Row]) -> str:
-    series = [
-        Series(arm, [(row.seed, row.samples_to_target) for row in rows if row.arm == arm and row.samples_to_target])
-        for arm in dict.fromkeys(row.arm for row in rows)
-    ]
+    arms = dict.fromkeys(row["arm"] for row in rows)
+    series = [Series(arm, list(samples_of(rows, arm).items())) for arm in arms]
     return scatter("Every seed", series, Axis("seed"), Axis("samples", low=0.0))
 
 
-def _curves(definition: Definition, folder: Path, rows: Sequence[Row], target: float) -> str:
-    """Draw accuracy over samples: the median of an arm's seeds as long as all of them run."""
-    series = []
-    for arm in definition.arms:
-        runs = [_accuracies(files_of(folder, arm, row.seed)) for row in rows if row.arm == arm]
-        shared = sorted(set.intersection(*map(set, runs))) if runs else []
-        series.append(Series(arm, [(samples, statistics.median(run[samples] for run in runs)) for samples in shared]))
-    return lines("Accuracy, median of the seeds", series, Axis("samples"), Axis("accuracy"), [("target", target)])
-
-
-def _tuning(definition: Definition, folder: Path) -> list[str]:
+def _tuning(study: Study) -> list[str]:
     """Draw the tuning trials: a panel for each value."""
-    from lab.study.tune import tried  # noqa: PLC0415 - Optuna is an optional extra
-
-    trials = {arm: tried(folder, arm) for arm in definition.arms}
     return [
         scatter(
             f"Tuning {name}: runs that reached the target",
             [
-                Series(
-                    arm,
-                    [(values[name], samples) for values, samples in own if samples is not None],
-                    [f"{values[name]:.3g}: {samples:,.0f}" for values, samples in own if samples is not None],
-                )
-                for arm, own in trials.items()
+                Series(arm.name, [(trial[name], trial["samples"]) for trial in study.tried(arm.name)
+                                  if trial["samples"] is not None])
+                for arm in study.arms
             ],
             Axis(name, base=10),
             Axis("samples", low=0.0),
         )
-        for name in definition.space
-    ]
-
-
-def _numbers(summaries: Sequence[Summary]) -> str:
-    names = list(summaries[0].values)
-    return table(
-        ("arm", *names, "seeds", "reached", "mean samples", "± 95 %", "steps clipped"),
-        [
-            (
-                one.arm,
-                *(f"{one.values[name]:.3g}" for name in names),
-                str(one.seeds),
-                str(one.reached),
-                "" if one.mean is None else f"{one.mean:,.0f}",
-                "" if one.half_interval is None else f"{one.half_interval:,.0f}",
-                f"{100 * one.clipped_steps:.0f}",
-            )
-            for one in summaries
-        ],
-        caption="steps clipped: in percent",
-    )
-
-
-def _accuracies(files: ResultFiles) -> dict[float, float]:
-    """Return one run's accuracy by samples."""
-    found = RunFacts(read_events(files.log)).evaluations
-    return {one.samples: one.accuracy for one in found if one.samples is not None}
+        for name in study.values(study.arms[0].name)
+    ]  # fmt: skip

@@ -36,7 +36,7 @@ def search(
         found = score(trial.params)
         tried.append((found, trial.params))
         study.tell(trial, found)
-    return sorted(tried, key=lambda one: one[0])
+    return sorted(tried, key=lambda trial: trial[0])
 
 
 def score_of(samples: float | None, accuracy: float, limit: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.study.compare import in_words
+from lab.study.intervals import in_words
 
 _RESAMPLES = 4000
 _SEED = 1

@@ -11,13 +11,12 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
 
-from bertbench.common.atomic import write_state
 from bertbench.common.errors import BertbenchError, RunError
 from bertbench.config import System
 from bertbench.distributed.affinity import available_cores
@@ -27,6 +26,7 @@ from bertbench.launch.local import close_log
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
+from lab.study.engine import Outcome
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["lab.study.trial", "torch._dynamo"])  # DDP imports the latter
@@ -42,28 +42,8 @@ class Trial:
     files: ResultFiles
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended; the study writes it to outcome.json beside the metrics."""
-
-    samples: int
-    """Training samples at the last evaluation."""
-    reached: bool
-    clipped_steps: float
-    """Share of the steps in which clipping reduced a gradient."""
-    clipped: float
-    """Share of clipping decisions that did: one a step, or one for each step, rank and bucket."""
-
-    @classmethod
-    def read(cls, files: ResultFiles) -> "Outcome | None":
-        """Read the outcome of a finished trial; return None if there is none."""
-        path = _outcome_file(files)
-        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-
-
 Watch = Callable[[int, float], bool]
 """Takes samples and accuracy after an evaluation; returns whether to stop the trial."""
-RunTrial = Callable[[Trial, Watch], Outcome]
 
 
 class _Reporter(RunProgress):
@@ -117,19 +97,12 @@ def run_trial(trial: Trial, watch: Watch, neighbours: int) -> Outcome:
         raise RunError(f"{trial.name}: the run failed, seed {trial.seed}; see its ranks' messages above")
     close_log(trial.files, f"stopped after {samples} samples: others were better" if stopped else None)
     clipped = [step["clipped"] for step in steps]
-    outcome = Outcome(
-        samples=samples,
-        reached=accuracy >= trial.system.evaluation.target,
-        clipped_steps=round(statistics.mean(share > 0 for share in clipped), 4),
-        clipped=round(statistics.mean(clipped), 4),
+    return Outcome(
+        samples if accuracy >= trial.system.evaluation.target else None,
+        accuracy,
+        round(statistics.mean(clipped), 4),
+        round(statistics.mean(share > 0 for share in clipped), 4),
     )
-    write_state(_outcome_file(trial.files), asdict(outcome))
-    return outcome
-
-
-def tuned_file(folder: Path, arm: str) -> Path:
-    """Return the path of the system file that tuning writes for an arm of the study in `folder`."""
-    return folder / "systems" / f"{arm}.json"
 
 
 def _next(evaluations: Connection) -> tuple[int, float] | None:
@@ -141,10 +114,6 @@ def _next(evaluations: Connection) -> tuple[int, float] | None:
 
 def _steps(metrics: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()] if metrics.exists() else []
-
-
-def _outcome_file(files: ResultFiles) -> Path:
-    return files.folder / "outcome.json"
 
 
 def _rank(environment: Mapping[str, str], trial: Trial, neighbours: int, sender: Connection | None) -> None:

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from bertbench.common.paths import data_folder
-from lab.study.compare import Row, paired_difference, samples_of
+from lab.study.intervals import compare, samples_of
 from tests.docs.test_figures import DOCS, Printed, rows, simulated
 from tests.docs.test_records import recorded
 from tests.docs.test_study_figures import study
@@ -57,9 +57,10 @@ def test_the_hidden_communication_is_that_recorded() -> None:
 
 
 def test_bucket_clipping_beside_local_sgd_is_the_study_s() -> None:
-    found = [Row(**row) for row in study("clip_local_sgd")]
-    apart = paired_difference(found, "bucket_local_sgd", "before_local_sgd")
-    assert apart is not None
+    found = study("clip_local_sgd")
+    pair = compare(found, "bucket_local_sgd", "before_local_sgd")
+    assert pair is not None
+    apart = pair.difference
     mean = statistics.mean(samples_of(found, "before_local_sgd").values())
     said = "{:+.1f} % samples ({:+.1f} to {:+.1f})".format(
         *(100 * end / mean for end in (apart.mean, apart.low, apart.high))

@@ -185,14 +185,15 @@ def test_the_command_goes_on_and_reports(words: list[str], tmp_path: Path, capsy
     lines = tmp_path / "out" / "trials.jsonl"
     before = lines.read_text()
     records = [json.loads(line) for line in before.splitlines()]
-    for arm in {one["arm"] for one in records}:
-        kinds = [one["kind"] for one in records if one["arm"] == arm]
+    for arm in {record["arm"] for record in records if record["kind"] != "seconds"}:
+        kinds = [record["kind"] for record in records if record["arm"] == arm]
         assert kinds.count("tuning") == 2
         assert 1 <= kinds.count("comparison") <= 2, "a run serves both read-outs where they chose the same values"
     lines.write_text("".join(before.splitlines(keepends=True)[: len(records) // 2]))
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found, "a study that goes on finds the same"
-    assert lines.read_text() == before
+    kept = len(records) // 2
+    assert lines.read_text().splitlines()[:kept] == before.splitlines()[:kept]
     page = (tmp_path / "out" / "study.html").read_text()
     assert "One stopping step for all seeds" in page
     assert "common checkpoint, width 16, batch 8" in page

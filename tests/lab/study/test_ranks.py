@@ -1,6 +1,7 @@
-"""Clip modes over virtual ranks: what is drawn, tuned, stopped by rule, kept and shown."""
+"""The engine of studies, and clip modes over virtual ranks: what is tuned, stopped by rule, kept and shown."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,13 @@ import pytest
 import torch
 
 from bertbench.cli import main
-from bertbench.common.errors import ConfigError
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from lab.paths import STUDIES
-from lab.study.definition import read_study
+from lab.study.clip_ranks import RanksDefinition, at_equal_values
+from lab.study.definition import Stopping, read_study
+from lab.study.engine import Arm, Budget, Outcome, RunTrial, Study, Values
 from lab.study.language import Language
-from lab.study.ranks import Study
-from lab.study.ranks_definition import Arm, RanksDefinition, Values
-from lab.study.ranks_trial import Outcome, run_trial
 
 SMALL: dict[str, Any] = {
     "question": "Do clip modes differ at all?",
@@ -77,69 +77,106 @@ def test_a_word_follows_from_the_one_before_except_where_a_half_is_unrelated() -
 
 
 def test_a_run_crosses_the_target_between_two_evaluations_and_depends_on_its_seed_alone() -> None:
-    definition, values = defined(), Values(0.03, 0.1, 0.1, 0.1)
-    found = [run_trial(definition, Arm("before", 4), values, seed, 1e9) for seed in (1, 1, 2, 3, 4)]
+    values = {"learning_rate": 0.03, "max_norm": 0.1, "one_minus_beta1": 0.1, "one_minus_beta2": 0.1}
+    definition, arm = defined(), defined().arms((4,))[1]
+    found = [definition.run_trial(arm, values, seed, 1e9) for seed in (1, 1, 2, 3, 4)]
     assert found[0] == found[1]
     assert len(set(found)) > 2
-    assert any(one.samples is not None and one.samples % 8 for one in found), "between two steps"
-    assert run_trial(definition, Arm("before", 4), values, 1, 8.0).samples is None, "stopped before an evaluation"
+    assert any(outcome.samples is not None and outcome.samples % 8 for outcome in found), "between two steps"
+    assert definition.run_trial(arm, values, 1, 8.0).samples is None, "stopped before an evaluation"
 
 
-def study(folder: Path, run: Any, **changes: object) -> Study:
-    return Study(defined(**changes), (2,), folder, run, Progress(False))
+def study(folder: Path, run: RunTrial, **changes: object) -> Study:
+    definition = defined(**changes)
+    budget = Budget(dict(definition.space), definition.tuning, 240.0)
+    return Study(definition, folder, definition.arms((2,)), run, Progress(False), budget)
 
 
 def test_seeds_are_added_until_the_intervals_are_narrow(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
 
-    def run(_: RanksDefinition, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
         """Of `before` 90 samples, else 100, and 10 more or fewer by seed for `bucket`: half-widths of 0 and some."""
         ran.append((arm.name, seed))
-        noise = {"bucket": 10 * (-1) ** seed}.get(arm.mode, 0)
-        return Outcome((90 if arm.mode == "before" else 100) + noise, 0.2, 1.0)
+        noise = {"bucket": 10 * (-1) ** seed}.get(arm.choices["mode"], 0)
+        return Outcome((90 if arm.choices["mode"] == "before" else 100) + noise, 0.2, 1.0, 1.0)
 
     # of `bucket` less `before` after n seeds, half is t(0.975, n - 1) * s / sqrt(n): 127, 28.7, 18.4
-    stopping = {"half_width": 0.33, "first_look": 2, "look_every": 1, "max_seeds": 9}
-    found = study(tmp_path, run, stopping=stopping).compare()
-    before, bucket = found.comparisons
-    assert max(row.seed for row in found.rows) == 3
-    assert (before.difference.mean, before.reference, before.narrow) == (-10, 100, True)
+    stopping = Stopping(half_width=0.33, first_look=2, look_every=1, max_seeds=9)
+    began = study(tmp_path, run)
+    rows = began.rows_until(stopping)
+    before, bucket = began.comparisons(rows)
+    assert max(row["seed"] for row in rows) == 3
+    assert (before.difference.mean, before.reference, before.half_width) == (-10, 100, 0)
     assert before.difference.verdict == "fewer samples"
     assert bucket.difference.high - bucket.difference.mean == pytest.approx(4.3027 * 11.547 / 3**0.5, rel=1e-3)
     assert len(ran) == len(set(ran)) + 3, "two trials of tuning have one seed"
     ran.clear()
-    study(tmp_path, run, stopping=stopping).compare()
+    assert study(tmp_path, run).rows_until(stopping) == rows
     assert ran == [], "what ended is not run again"
 
 
-def test_a_miss_costs_tuning_more_than_any_hit_and_is_left_out_of_means(tmp_path: Path) -> None:
-    def run(_: RanksDefinition, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        return Outcome(None if values.max_norm > 0.075 or seed == 2 else 200.0, 0.1, 0.0)
+def test_every_trial_is_recorded_with_the_code_and_machine_that_ran_it(tmp_path: Path) -> None:
+    def run(*_: object) -> Outcome:
+        return Outcome(100.0, 0.2, 1.0, 1.0)
 
-    changes = {"tuning": {**SMALL["tuning"], "trials": 8}, "stopping": {**SMALL["stopping"], "first_look": 3}}
-    found = study(tmp_path, run, **changes).compare()
-    assert all(one.values.max_norm <= 0.075 for one in found.tuned)
-    assert [row.reached for row in found.rows if row.arm == "after"] == [True, False, True]
-    assert {one.seeds for one in found.comparisons} == {2}
+    journal = tmp_path / "trials.jsonl"
+    study(tmp_path, run).rows([1])
+    first = [json.loads(line) for line in journal.read_text().splitlines()]
+    for record in first:
+        record["origin"]["commit"] = "before"
+    journal.write_text("".join(json.dumps(record) + "\n" for record in first))
+    later = study(tmp_path, run)
+    later.rows([1, 2])
+    assert [(origin["commit"] == "before", origin["trials"]) for origin in later.journal.origins] == [
+        (True, len(first)),
+        (False, 3),
+    ]
+    assert all(datetime.fromisoformat(record["ended"]).tzinfo for record in later.journal.records)
+
+
+def test_the_first_failure_ends_the_other_trials_and_records_none_of_them(tmp_path: Path) -> None:
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        if arm.name == "bucket_2":
+            raise RunError("bucket_2: the run failed")
+        assert parallel.ending.wait(60)
+        return Outcome(100.0, 0.2, 1.0, 1.0)
+
+    parallel = study(tmp_path, run)
+    parallel.parallel = 3
+    with pytest.raises(RunError, match="bucket_2: the run failed"):
+        parallel.rows([1])
+    assert parallel.journal.records == []
+
+
+def test_a_miss_costs_tuning_more_than_any_hit_and_is_left_out_of_means(tmp_path: Path) -> None:
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        return Outcome(None if values["max_norm"] > 0.075 or seed == 2 else 200.0, 0.1, 0.0, 0.0)
+
+    found = study(tmp_path, run, tuning={**SMALL["tuning"], "trials": 8})
+    rows = found.rows([1, 2, 3])
+    assert all(found.values(arm.name)["max_norm"] <= 0.075 for arm in found.arms)
+    assert [row["reached"] for row in rows if row["arm"] == "after"] == [True, False, True]
+    assert {pair.seeds for pair in found.comparisons(rows)} == {2}
 
 
 def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
     """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
 
-    def run(definition: RanksDefinition, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        good = values.max_norm > 0.075
-        if seed >= 1000 and good == (arm.mode == "after"):
-            return Outcome(None, 0.1, 1.0)
-        return Outcome((100.0 if good else 200.0) + seed % 1000, 0.2, 1.0)
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        good = values["max_norm"] > 0.075
+        if seed >= 1000 and good == (arm.name == "after"):
+            return Outcome(None, 0.1, 1.0, 1.0)
+        return Outcome((100.0 if good else 200.0) + seed % 1000, 0.2, 1.0, 1.0)
 
-    changes = {"tuning": {**SMALL["tuning"], "trials": 8}}
-    found = study(tmp_path, run, **changes).compare()
-    tuned, equal = found.comparisons[0], found.at_equal_values[0]
+    began = study(tmp_path, run, tuning={**SMALL["tuning"], "trials": 8})
+    rows = began.rows([1, 2])
+    tuned, (equal_rows, (equal, _)) = began.comparisons(rows)[0], at_equal_values(began, rows)
     assert (tuned.difference.mean, tuned.reference) == (-100, 201.5)
     assert (equal.difference.arm, equal.difference.against, equal.difference.mean) == ("before_2", "after", 0)
     assert equal.difference.verdict == "no difference shown"
-    as_before = [row for row in found.equal_rows if row.arm == "after_as_before_2"]
-    assert [row.samples_to_target for row in as_before] == [101, 102]
+    as_before = [row for row in equal_rows if row["arm"] == "after_as_before_2"]
+    assert [row["samples_to_target"] for row in as_before] == [101, 102]
 
 
 def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,13 +185,13 @@ def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureF
     words += ["--out", str(tmp_path / "out")]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["difference"]["arm"] for one in found["at_equal_values"]] == [
+    assert [pair["difference"]["arm"] for pair in found["at_equal_values"]] == [
         "before_2",
         "bucket_2",
         "before_4",
         "bucket_4",
     ]
-    assert [one["arm"] for one in found["tuned"]] == ["after", "before_2", "bucket_2", "before_4", "bucket_4"]
+    assert [tuned["arm"] for tuned in found["tuned"]] == ["after", "before_2", "bucket_2", "before_4", "bucket_4"]
     assert {row["seed"] for row in found["rows"]} >= {1, 2}
     assert found["origin"]["torch"] == torch.__version__
     lines = tmp_path / "out" / "trials.jsonl"
@@ -163,11 +200,12 @@ def test_the_command_goes_on_and_reports(tmp_path: Path, capsys: pytest.CaptureF
     lines.write_text("".join(cut))
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == found["rows"], "a run that goes on finds the same"
-    assert lines.read_text() == before
+    assert lines.read_text().splitlines()[:-1] == before.splitlines()[:-1], "only the missing trial is run"
     assert "Do clip modes differ" in (tmp_path / "out" / "study.html").read_text()
 
 
 def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> None:
+    run_trial = defined().run_trial
     study(tmp_path, run_trial)
     note = tmp_path / "definition.json"
     content = json.loads(note.read_text())
