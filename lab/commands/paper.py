@@ -1,14 +1,13 @@
 """`bertbench lab paper`: check the claims of arXiv 2402.02447, each by a command of this project."""
 
 import argparse
-from pathlib import Path
 
 from bertbench.commands import aligned, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
-from lab.commands.study import check_optuna
+from lab.commands.study import add_folder_arguments, check_optuna
 from lab.study.paper import PARTS, ablation, run_parts, verdicts
 from lab.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, question_rows, table_rows
 from lab.study.paper_questions import questions
@@ -16,10 +15,7 @@ from lab.study.paper_questions import questions
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of answers."""
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR",
-        help="folder of answers and page; a stopped study resumes there (default: runs/study_paper)",
-    )  # fmt: skip
+    add_folder_arguments(parser, "study_paper", defined=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,9 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = verdicts(answers)
     content = {
         "origin": provenance(),
-        "claims": [one._asdict() for one in found],
+        "claims": [verdict._asdict() for verdict in found],
         "ablation": [dict(zip(("name", "seconds", "samples", "share"), row, strict=True)) for row in ablation(answers)],
-        "questions": [one._asdict() for one in questions(answers)],
+        "questions": [answer._asdict() for answer in questions(answers)],
         "commands": {part.name: part.command for part in PARTS},
     }
     lines = (*table_rows(found), *question_rows(answers))

@@ -1,13 +1,13 @@
 """`bertbench lab parallel`: compare data parallelism and pipelines on the same training, by time and goodput."""
 
 import argparse
-from pathlib import Path
 
 from bertbench.commands import aligned, check_at_least_one, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
+from lab.commands.study import add_folder_arguments
 from lab.study.parallel import run_parallel
 from lab.study.parallel_page import concluded, not_concluded, page_of, table_rows
 
@@ -19,9 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=150, metavar="N", help="timed steps of a layout (default 150)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of every layout (default 1)")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of its page, study.html (default: runs/study_parallel)"
-    )
+    add_folder_arguments(parser, "study_parallel", defined=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

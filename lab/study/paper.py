@@ -142,7 +142,7 @@ def _snake(by_batch: Mapping[tuple[str, int], float]) -> Verdict:
         "a snake deals better than a raster scan",
         "no figure in our sources",
         f"efficiency at 16 samples a GPU {snake[3]:.3f} against {raster[3]:.3f}",
-        "reproduced" if all(one > other for one, other in zip(snake, raster, strict=True)) else "refuted",
+        "reproduced" if all(ours > other for ours, other in zip(snake, raster, strict=True)) else "refuted",
         ("batch",),
     )
 
@@ -167,7 +167,7 @@ def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
     found = []
     for mode, (claim, judge) in claims.items():
         tuned, equal = (
-            [one for one in answer[which] if one["difference"]["arm"].startswith(mode)]
+            [pair for pair in answer[which] if pair["difference"]["arm"].startswith(mode)]
             for which in ("comparisons", "at_equal_values")
         )
         ours = f"at equal values {_shares(equal)}; each at its own {_shares(tuned)}"
@@ -176,12 +176,12 @@ def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
 
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{one['ranks']} ranks {in_shares(one)}" for one in rows)
+    return "; ".join(f"{pair['ranks']} ranks {in_shares(pair)}" for pair in rows)
 
 
-def in_shares(one: Mapping[str, Any]) -> str:
+def in_shares(pair: Mapping[str, Any]) -> str:
     """Return a comparison of samples as a share of the reference, with its interval."""
-    mean, low, high = (one["difference"][end] / one["reference"] for end in ("mean", "low", "high"))
+    mean, low, high = (pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
     return f"{mean:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
@@ -196,15 +196,15 @@ def _as_many(rows: Sequence[Mapping[str, Any]]) -> str:
     _, above, open_ones = _by_sign(rows)
     if above:
         return f"refuted at {above} ranks, on a small model" + open_ones
-    within = max(one["difference"]["high"] / one["reference"] for one in rows)
+    within = max(pair["difference"]["high"] / pair["reference"] for pair in rows)
     return f"reproduced, to {within:.0%} more samples at most, on a small model"
 
 
 def _by_sign(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
     """Return the numbers of ranks with fewer and with more samples, and a clause on those that show no difference."""
-    below = [str(one["ranks"]) for one in rows if one["difference"]["high"] < 0]
-    above = [str(one["ranks"]) for one in rows if one["difference"]["low"] > 0]
-    rest = [str(one["ranks"]) for one in rows if one["difference"]["low"] <= 0 <= one["difference"]["high"]]
+    below = [str(pair["ranks"]) for pair in rows if pair["difference"]["high"] < 0]
+    above = [str(pair["ranks"]) for pair in rows if pair["difference"]["low"] > 0]
+    rest = [str(pair["ranks"]) for pair in rows if pair["difference"]["low"] <= 0 <= pair["difference"]["high"]]
     return ", ".join(below), ", ".join(above), f"; at {', '.join(rest)} no difference shown" if rest else ""
 
 
@@ -263,10 +263,10 @@ def _speed(answers: Mapping[str, Any]) -> list[Verdict]:
 def _row(round_: str, submitter: str) -> Published:
     """Return a submitter's result of a round on 1,024 A100s."""
     (row,) = (
-        one
-        for one in published()
-        if round_ in one.rounds.split(";")
-        and (one.submitter, one.accelerators) == (submitter, 1024)
-        and "A100" in one.accelerator
+        row
+        for row in published()
+        if round_ in row.rounds.split(";")
+        and (row.submitter, row.accelerators) == (submitter, 1024)
+        and "A100" in row.accelerator
     )
     return row

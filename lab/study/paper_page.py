@@ -1,11 +1,11 @@
 """Draw the verdicts on the paper's claims as one page."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.page import page, panels, paragraph, section, table
+from lab.study.page import means
 from lab.study.paper import PARTS, Verdict, ablation, efficiencies, verdicts
 from lab.study.paper_questions import questions
 
@@ -23,7 +23,7 @@ ABLATION_HEAD = ("1,024 A100s, batch 16,384", "seconds", "samples", "of all idea
 
 def table_rows(found: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """Return the verdicts as cells under `HEAD`."""
-    return [(*one[:4], ", ".join(one.parts) or "published_bert.csv") for one in found]
+    return [(*verdict[:4], ", ".join(verdict.parts) or "published_bert.csv") for verdict in found]
 
 
 def ablation_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -36,7 +36,7 @@ def ablation_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def question_rows(answers: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the questions as cells under `QUESTION_HEAD`."""
-    return [(*one[:2], ", ".join(one.parts)) for one in questions(answers)]
+    return [(*answer[:2], ", ".join(answer.parts)) for answer in questions(answers)]
 
 
 def page_of(answers: Mapping[str, Any], machine: str) -> str:
@@ -45,14 +45,14 @@ def page_of(answers: Mapping[str, Any], machine: str) -> str:
     return page(
         "The paper, answered",
         paragraph(
-            "Each claim of arXiv 2402.02447 beside this project's result. Balance is simulated with training's own "
+            "Each claim of arXiv 2402.02447 and this project's result. Balance is simulated with training's own "
             f"code, seconds on 1,024 GPUs are forecasts, samples come from small runs here; {machine}."
         ),
         section("Claims", table(HEAD, table_rows(verdicts(answers)))),
         section(
             "Each idea switched off in turn", panels(_ablation(answers)), table(ABLATION_HEAD, ablation_rows(answers))
         ),
-        section("Questions", table(QUESTION_HEAD, question_rows(answers)), panels(_buckets(answers["buckets"]))),
+        section("Questions", table(QUESTION_HEAD, question_rows(answers)), panels(means(answers["buckets"]["rows"]))),
         section("Load balance", panels(_by_batch(answers["batch"]), _strata(answers), _nodes(answers))),
         section("Commands", table(("part", "command"), commands)),
     )
@@ -61,15 +61,6 @@ def page_of(answers: Mapping[str, Any], machine: str) -> str:
 def _ablation(answers: Mapping[str, Any]) -> str:
     rows = [Bar(_ABLATION[name], {"seconds": seconds}, f"{share:.2f}") for name, seconds, _, share in ablation(answers)]
     return bars("Forecast, as a share of all ideas' time", rows, Axis("seconds", low=0.0))
-
-
-def _buckets(answer: Mapping[str, Any]) -> str:
-    samples: dict[str, list[float]] = {}
-    for row in answer["rows"]:
-        if row["reached"]:
-            samples.setdefault(row["arm"], []).append(row["samples_to_target"])
-    means = [Bar(arm, {"samples": statistics.mean(own)}, "") for arm, own in samples.items()]
-    return bars("Samples to target by buckets B and threshold c / B^e", means, Axis("samples", low=0.0))
 
 
 def _by_batch(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -46,7 +46,7 @@ def questions(answers: Mapping[str, Any]) -> list[Answer]:
         Answer(
             "Why divide the threshold by the root of the number of buckets?",
             "samples beside one bucket: "
-            + ", ".join(f"{one['difference']['arm']} {in_shares(one)}" for one in answers["buckets"]["comparisons"]),
+            + ", ".join(f"{pair['difference']['arm']} {in_shares(pair)}" for pair in answers["buckets"]["comparisons"]),
             ("buckets",),
         ),
         Answer(

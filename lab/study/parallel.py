@@ -209,19 +209,12 @@ def _loss_and_hits(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def _median(rows: Sequence[Row]) -> Row:
-    def of(name: str) -> float:
-        return statistics.median(getattr(row, name) for row in rows)
-
+    numbers: dict[str, Any] = {
+        name: statistics.median(getattr(row, name) for row in rows)
+        for name, value in vars(rows[0]).items()
+        if isinstance(value, float) and name != "gradient_noise_scale"
+    }
     noises = [row.gradient_noise_scale for row in rows if row.gradient_noise_scale is not None]
-    return replace(
-        rows[0],
-        runtime_s=of("runtime_s"),
-        samples_per_s=of("samples_per_s"),
-        validation_loss=of("validation_loss"),
-        accuracy=of("accuracy"),
-        statistical_efficiency=of("statistical_efficiency"),
-        goodput=of("goodput"),
-        model_flop_utilisation=of("model_flop_utilisation"),
-        utilisation=[statistics.median(shares) for shares in zip(*(row.utilisation for row in rows), strict=True)],
-        gradient_noise_scale=statistics.median(noises) if noises else None,
-    )
+    numbers["gradient_noise_scale"] = statistics.median(noises) if noises else None
+    shares = zip(*(row.utilisation for row in rows), strict=True)
+    return replace(rows[0], **numbers, utilisation=[statistics.median(of_rank) for of_rank in shares])

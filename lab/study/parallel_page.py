@@ -49,8 +49,8 @@ def concluded(rows: Sequence[Row], cores: int) -> list[str]:
     ]
     for row in others:
         if len(seeds) > 1:  # one timing alone may measure other work on the machine
-            pairs = [(own[0], one) for own in seeds for one in own if one.layout == row.layout]
-            speeds = [one.samples_per_s / alone.samples_per_s for alone, one in pairs]
+            pairs = [(own[0], split) for own in seeds for split in own if split.layout == row.layout]
+            speeds = [split.samples_per_s / alone.samples_per_s for alone, split in pairs]
             lines.append(f"{row.layout} is {min(speeds):.2f} to {max(speeds):.2f} times as fast as one rank alone.")
         if row.layout.startswith("pipeline"):
             most = 1 / (1 + bubble(row.ranks, PARTS))
@@ -74,7 +74,7 @@ def not_concluded(rows: Sequence[Row], cores: int) -> list[str]:
             "share them, within operators too, so busy shares come out too high.",
         )
     if len({row.seed for row in rows}) == 1:
-        lines.append("Speeds: every layout ran once, beside the machine's other work. --seeds repeats the runs.")
+        lines.append("Speeds: every layout ran once, along with the machine's other work. --seeds repeats the runs.")
     return lines
 
 
