@@ -25,8 +25,8 @@ def test_what_gpu_check_runs_needs_no_rival_and_no_apex() -> None:
     run_without(("transformers", "accelerate", "torchao", "apex"), _CHECK)
 
 
-def test_a_run_loads_neither_the_judge_nor_pages_nor_split_models() -> None:
-    rooms = ("compliance", "bertbench.report", "bertbench.parallel", "bertbench.data.text")
+def test_a_run_loads_neither_the_judge_nor_pages_nor_split_models_nor_what_torch_imports_slowly() -> None:
+    rooms = ("compliance", "bertbench.report", "bertbench.parallel", "bertbench.data.text", "sympy", "torch._inductor.")
     code = f"import bertbench.training.train; assert not [name for name in sys.modules if name.startswith({rooms})]"
     run_without((), code)
 

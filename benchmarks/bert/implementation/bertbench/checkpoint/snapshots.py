@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch.distributed import ProcessGroup, checkpoint
-from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed import ProcessGroup
 
 from bertbench import __version__
 from bertbench.balance.speeds import Speeds
-from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.seeding import derive
@@ -55,6 +53,8 @@ class Snapshots:
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
         world.watchdog.leave_evidence_in(self._folder.with_name(evidence.FOLDER))
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        if system.checkpoint.every_steps is not None:
+            import bertbench.checkpoint.state_files  # noqa: F401, PLC0415 - before the clock starts
         self._pending: Future[None] | None = None
         self._step: int | None = None  # of the last snapshot begun
 
@@ -85,6 +85,8 @@ class Snapshots:
 
     def _begin(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]]) -> None:
         """Copy the state once the previous snapshot is written, and begin to write it."""
+        from bertbench.checkpoint.state_files import begin_write  # noqa: PLC0415 - most runs take no snapshot
+
         self.wait()
         state = {**trainer.state(), **self._random_state()}
         if self._files:
@@ -102,9 +104,7 @@ class Snapshots:
                 config=self._system.model_dump(mode="json", by_alias=True),
                 rank_speeds=self._speeds.since(step) if self._speeds else (),
             )
-        writer = checkpoint.FileSystemWriter(partial_folder(self._folder, step), sync_files=True)
-        written = checkpoint.async_save(state, storage_writer=writer, process_group=self._group)
-        assert isinstance(written, Future)
+        written = begin_write(state, partial_folder(self._folder, step), self._group)
         self._pending = self._publisher.submit(self._publish, step, written, meta if self._files else None)
 
     def wait(self) -> None:
@@ -119,22 +119,13 @@ class Snapshots:
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
+        from bertbench.checkpoint.state_files import read  # noqa: PLC0415
+
         random = self._random_state()
         # a snapshot of an older version lacks options that came later: it was taken with their defaults
         parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
         same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
-        reader = SnapshotReader(path)
-        reader.read_metadata()  # refuse other files here, before a collective begins
-        try:
-            checkpoint.load(
-                {**trainer.state(), **(random if same_ranks else {})},
-                storage_reader=reader,
-                process_group=self._group,
-            )
-        except CheckpointException as error:
-            raise CheckpointError(
-                f"{path}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
-            ) from error
+        read({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
         trainer.resume(meta.step)
         if self._speeds:
             self._speeds.restore(meta.rank_speeds)
@@ -161,17 +152,20 @@ class Snapshots:
         A failed save doesn't end the run: rank 0 removes its files at once, because the log may need their room, and
         warns; a restart would resume from the previous snapshot.
         """
+        from bertbench.checkpoint.state_files import end_write  # noqa: PLC0415
+
         try:
-            written.result()
+            end_write(written)
             if self._files and meta:
                 to_disk(self._files.log)
                 to_disk(self._files.metrics)
                 publish(self._folder, meta, self._system.checkpoint.keep)
-        except (OSError, CheckpointException) as error:  # all ranks fail alike, or rank 0 alone while it publishes
+        except (OSError, CheckpointError) as error:  # all ranks fail alike, or rank 0 alone while it publishes
             if self._files:
                 shutil.rmtree(partial_folder(self._folder, step), ignore_errors=True)
+                reason = system_reason(error) if isinstance(error, OSError) else str(error)
                 print(
-                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({_reason(error)}); "
+                    f"warning: {self._folder}: the snapshot of step {step} can't be written ({reason}); "
                     "training continues, but a restart would resume from the previous snapshot",
                     file=sys.stderr,
                     flush=True,
@@ -185,11 +179,3 @@ class Snapshots:
 
     def _random_name(self, device: str) -> str:
         return f"random.{self._world.rank}.{device}"
-
-
-def _reason(error: OSError | CheckpointException) -> str:
-    """Return the reason in one line: that of the first rank that failed."""
-    if isinstance(error, OSError):
-        return system_reason(error)
-    rank, (cause, _) = min(error.failures.items())
-    return f"rank {rank}: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"

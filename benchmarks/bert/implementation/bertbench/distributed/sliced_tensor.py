@@ -4,11 +4,13 @@ A run of elements of a matrix is a partial row, whole rows, and a partial row: u
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
-from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+if TYPE_CHECKING:  # at run time it takes 0.4 s, and the methods that need it run once it is there
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
+    from torch.distributed.checkpoint.planner import WriteItem
 
 _ATEN = torch.ops.aten
 
@@ -69,21 +71,25 @@ class SlicedTensor(torch.Tensor):
             return cls(held.size(), copies)
         raise NotImplementedError(f"{func} of a tensor that is spread over ranks")
 
-    def __create_write_items__(self, name: str, _: object) -> list[WriteItem]:
+    def __create_write_items__(self, name: str, _: object) -> "list[WriteItem]":
         """Return the items that a snapshot writes."""
+        from torch.distributed.checkpoint import metadata, planner  # noqa: PLC0415
+
         return [
-            WriteItem(
-                MetadataIndex(name, chunk.offsets),
-                WriteItemType.SHARD,
-                tensor_data=TensorWriteData(chunk, TensorProperties(dtype=self.dtype), self.size()),
+            planner.WriteItem(
+                metadata.MetadataIndex(name, chunk.offsets),
+                planner.WriteItemType.SHARD,
+                tensor_data=planner.TensorWriteData(chunk, metadata.TensorProperties(dtype=self.dtype), self.size()),
             )
             for chunk in self.__create_chunk_list__()
         ]
 
-    def __create_chunk_list__(self) -> list[ChunkStorageMetadata]:
+    def __create_chunk_list__(self) -> "list[ChunkStorageMetadata]":
         """Return the offsets and sizes of this process's rectangles."""
+        from torch.distributed.checkpoint.metadata import ChunkStorageMetadata  # noqa: PLC0415
+
         return [ChunkStorageMetadata(torch.Size(offsets), tensor.size()) for offsets, tensor in self.rectangles]
 
-    def __get_tensor_shard__(self, index: MetadataIndex) -> torch.Tensor:
+    def __get_tensor_shard__(self, index: "MetadataIndex") -> torch.Tensor:
         """Return the rectangle at an offset."""
         return next(tensor for offsets, tensor in self.rectangles if torch.Size(offsets) == index.offset)

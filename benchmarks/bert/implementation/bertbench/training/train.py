@@ -1,9 +1,8 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bertbench.checkpoint.resumption import Resumption
 from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
@@ -18,11 +17,14 @@ from bertbench.training.build import build, log_start
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
 
+if TYPE_CHECKING:
+    from bertbench.checkpoint.resumption import Resumption
+
 
 class Options(NamedTuple):
     """Options that make a run differ from a new one that ends at its target."""
 
-    resumption: Resumption | None = None
+    resumption: "Resumption | None" = None
     """The snapshot to resume from; `files` then belong to the run that wrote it."""
     on_bad_sample: OnBadSample = "fail"
     startup: Startup | None = None
