@@ -57,22 +57,29 @@ class Judgement:
 def find_logs(path: Path) -> list[Path]:
     """Return the path itself, or a folder's result_*.txt at any level, without following links to folders.
 
+    A folder without any, and a name of nothing, stand for the log that is called so with .txt: `named_run`.
     Raises CannotJudge if nothing is at the path, or no log is in the folder.
     """
     if path == STDIN:
         return [path]
     try:
-        is_folder = path.is_dir()
-        if not is_folder:
+        is_folder, run = path.is_dir(), named_run(path)
+        if not is_folder and (not run or path.exists()):
             path.lstat()
             return [path]
     except (OSError, ValueError) as error:
         raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if fnmatch(name, LOG_PATTERN))
-    logs = sorted(found, key=lambda log: (log.parent, len(log.name), log.name))
+    logs = sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or run
     if not logs:
         raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
     return logs
+
+
+def named_run(path: Path) -> list[Path]:
+    """Return the log of the run that a path names without .txt, as the folder beside the log does; nothing if none."""
+    log = Path(f"{path}.txt")
+    return [log] if log.is_file() else []
 
 
 def is_package(path: Path) -> bool:

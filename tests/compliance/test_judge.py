@@ -102,6 +102,15 @@ def test_logs_are_found_at_any_level_in_the_order_of_their_numbers(tmp_path: Pat
         find_logs(tmp_path / "none")
 
 
+def test_a_runs_folder_names_the_log_beside_it_but_a_folder_of_logs_its_own(tmp_path: Path) -> None:
+    log = write(tmp_path / "bert" / "result_0.txt", sound_log())
+    assert find_logs(tmp_path / "bert" / "result_0") == [log]  # as where only the log was copied
+    (tmp_path / "bert" / "result_0").mkdir()
+    assert find_logs(tmp_path / "bert" / "result_0") == [log]
+    (tmp_path / "bert.txt").write_text("notes")
+    assert find_logs(tmp_path / "bert") == [log]
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

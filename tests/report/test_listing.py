@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -114,6 +115,18 @@ def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == (
         f"bertbench: {tmp_path}: found no run there; start one with `bertbench train`, or name a folder of logs\n"
     )
+
+
+@pytest.mark.parametrize("command", ["judge", "runs", "report", "compare", "watch"])
+def test_every_command_takes_a_run_by_its_folder_as_by_its_log(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(tmp_path, 0, 50, config={})
+    run, printed = tmp_path / "result_0", []
+    for name in (str(run), f"{run}.txt"):
+        assert main([command, *[name] * (2 if command == "compare" else 1), "--json"]) == 0
+        printed.append(re.sub(r"\.txt|\"silent_s.*", "", capsys.readouterr().out))  # silence grows while one looks
+    assert printed[0] == printed[1]
 
 
 @pytest.mark.parametrize("words", [["runs", str(RESULTS)], ["compare", str(RESULTS), str(RESULTS)]])

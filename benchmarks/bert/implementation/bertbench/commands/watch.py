@@ -15,6 +15,7 @@ from bertbench.report.listing import run_logs, silence_s
 from bertbench.tracking.ranks import Process, between, elsewhere, ranks_of
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
+from compliance.judge import named_run
 
 _EVERY_S = 1.0
 _FIRST_LOOK_S = 0.3  # between two samples of the ranks' activity
@@ -80,7 +81,7 @@ def _log(given: Path | None) -> Path:
         if not logs:
             raise DataError(f"{shown_path(runs_folder())}: found no run there; start one with `bertbench train`")
         return min(logs, key=silence_s)
-    log = given.with_suffix(".txt") if given.is_dir() else given
-    if not log.is_file():
+    named = [given] if given.is_file() else named_run(given)
+    if not named:
         raise DataError(f"{given}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt")
-    return log
+    return named[0]

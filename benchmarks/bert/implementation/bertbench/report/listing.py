@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bertbench.report.beside import described
 from bertbench.report.runs import aligned, cell
-from compliance.judge import judge
+from compliance.judge import judge, named_run
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -42,11 +42,14 @@ class Listed(NamedTuple):
 
 
 def run_logs(path: Path) -> list[Path]:
-    """Return the log at `path`, or all logs of a folder: results, smoke tests and profiles, by folder and number."""
-    if not path.is_dir():
-        return [path] if path.is_file() else []
+    """Return the log at `path`, or all logs of a folder: results, smoke tests and profiles, by folder and number.
+
+    A path without logs names the run whose log is called so with .txt.
+    """
+    if path.is_file():
+        return [path]
     found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if _LOG_NAME.fullmatch(name))
-    return sorted(found, key=lambda log: (log.parent, len(log.name), log.name))
+    return sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
 
 
 def listed(log: Path, ruleset: str) -> Listed:
