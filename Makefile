@@ -24,7 +24,7 @@ test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a s
 	$(BIN)/python -m pytest -m faults
 
 test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it installs
-	$(INSTALL) --editable ".[watch,metrics,tensorboard,mlflow,wandb]"
+	$(INSTALL) --editable ".[metrics,tensorboard,mlflow,wandb]"
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
@@ -91,5 +91,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev,docs,peers,study,fp8,kernels,watch]"
+	$(INSTALL) --editable ".[dev,docs,peers,study,fp8,kernels]"
 	touch $@ $(VENV)/.run-ready

@@ -1,15 +1,14 @@
 """The page in a terminal: what a person reads off it, at several widths."""
 
 import io
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rich")
-
 from rich.console import Console
 
+from bertbench.common.paths import REPOSITORY
 from bertbench.tracking.page import duration, page
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun
@@ -26,6 +25,12 @@ def shown(state: RunState, run: FollowedRun, width: int = 120) -> str:
     console.print(page(state, run, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def test_the_first_installation_brings_what_draws_the_page() -> None:
+    assert REPOSITORY is not None
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert any(needed.startswith("rich>") for needed in project["dependencies"])
 
 
 @pytest.fixture

@@ -190,7 +190,6 @@ def test_a_plot_joins_its_points_and_labels_its_ends() -> None:
 
 
 def test_watch_shows_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rich")
     assert main(["watch", str(RESULTS / "result_0.txt")]) == 0
     shown = capsys.readouterr().out
     for text in ("cpu_demo/bert/result_0", "success", "seed 2557128240", "commit 85804e9", "179,200 samples",
@@ -210,7 +209,6 @@ def test_watch_prints_json_of_a_run_that_has_no_step_yet(
     state = json.loads(capsys.readouterr().out)
     assert (state["status"], state["step"], state["loss"], state["ranks"]) == ("running", 0, None, [])
     assert state["name"] == "toy/bert/result_0"
-    pytest.importorskip("rich")
     assert main(["watch", "--once"]) == 0
     assert "no step was recorded yet" in capsys.readouterr().out
 

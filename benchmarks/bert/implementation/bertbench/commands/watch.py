@@ -39,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if importlib.util.find_spec("rich") is None:
         raise ConfigError("found no rich, which draws the page; install it with pip install rich, or use --json")
-    from rich.console import Console  # noqa: PLC0415 - an extra
-    from rich.live import Live  # noqa: PLC0415 - an extra
+    from rich.console import Console  # noqa: PLC0415 - machines of `make wheels` have none
+    from rich.live import Live  # noqa: PLC0415 - machines of `make wheels` have none
 
-    from bertbench.tracking.page import page  # noqa: PLC0415 - an extra
+    from bertbench.tracking.page import page  # noqa: PLC0415 - machines of `make wheels` have none
 
     console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
     state = look()
