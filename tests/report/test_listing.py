@@ -129,6 +129,25 @@ def test_every_command_takes_a_run_by_its_folder_as_by_its_log(
     assert printed[0] == printed[1]
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["compare", f"{RESULTS}/bert/result_0", str(RESULTS)], "+/-"),
+        (["watch", f"{RESULTS}/bert/result_0", "--once"], "+- accuracy by samples"),
+    ],
+)
+def test_a_terminal_of_ascii_letters_shows_the_closest_signs(words: list[str], shown: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "bertbench", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, encoding="ascii", check=True)
+    assert shown in done.stdout and "\\u" not in done.stdout
+
+
+def test_one_run_against_ten_is_said_with_both_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", f"{RESULTS}/bert/result_0", str(RESULTS)]) == 0
+    assert "runs that reached it: 1 of A and 10 of B" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["runs", str(RESULTS)], ["compare", str(RESULTS), str(RESULTS)]])
 def test_looking_at_runs_imports_no_torch(words: list[str]) -> None:
     code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"

@@ -18,6 +18,7 @@ from typing import NamedTuple, NoReturn
 from bertbench import __version__
 from bertbench.common import children
 from bertbench.common.errors import BertbenchError
+from bertbench.common.terminal import use_closest_signs
 
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
@@ -115,6 +116,7 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake prints a message, never a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    use_closest_signs(sys.stdout)
     try:
         if arguments is None and _COMPLETING in os.environ:
             _complete(os.environ["COMP_LINE"].split()[1:])

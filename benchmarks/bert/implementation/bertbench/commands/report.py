@@ -1,8 +1,6 @@
 """`bertbench report`: show runs as a table or a page, from their logs only."""
 
 import argparse
-import io
-import sys
 from pathlib import Path
 
 from bertbench.commands import emit, write_file
@@ -29,8 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a table for each system and its settings, or JSON; write the page if requested."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII terminal shows other letters as escapes
-        sys.stdout.reconfigure(errors="backslashreplace")
     paths = arguments.results or [runs_folder()]
     try:
         found = systems(paths)

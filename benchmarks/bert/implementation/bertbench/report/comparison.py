@@ -172,12 +172,16 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def conclusion(found: Comparison) -> str:
     """Return a sentence on the difference in time to target."""
     time = found.measures[0]
-    if time.ratio is None:
+    if time.a is None or time.b is None or time.ratio is None:
         missing = [letter for letter, one in (("A", time.a), ("B", time.b)) if one is None]
         return f"no run of {' and '.join(missing)} reached its target: no times to compare"
     ratio, low, high = time.ratio
     if low is None or high is None:
-        return f"B takes {ratio:.3f} times A's time to target; one run a side can't tell chance from effect"
+        counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
+        return (
+            f"B takes {ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
+            "on a side chance and effect look alike"
+        )
     interval = f"95 % interval {low:.3f} to {high:.3f}"
     if low <= 1 <= high:
         return f"no difference in time to target is shown: B over A is {ratio:.3f}, {interval}"
