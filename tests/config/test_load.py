@@ -22,6 +22,7 @@ from tests.tiny import TINY_SYSTEM
     [
         ("model.layers=-1", "model.layers: found -1"),
         ("model.layerz=2", "model.layerz: unknown key; did you mean layers?"),
+        ("training.lr=1", "--set 'training.lr=1': training: unknown key"),
         ("optimizer.learning_rate=fast", "optimizer.learning_rate: found 'fast'"),
         ("data.global_batch_size=-4", "data.global_batch_size: found -4"),
         (

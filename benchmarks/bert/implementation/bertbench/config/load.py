@@ -176,7 +176,9 @@ def _override(content: dict[str, Any], origins: dict[str, str], override: str) -
         value = text  # a bare word is a string
     *sections, key = name.split(".")
     place = content
-    for section in sections:
+    for depth, section in enumerate(sections, start=1):
+        if section not in place:
+            origins[".".join(sections[:depth])] = option
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
             yield f"{option}: {section} is a value, not a section; `bertbench show cpu_demo` prints all names"
