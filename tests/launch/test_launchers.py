@@ -173,6 +173,31 @@ def test_a_mistake_is_one_error_without_a_traceback(
     assert expected in done.err
 
 
+@pytest.mark.parametrize(
+    ("container", "image", "expected"),
+    [
+        ("podman", "", "CONTAINER is 'podman'; expected none, pyxis, apptainer or charliecloud"),
+        ("pyxis", "", "CONTAINER is pyxis and CONT isn't set"),
+        ("pyxis", "/nowhere/image.sqsh", "CONT is /nowhere/image.sqsh: found nothing there"),
+        ("charliecloud", "nowhere", "CONT is nowhere: found nothing there"),
+    ],
+)
+def test_what_would_only_fail_in_the_job_is_refused_before_it_queues(
+    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, container: str, image: str, expected: str
+) -> None:
+    monkeypatch.setenv("CONTAINER", container)
+    monkeypatch.setenv("CONT", image)
+    done = launch("cpu_demo", "--on", "slurm", "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.err
+
+
+def test_an_image_of_a_registry_is_taken_as_it_is(launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTAINER", "pyxis")
+    monkeypatch.setenv("CONT", "registry/bertbench:1")
+    assert launch("cpu_demo", "--on", "slurm", "--dry-run").code == 0
+
+
 def test_without_the_launcher_s_program_the_error_names_it(
     launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
