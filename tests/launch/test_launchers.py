@@ -198,6 +198,22 @@ def test_an_image_of_a_registry_is_taken_as_it_is(launch: Callable[..., Said], m
     assert launch("cpu_demo", "--on", "slurm", "--dry-run").code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["--runs", "10"], True),
+        (["--runs", "9"], False),
+        (["--runs", "10", "--set", "hardware.submitter=me"], False),
+    ],
+)
+def test_ten_runs_without_a_submitter_are_warned_of(
+    launch: Callable[..., Said], words: list[str], warned: bool
+) -> None:
+    done = launch("dgxa100_n8", "--on", "slurm", "--dry-run", *words)
+    assert done.code == 0
+    assert ("warning: hardware.submitter isn't set" in done.err) is warned
+
+
 def test_without_the_launcher_s_program_the_error_names_it(
     launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,12 +10,14 @@ import time
 from bertbench.commands import check_at_least_one, emit, train
 from bertbench.common.children import outside
 from bertbench.common.errors import ConfigError, RunError
-from bertbench.config import load_system
+from bertbench.config import System, load_system
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.launch import docker, kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
 from bertbench.launch.local import TARGET_MISSED, close_log
 from bertbench.results.files import ResultFiles
+
+_RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,13 +32,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--runs with --resume PATH would resume the same run twice; leave one of them out")
     if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
-    if arguments.on == "local" and not arguments.dry_run:
-        return _here(arguments)
-    return _elsewhere(arguments)
-
-
-def _here(arguments: argparse.Namespace) -> int:
     system = load_system(arguments.system, arguments.overrides)
+    if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
+        print(
+            f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
+            "runs that you will package",
+            file=sys.stderr,
+        )
+    if arguments.on == "local" and not arguments.dry_run:
+        return _here(arguments, system)
+    return _elsewhere(arguments, system)
+
+
+def _here(arguments: argparse.Namespace, system: System) -> int:
     outcomes, codes = [], []
     for number in range(arguments.runs):
         if arguments.runs > 1:
@@ -50,9 +58,8 @@ def _here(arguments: argparse.Namespace) -> int:
     return max(codes)
 
 
-def _elsewhere(arguments: argparse.Namespace) -> int:
+def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
     """Print the commands, or run them."""
-    system = load_system(arguments.system, arguments.overrides)
     if arguments.result is not None:
         raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
     job = Job(system, arguments.system, train.rank_options(arguments), arguments.runs)
