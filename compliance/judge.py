@@ -1,7 +1,7 @@
 """Find logs; judge each by the official checker and by our rules; return a verdict per log."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -63,17 +63,21 @@ def find_logs(path: Path) -> list[Path]:
     if path == STDIN:
         return [path]
     try:
-        is_folder, run = path.is_dir(), named_run(path)
-        if not is_folder and (not run or path.exists()):
+        if not path.is_dir() and (path.exists() or not named_run(path)):
             path.lstat()
             return [path]
     except (OSError, ValueError) as error:
         raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if fnmatch(name, LOG_PATTERN))
-    logs = sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or run
+    logs = logs_below(path, lambda name: fnmatch(name, LOG_PATTERN))
     if not logs:
         raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
     return logs
+
+
+def logs_below(path: Path, is_log: Callable[[str], bool]) -> list[Path]:
+    """Return a folder's logs at any level, by folder and number, or the log of the run that the path names."""
+    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if is_log(name))
+    return sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
 
 
 def named_run(path: Path) -> list[Path]:

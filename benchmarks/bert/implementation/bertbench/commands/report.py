@@ -4,25 +4,19 @@ import argparse
 from pathlib import Path
 
 from bertbench.commands import emit, write_file
+from bertbench.commands.arguments.results import add_results
 from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder
 from bertbench.report.report_page import html
 from bertbench.report.runs import summary, systems, table
 from compliance.log import CannotJudge
-from compliance.official import DEFAULT_RULESET, rulesets
 from compliance.record import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and the page."""
-    parser.add_argument(
-        "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/)"
-    )
+    add_results(parser, "the page's verdicts")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
-    parser.add_argument(
-        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"ruleset by which the page judges the logs (default {DEFAULT_RULESET})",
-    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

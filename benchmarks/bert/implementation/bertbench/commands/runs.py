@@ -1,29 +1,22 @@
 """`bertbench runs`: list the runs in LOGDIR, a row each."""
 
 import argparse
-from pathlib import Path
 
 from bertbench.commands import emit
+from bertbench.commands.arguments.results import add_results
 from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import Listed, arranged, listed, run_logs, text_table
-from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and their order."""
-    parser.add_argument(
-        "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/, or LOGDIR)"
-    )
+    add_results(parser, "the verdicts")
     parser.add_argument(
         "--sort", choices=Listed._fields, default="run", metavar="COLUMN",
         help=f"column to sort by: {', '.join(Listed._fields)} (default: run)",
     )  # fmt: skip
     parser.add_argument("--reverse", action="store_true", help="sort from the largest down")
-    parser.add_argument(
-        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"ruleset of the verdicts (default {DEFAULT_RULESET})",
-    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 The status comes from a run's log, or, if the log doesn't end, from the time when its files last grew.
 """
 
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 from bertbench.report.beside import described
 from bertbench.report.runs import aligned, cell
-from compliance.judge import judge, named_run
+from compliance.judge import judge, logs_below
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
 
@@ -48,8 +47,7 @@ def run_logs(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if _LOG_NAME.fullmatch(name))
-    return sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
+    return logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
 
 
 def listed(log: Path, ruleset: str) -> Listed:
