@@ -25,6 +25,7 @@ def short_run(
                 "status": "Research, Development, or Internal (RDI)",
                 "system_name": "bench",
                 "number_of_nodes": 1,
+                "accelerators_per_node": ranks if device == "cuda" else 0,
             },
             "launch": {"ranks_per_node": ranks, "device": device},
             "model": sizes,
