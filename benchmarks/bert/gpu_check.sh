@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# What only a GPU shows, within 25 minutes: JSON on standard output, gpu_check.json and gpu_check.html in runs/gpu_check.
+# What only a GPU shows, in four commands of at most ten minutes each, the most valuable first:
+#   gpu_check.sh --only product     the demo and BERT-Large by run_and_time.sh
+#   gpu_check.sh --only correct     every fast path beside plain arithmetic
+#   gpu_check.sh --only speed       every batch size, the step, the optimizer
+#   gpu_check.sh --only profile     where a step's time goes, 300 steps beside fp32, exposed communication
+# Each result is in runs/gpu_check/gpu_check.json and .html as soon as it is there; `--out FOLDER` chooses another folder.
+# The last line says what held, what failed and what was not reached. Other options go to `bertbench lab step`.
 # Needs a python3 (or PYTHON) with torch, numpy, h5py and pytest; what else is missing comes from wheels/, which
-# `make wheels` fills on a machine with a network. On a CPU it skips parts by name.
-# `--only A,B` chooses parts, `--out FOLDER` the folder; other options go to `bertbench lab step`.
+# `make wheels` fills on a machine with a network. Without a GPU, parts run in small or up to the device.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PYTHONPATH="$PWD/benchmarks/bert/implementation:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 python="${PYTHON:-python3}"
-if compgen -G 'wheels/*.whl' >/dev/null && ! "$python" -c 'import pydantic, mlperf_logging' 2>/dev/null; then
+if compgen -G 'wheels/*.whl' >/dev/null && ! "$python" -c 'import pydantic, mlperf_logging, tokenizers' 2>/dev/null; then
   "$python" -m pip install --quiet --no-index --no-deps --upgrade --target wheels/installed wheels/*.whl >&2
   export PYTHONPATH="$PYTHONPATH:$PWD/wheels/installed"
 fi

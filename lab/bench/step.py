@@ -48,7 +48,7 @@ from lab.bench.peak import MatrixProducts, Product, layer_products
 from lab.bench.program import Program, Step, Took
 from lab.bench.rivals import LEARNING_RATE, Rival, build_rivals, rivals
 
-_DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16", "fp8")
+_DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16")
 _CPU_DTYPES = ("fp32", "bf16")
 _OURS = Rival("bertbench", "ours")
 _WARM_UP = 10
@@ -180,7 +180,7 @@ def _times(ours: Measured, other: Measured) -> float:
 
 
 def _machine(arguments: argparse.Namespace, products: MatrixProducts) -> dict[str, Any]:
-    names = {product_type(name): name for name in reversed(_DTYPES)}  # bf16 also multiplies for fp8
+    names = {product_type(name): name for name in _DTYPES}
     gflops = {
         "gemm_gflops": {names[dtype]: _billions(flops) for dtype, flops in products.flops.items()},
         "products": [

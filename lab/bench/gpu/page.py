@@ -6,8 +6,7 @@ from typing import Any
 from bertbench.report.charts import Axis, Series, lines
 from bertbench.report.page import listing, page, panels, paragraph, section, table, toned
 
-_TONES = {"passed": "good", "failed": "bad", "skipped": "soft"}
-_LISTS = (list, dict)
+_TONES = {"held": "good", "failed": "bad", "not reached": "soft"}
 
 
 def check_page(report: Mapping[str, Any]) -> str:
@@ -24,7 +23,7 @@ def check_page(report: Mapping[str, Any]) -> str:
     return page(
         "What a GPU shows of bertbench",
         section("Outcome", paragraph(ran), paragraph(verdict, "good" if report["passed"] else "bad"), listing(ends)),
-        *(section(part["name"], *_found(part["name"], report[part["name"]])) for part in parts),
+        *(section(part["name"], *_found(part["rows"])) for part in parts if part["rows"]),
     )
 
 
@@ -32,16 +31,13 @@ def _plain(text: str) -> str:
     return toned(text)
 
 
-def _found(name: str, found: Any) -> list[str]:
-    """Return a part's results as HTML: a table for each list of rows, text for the rest."""
-    if not isinstance(found, _LISTS):
-        return [paragraph(str(found), "soft")]
-    if isinstance(found, list):
-        return [_rows(found)]
-    chart = [_losses(found["runs"])] if name == "convergence" and "runs" in found else []
-    single = [(key, _cell(value)) for key, value in found.items() if not _is_rows(value)]
-    tables = [_rows(value, key) for key, value in found.items() if _is_rows(value)]
-    return chart + ([table(("", "found"), single)] if single else []) + tables
+def _found(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a part's rows as HTML: one table of single values, then a table or a chart of each list in a row."""
+    charts = [_losses(row["runs"]) for row in rows if "runs" in row]
+    within = [row["found"] if isinstance(row.get("found"), dict) else row for row in rows]
+    tables = [_rows(value, key) for row in within for key, value in row.items() if _is_rows(value)]
+    single = [row for row in within if not all(isinstance(value, list) for value in row.values())]
+    return [*charts, *([_rows(single)] if single else []), *tables]
 
 
 def _is_rows(value: Any) -> bool:
@@ -49,10 +45,8 @@ def _is_rows(value: Any) -> bool:
 
 
 def _rows(rows: Sequence[Any], caption: str = "") -> str:
-    if not rows or not isinstance(rows[0], dict):
-        return paragraph(_cell(rows))
-    heads = [key for key in rows[0] if not isinstance(rows[0][key], list)]
-    return table(heads, [[_cell(row.get(head)) for head in heads] for row in rows], caption)
+    heads = dict.fromkeys(key for row in rows for key, value in row.items() if not isinstance(value, list))
+    return table(list(heads), [[_cell(row.get(head)) for head in heads] for row in rows], caption)
 
 
 def _cell(value: Any) -> str:

@@ -1,21 +1,22 @@
-"""List the parts of `gpu_check.sh` in running order, with their time limits.
+"""List the parts of `gpu_check.sh` in running order, most valuable first, with their time limits.
 
-`python -m lab.bench.gpu.parts NAME` runs one of our own parts and prints its answer.
+`python -m lab.bench.gpu.parts NAME` runs one of our own parts, which says a row of JSON after each result.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
-from lab.bench.gpu.stand import Answer, Stand, Unfit, stand
+from lab.bench.gpu.stand import Stand, Unfit, say, stand
 
 
 class Part(NamedTuple):
     """One part of the check."""
 
     name: str
+    group: str
+    """The command that runs it: the limits of a group's parts add up to less than 600 s."""
     shows: str
     limit_s: int
     function: str = ""
@@ -23,43 +24,49 @@ class Part(NamedTuple):
     command: tuple[str, ...] = ()
     """Words after `python -m`; its standard output is the answer."""
     gpus: int = 0
-    """GPUs that it needs; parts that need none run in small on a CPU."""
+    """GPUs without which it isn't tried; with fewer than 2, a part runs in small on a CPU, or up to the device."""
 
 
 PARTS = (
-    Part("tests", "flash attention's error, half precision, recompiles, read-backs", 240, command=("pytest",), gpus=1),
-    Part("contexts", "one context a process and GPU, the loader's thread included", 60, "ranks.contexts", gpus=1),
-    Part("nccl", "sums, slices and gathers, on one rank and on all", 60, "ranks.collectives"),
-    Part("trainer", "every optimizer in the whole trainer, on one rank and on all", 180, "training.optimizers"),
-    Part("capture", "whole steps as CUDA graphs: legal, and the same losses", 180, "graphs.capture", gpus=1),
-    Part("bins", "BERT-Large's step in every size of batch, replayed and not", 240, "graphs.bins", gpus=1),
-    Part("convergence", "300 steps with everything on end where plain fp32 ends", 120, "training.convergence"),
+    Part("demo", "product", "run_and_time.sh trains the demo to its target on one GPU", 180, "product.demo"),
+    Part("large", "product", "200 steps of BERT-Large by run_and_time.sh, fast and plain", 390, "product.large"),
     Part(
-        "step", "samples/s beside transformers, flash attention among them", 360,
-        command=("bertbench", "lab", "step", "--json", "--device", "cuda", "--sizes", "base,large"), gpus=1,
+        "tests", "correct", "flash attention's error, half precision, recompiles, read-backs", 120,
+        command=("pytest", "-q", "-p", "lab.bench.gpu.pytest_rows", "tests/gpu/test_gpu.py"),
+    ),
+    Part("capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 240, "graphs.capture"),
+    Part("nccl", "correct", "sums, slices and gathers, on one rank and on all", 40, "ranks.collectives"),
+    Part("trainer", "correct", "every optimizer in the trainer, on one rank and on all", 140, "training.optimizers"),
+    Part("contexts", "correct", "one context a process and GPU, the loader's thread included", 40, "ranks.contexts"),
+    Part("bins", "speed", "BERT-Large's step in every size of batch, replayed and not", 240, "graphs.bins"),
+    Part(
+        "step", "speed", "samples/s beside transformers, flash attention among them", 240,
+        command=("bertbench", "lab", "step", "--json", "--device", "cuda", "--sizes", "large"),
     ),
     Part(
-        "optim", "LAMB beside torch's fused AdamW", 60,
-        command=("bertbench", "lab", "optim", "--json", "--device", "cuda"), gpus=1,
+        "optim", "speed", "LAMB beside torch's fused AdamW", 60,
+        command=("bertbench", "lab", "optim", "--json", "--device", "cuda"),
     ),
+    Part("trace", "profile", "where the time of a step of BERT-Large goes", 210, "product.profile"),
+    Part("convergence", "profile", "300 steps, all on, end where plain fp32 ends", 120, "training.convergence"),
     Part(
-        "overlap", "communication behind the backward pass", 180,
+        "overlap", "profile", "communication behind the backward pass", 180,
         command=("bertbench", "lab", "overlap", "--json"), gpus=2,
     ),
 )  # fmt: skip
 
+GROUPS = {part.group: tuple(one.name for one in PARTS if one.group == part.group) for part in PARTS}
+
 
 def main(name: str) -> int:
-    """Run one of our parts in this process and print its results as JSON."""
+    """Run one of our parts in this process."""
     part = next(part for part in PARTS if part.name == name)
     module, _, function = part.function.partition(".")
-    run: Callable[[Stand], Answer] = getattr(import_module(f"lab.bench.gpu.{module}"), function)
+    run: Callable[[Stand], None] = getattr(import_module(f"lab.bench.gpu.{module}"), function)
     try:
-        answer = run(stand())
+        run(stand())
     except Unfit as reason:
-        print(json.dumps({"skipped": str(reason)}))
-        return 0
-    print(json.dumps(answer._asdict()))
+        say({"not_reached": str(reason)})
     return 0
 
 

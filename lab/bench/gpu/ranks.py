@@ -5,7 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import distributed
@@ -15,34 +16,20 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import claim
 from bertbench.machine.device import wait
 from bertbench.optim.exchange import Exchange, ReduceScatter, slice_of
-from lab.bench.gpu.stand import Answer, Stand, Unfit
+from lab.bench.gpu.stand import Stand, Unfit, attempt, say
 
 _REPEATS = 5
 
 
-class Collective(NamedTuple):
-    """One collective on `ranks` ranks."""
-
-    name: str
-    ranks: int
-    right: bool
-    """Whether every rank got the right numbers."""
-    milliseconds: float
-    """Time of one, the fastest of five."""
-    megabytes: int
-
-
-def collectives(stand: Stand) -> Answer:
+def collectives(stand: Stand) -> None:
     """Sum, scatter and gather on one rank and on all, in fp32 and bf16, as the trainers do."""
-    rows: list[Collective] = []
     for ranks in stand.ranks:
-        rows += on_ranks(ranks, on_rank, stand.megabytes, device=stand.device)
-    return Answer(all(row.right for row in rows), [row._asdict() for row in rows])
+        attempt(f"{ranks} ranks", partial(on_ranks, ranks, on_rank, stand.megabytes, device=stand.device))
 
 
-def on_rank(world: World, megabytes: int) -> list[Collective]:
-    """Run every collective on buffers of `megabytes` MB, and check the numbers on every rank."""
-    all_reduce, exchange, rows = Exchange(), ReduceScatter(), []
+def on_rank(world: World, megabytes: int) -> None:
+    """Run every collective on buffers of `megabytes` MB, check the numbers on every rank, and time it."""
+    all_reduce, exchange = Exchange(), ReduceScatter()
     whole = world.size * (world.size + 1) / 2  # 1 + 2 + ... + ranks: small integers, exact in bf16
 
     def is_sum(buffer: torch.Tensor) -> bool:
@@ -67,8 +54,9 @@ def on_rank(world: World, megabytes: int) -> list[Collective]:
             right = torch.tensor(int(is_right(buffer)), device=world.device)
             distributed.all_reduce(right, distributed.ReduceOp.MIN)
             took = _milliseconds(world, run, buffer)
-            rows.append(Collective(f"{name}, {str(dtype)[6:]}", world.size, bool(right), took, megabytes))
-    return rows
+            if world.leads:
+                say({"collective": f"{name}, {str(dtype)[6:]}", "ranks": world.size, "fastest_ms": took,
+                     "megabytes": megabytes, "holds": bool(right)})  # fmt: skip
 
 
 def _milliseconds(world: World, run: Callable[[torch.Tensor], Any], buffer: torch.Tensor) -> float:
@@ -83,14 +71,13 @@ def _milliseconds(world: World, run: Callable[[torch.Tensor], Any], buffer: torc
     return round(1e3 * min(times), 3)
 
 
-def contexts(stand: Stand) -> Answer:
+def contexts(stand: Stand) -> None:
     """Count the processes on each GPU while ranks compute and loader threads copy: exactly one must be ours."""
-    if stand.device != "cuda":
-        raise Unfit("needs a GPU")
+    stand.need_gpu()
     counts: dict[str, int] | str = on_ranks(stand.gpus, _count_contexts, device="cuda")
     if isinstance(counts, str):
         raise Unfit(counts)
-    return Answer(all(count <= 1 for count in counts.values()), {"ranks": stand.gpus, "processes_by_gpu": counts})
+    say({"ranks": stand.gpus, "processes_by_gpu": counts, "holds": all(count <= 1 for count in counts.values())})
 
 
 def _count_contexts(world: World) -> dict[str, int] | str:

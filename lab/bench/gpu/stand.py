@@ -3,6 +3,8 @@
 On a CPU a part shows that its own code works, so that its first run on a GPU doesn't fail for a typing error.
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,6 +14,9 @@ from bertbench.model.shape import BertShape
 from bertbench.model.sizes import SHAPES
 
 _TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
+
+Row = dict[str, Any]
+"""One result: plain values, for JSON; `holds` is its verdict."""
 
 
 class Unfit(Exception):  # noqa: N818 - not an error
@@ -40,6 +45,11 @@ class Stand(NamedTuple):
         most = self.gpus if self.device == "cuda" else 2
         return sorted({1, most})
 
+    def need_gpu(self) -> None:
+        """Raise Unfit on a machine without a GPU."""
+        if self.device != "cuda":
+            raise Unfit("needs a GPU")
+
 
 def stand() -> Stand:
     """Return the largest stand that this machine allows."""
@@ -49,9 +59,17 @@ def stand() -> Stand:
     return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6, 300, 256)
 
 
-class Answer(NamedTuple):
-    """A part's verdict and results."""
+def say(row: Row) -> None:
+    """Print a result at once, one line of JSON: what was measured before a kill is kept."""
+    print(json.dumps(row), flush=True)
 
-    passed: bool
-    found: Any
-    """The results: plain values, for JSON."""
+
+def attempt(choice: str, work: Callable[[], object]) -> None:
+    """Do the work, which says its rows; if it fails, say so instead, and go on with the next choice."""
+    try:
+        work()
+    except Unfit:
+        raise
+    except Exception as error:  # noqa: BLE001 - anything may fail in code that never ran on this machine
+        lines = str(error).strip().splitlines() or [""]
+        say({"choice": choice, "holds": False, "error": f"{type(error).__name__}: {lines[-1]}"})

@@ -1,0 +1,64 @@
+"""Run a command of the check: pass on its errors as they come, take its output line by line, kill it at its limit."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
+from typing import IO, NamedTuple
+
+_DRAIN_S = 5.0
+_LAST_LINES = 6  # lines of standard error kept as the reason for a failure
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int | None
+    """None after its time limit."""
+    last_lines: list[str]
+    """Of its standard error."""
+
+
+def run(
+    command: Sequence[str],
+    take_line: Callable[[str], None],
+    limit_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
+    """Call `take_line` with each line of standard output as it comes; at the limit, kill the command's whole group."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=limit_s is not None,
+        env=environment,
+    )  # fmt: skip
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    readers = [
+        Thread(target=_read, args=(process.stdout, take_line), daemon=True),
+        Thread(target=_read, args=(process.stderr, lambda line: _pass_on(line, last)), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    code: int | None = None
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for reader in readers:
+        reader.join(_DRAIN_S)  # what it left behind may still hold the pipe
+    return Ended(code, list(last))
+
+
+def _read(stream: IO[str] | None, take_line: Callable[[str], None]) -> None:
+    assert stream is not None
+    for line in stream:
+        take_line(line)
+
+
+def _pass_on(line: str, last: "deque[str]") -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
+    if line.strip():
+        last.append(line.rstrip())

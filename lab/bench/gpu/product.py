@@ -1,0 +1,140 @@
+"""Run the product itself on one GPU as a user would: the demo, and BERT-Large on text of Wikipedia's lengths."""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.paths import SCRIPTS_HOME
+from bertbench.data.store.manifest import Manifest, Tokenizer
+from bertbench.data.store.shards import write_split
+from bertbench.model.shape import BertShape
+from bertbench.model.sizes import SHAPES
+from lab.bench.gpu.child import run
+from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say
+from lab.bench.gpu.text import learnable
+
+_ONE_GPU: dict[str, dict[str, Any]] = {
+    "launch": {"device": "cuda", "ranks_per_node": 1},
+    "hardware": {"accelerators_per_node": 1},
+}
+_PLAIN: dict[str, dict[str, Any]] = {"compute": {"compile": "none"}, "optimizer": {"impl": "torch"}}
+_NO_GPU = "found 0 GPUs"  # how a run without one ends
+_TARGET_REACHED, _TARGET_MISSED = 0, 3
+_STEPS = 200
+_BATCH = 96  # samples: 24,576 tokens, as the certificate counts kernels for
+_EVALUATED = 256
+_FALLS = 0.8  # a run must end below this share of its first loss
+_WARM_UP = 20  # steps before the rate is read
+
+
+def demo(stand: Stand) -> None:
+    """Train the demo to its target on a GPU."""
+    del stand
+    with _folder():
+        words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
+        subprocess.run(words, check=True, stdout=sys.stderr)
+        say(trained("cpu_demo", _overrides(_ONE_GPU)))
+
+
+def large(stand: Stand) -> None:
+    """Train BERT-Large for 200 steps: fast as it comes, then plainly."""
+    with _folder() as folder:
+        system = write_system(folder, SHAPES["large"], _ONE_GPU, _BATCH, _STEPS)
+        for choice, changes in (("as it comes", {}), ("plain", _PLAIN)):
+            attempt(choice, partial(_say_trained, choice, str(system), _overrides(changes)))
+
+
+def _say_trained(choice: str, system: str, overrides: list[str]) -> None:
+    say({"choice": choice, **trained(system, overrides, (_TARGET_REACHED, _TARGET_MISSED))})
+
+
+def profile(stand: Stand) -> None:
+    """Profile a step of BERT-Large."""
+    del stand
+    with _folder() as folder:
+        system = write_system(folder, SHAPES["large"], _ONE_GPU, _BATCH, _STEPS)
+        log = Path(_run([str(system), "--profile"])["log"])
+        say({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
+
+
+def trained(system: str, overrides: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
+    """Return how a run by run_and_time.sh ended, and its rate after the first steps."""
+    found = _run([system, "--seed", "7", *overrides], codes)
+    beside = Path(found["log"]).with_suffix("")
+    steps = [json.loads(line) for line in (beside / "metrics.jsonl").read_text().splitlines()]
+    losses = [step["loss"] for step in steps]
+    samples, milliseconds = steps[0]["samples"], statistics.fmean(step["step_ms"] for step in steps[_WARM_UP:])
+    arithmetic = json.loads((beside / "communication.json").read_text())
+    return {
+        **found,
+        "steps": len(steps),
+        "samples_per_s": round(1e3 * samples / milliseconds, 1),
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
+        "model_arithmetic": arithmetic["model_arithmetic"],
+        "optimizer_arithmetic": arithmetic["optimizer_arithmetic"],
+        "holds": all(map(math.isfinite, losses)) and losses[-1] < _FALLS * losses[0],
+    }
+
+
+def write_system(folder: Path, shape: BertShape, where: Mapping[str, Any], batch: int, steps: int) -> Path:
+    """Write a dataset and the file of a system that trains a model of `shape` on it for `steps` steps."""
+    content = learnable(shape, batch * steps + _EVALUATED, seed=1)
+    data = folder / "made_up"
+    data.mkdir()
+    train = write_split(data / "train", [content], len(content.lengths))
+    evaluated = write_split(data / "eval", [learnable(shape, _EVALUATED, seed=2)], _EVALUATED)
+    Manifest({"recipe": {}}, "gpu_check", None, Tokenizer(shape.vocab_size, "", {}), None, train, evaluated).write(data)
+    system = {
+        "extends": ["base/bert_large", "base/gpu"],
+        "hardware": {"division": "open", "system_name": "gpu_check", "number_of_nodes": 1, **where["hardware"]},
+        "launch": {**where["launch"], "clear_caches": False},
+        "model": {
+            "checkpoint": None, "vocab_size": shape.vocab_size, "hidden_size": shape.hidden_size,
+            "layers": shape.layers, "attention_heads": shape.attention_heads,
+            "feed_forward_size": shape.feed_forward_size, "max_positions": shape.max_positions,
+        },
+        "data": {"path": str(data), "eval_path": str(data), "local_batch": batch, "equal_counts": True},
+        "optimizer": {"name": "lamb", "learning_rate": 5e-3},
+        "schedule": {"max_steps": steps, "warmup_steps": steps // 4},
+        "evaluation": {"target": 0.999, "interval_samples": batch * steps, "batch_size": 64},
+        "checkpoint": {"final_weights": False},
+    }  # fmt: skip
+    path = folder / "gpu_check.json"
+    path.write_text(json.dumps(system))
+    return path
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DATADIR"], os.environ["LOGDIR"] = str(Path(folder) / "data"), str(Path(folder) / "runs")
+        yield Path(folder)
+
+
+def _run(words: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> dict[str, Any]:
+    """Call run_and_time.sh; return what it prints. Raises Unfit if it finds no GPU, RuntimeError if it fails."""
+    # it takes the python3 of the path where the checkout has no .venv
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    output: list[str] = []
+    command = [str(SCRIPTS_HOME / "run_and_time.sh"), *words, "--json"]
+    ended = run(command, output.append, environment={**os.environ, "PATH": path})
+    if ended.code not in codes:
+        last = "".join(ended.last_lines[-1:])
+        raise Unfit("needs a GPU") if _NO_GPU in last else RuntimeError(f"ended with {ended.code}: {last}")
+    found: dict[str, Any] = json.loads("".join(output))[0]
+    return found
+
+
+def _overrides(changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    settings = [(section, key, value) for section, keys in changes.items() for key, value in keys.items()]
+    return [word for section, key, value in settings for word in ("--set", f"{section}.{key}={value}")]
