@@ -52,7 +52,7 @@ setup: $(VENV)/.dev-ready ## everything for development
 wheels: $(VENV)/.run-ready ## what a run needs beside torch, numpy and h5py, for a machine without a network: CONTRIBUTING.md
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --constraint constraints.txt --dest $@ --no-deps \
 	  --only-binary :all: --python-version $(WHEELS_FOR) --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
-	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete
+	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete tokenizers
 
 lint: $(VENV)/.dev-ready
 	$(BIN)/ruff check .
@@ -91,5 +91,5 @@ $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
-	$(INSTALL) --editable ".[dev,docs,peers,study,fp8,kernels]"
+	$(INSTALL) --editable ".[dev,docs,peers,study,kernels]"
 	touch $@ $(VENV)/.run-ready

@@ -22,7 +22,7 @@ import tests.gpu.test_gpu
 
 
 def test_what_gpu_check_runs_needs_no_rival_and_no_apex() -> None:
-    run_without(("transformers", "accelerate", "torchao", "apex"), _CHECK)
+    run_without(("transformers", "accelerate", "apex"), _CHECK)
 
 
 def test_a_run_loads_neither_the_judge_nor_pages_nor_split_models_nor_what_torch_imports_slowly() -> None:

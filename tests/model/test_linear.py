@@ -93,7 +93,6 @@ def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library
         ("cpu", "bf16", "none", 32, True),
         ("cuda", "bf16", "none", 1024, False),
         ("cuda", "bf16", "default", 1024, True),
-        ("cuda", "fp8", "none", 1024, True),
     ],
 )
 def test_few_sizes_are_wanted_where_code_is_made_for_them(

@@ -1,6 +1,9 @@
 """Steps of fixed sizes, replayed from a tape: nothing in them may depend on the host or on what a batch holds."""
 
+import gc
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -23,7 +26,7 @@ from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.tape import Operations, tape
-from tests.training.test_synchronisation import reads_of
+from tests.training.test_synchronisation import READING, Noting, reads_of
 
 SEED = 11
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
@@ -153,6 +156,53 @@ def check_reads(world: World, system: System) -> None:
         trainer = GraphTrainer(system, world, SEED, bins)
         assert reads_of(lambda: [trainer.step(0, [part]) for part in parts]) == []
         trainer.close()
+
+
+_UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_dim", "aten::bincount"}
+"""Operators that a CUDA graph can't record: they bring numbers from the host, or their answer's shape to it."""
+
+
+def test_what_is_recorded_asks_nothing_of_the_host(tiny: Callable[..., System]) -> None:
+    for choices in (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2")):
+        run_ranks(1, check_recorded, tiny("launch.ranks_per_node=1", *GRAPHS, *choices))
+
+
+def check_recorded(world: World, system: System) -> None:
+    bins = make_bins(system, open_data(system)[0])
+    assert bins is not None
+    noted: list[str] = []
+
+    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        with Noting(noted, _UNRECORDABLE):
+            work()
+        return work
+
+    with AsOnAGpu():
+        GraphTrainer(system, world, SEED, bins, record=record).close()
+    assert noted == []
+
+
+def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Callable[..., System]) -> None:
+    run_ranks(1, check_lifetime, tiny("launch.ranks_per_node=1", *GRAPHS))
+
+
+def check_lifetime(world: World, system: System) -> None:
+    bins = make_bins(system, open_data(system)[0])
+    assert bins is not None
+    graphs: list[weakref.ref[partial[torch.Tensor]]] = []
+
+    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        graph = partial(work)
+        graphs.append(weakref.ref(graph))
+        return graph
+
+    with AsOnAGpu():
+        trainer = GraphTrainer(system, world, SEED, bins, record=record)
+    assert all(graph() is not None for graph in graphs)
+    trainer.close()
+    gc.collect()
+    assert len(graphs) == len(bins.all)
+    assert all(graph() is None for graph in graphs)
 
 
 def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Callable[..., System]) -> None:

@@ -21,14 +21,14 @@ from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
-_OPERATORS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
+READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
 _METHODS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu}
 
 
-class _Operators(TorchDispatchMode):
+class Noting(TorchDispatchMode):
     """Notes operators whose answer the host needs: .item() and conditions on tensors among them."""
 
-    def __init__(self, reads: list[str], names: set[str] = _OPERATORS) -> None:
+    def __init__(self, reads: list[str], names: set[str] = READING) -> None:
         super().__init__()
         self._reads, self._names = reads, names
 
@@ -54,7 +54,7 @@ class _Methods(TorchFunctionMode):
 def reads_of(work: Callable[[], object]) -> list[str]:
     """What `work` reads back from the device."""
     reads: list[str] = []
-    with _Operators(reads), _Methods(reads):
+    with Noting(reads), _Methods(reads):
         work()
     return reads
 
@@ -81,7 +81,7 @@ def check_gradients(world: World, system: System) -> None:
     trainer = WholeTrainer(system, world, 11)
     (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
     noted: list[str] = []
-    with _Operators(noted, {"aten::zero_"}):
+    with Noting(noted, {"aten::zero_"}):
         trainer.step(0, step.parts)
     assert noted == []
     assert all(parameter.grad is None for parameter in trainer.model.parameters())

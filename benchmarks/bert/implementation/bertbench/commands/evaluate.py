@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         model.to(world.device)
         precision = system.precision.compute
         set_arithmetic(model, world.device, precision, "none")  # compiling would take longer than one evaluation
-        evaluator = Evaluator(samples, system.evaluation.batch_size, world, fill=precision == "fp8")
+        evaluator = Evaluator(samples, system.evaluation.batch_size, world)
         accuracy = evaluator.accuracy(model, precision)
         if not world.leads:
             return 0

@@ -186,7 +186,7 @@ def _apex_skips_no_step(settings: Settings) -> Iterator[str]:
 @rule("precision.residual", "precision.compute", "parallel")
 def _residual_fits(settings: Settings) -> Iterator[str]:
     if settings.precision.residual == "bf16":
-        if settings.precision.compute not in ("bf16", "fp8"):
+        if settings.precision.compute != "bf16":
             yield (
                 f"precision.residual bf16 would round what precision.compute {settings.precision.compute} keeps; set "
                 "precision.compute to bf16, or precision.residual to fp32"
@@ -197,7 +197,7 @@ def _residual_fits(settings: Settings) -> Iterator[str]:
 
 @rule("optimizer.impl", "launch.device")
 def _kernels_need_a_gpu(settings: Settings) -> Iterator[str]:
-    if settings.optimizer.impl != "torch" and settings.launch.device == "cpu":
+    if settings.optimizer.impl not in ("auto", "torch") and settings.launch.device == "cpu":
         yield f"optimizer.impl {settings.optimizer.impl} needs launch.device cuda; set optimizer.impl to torch"
 
 

@@ -170,7 +170,7 @@ def _split_keeps_parts(settings: Settings) -> Iterator[str]:
 
 @rule("optimizer.impl", "parallel")
 def _split_is_torchs(settings: Settings) -> Iterator[str]:
-    if settings.parallel.splits and settings.optimizer.impl != "torch":
+    if settings.parallel.splits and settings.optimizer.impl not in ("auto", "torch"):
         yield f"{_SPLIT}: optimizer.impl {settings.optimizer.impl} takes whole tensors; set it to torch"
 
 

@@ -9,7 +9,7 @@ from bertbench.config.settings import Settings
 @rule("optimizer.name", "optimizer.impl")
 def _kernels_are_adams(settings: Settings) -> Iterator[str]:
     optimizer = settings.optimizer
-    if not optimizer.is_adam_or_lamb and optimizer.impl != "torch":
+    if not optimizer.is_adam_or_lamb and optimizer.impl not in ("auto", "torch"):
         yield (
             f"optimizer.impl {optimizer.impl} has kernels for adam and lamb only, not for optimizer.name "
             f"{optimizer.name}; set optimizer.impl to torch"

@@ -172,11 +172,10 @@ class Precision(Section):
 
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
-    whether bf16 is faster than fp32 on this processor. `fp8` is for the encoder's matrix products and needs torchao and
-    an H100 or newer; all else is then bf16."""
+    whether bf16 is faster than fp32 on this processor."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
-    `compute` bf16 or fp8."""
+    `compute` bf16."""
     initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""
@@ -188,8 +187,9 @@ class Compute(Section):
     compile: CompileMode | None = None
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `graphs` also replays whole steps as CUDA graphs, each filled up to one of a few sizes, all recorded before the
-    clock starts (tried on no GPU yet); `none`: neither. Where it isn't given: `default` on cuda, but not with
-    parallel.tensor, and `none` on cpu."""
+    clock starts (tried on no GPU yet); `none`: neither; `auto`: the fastest of them that the other settings allow and
+    that passes the check of a run's fast paths (training/self_check.py). Where it isn't given: `default` on cuda, but
+    not with parallel.tensor, and `none` on cpu."""
     products: ProductsName = "auto"
     """Library of a CPU's matrix products: `torch` (MKL in fp32), `onednn`, or with `auto` the one that a run measures
     to be faster for each layer, from hidden size 256 on."""

@@ -140,7 +140,7 @@ class Settings(Section):
     def fills_batches(self) -> bool:
         """Whether batches are rounded up to few sizes (loading/filler.py)."""
         device, precision = self.launch.device, self.precision.compute
-        mode = self.compute.compile or default_mode(device)
+        mode = default_mode(device) if self.compute.compile in (None, "auto") else self.compute.compile
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
 
     def blocks(self, taken: int = 0) -> Iterator[tuple[int, int]]:

@@ -80,7 +80,7 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
         yield f"{system.world_size:,} GPUs: calibrated on at most {MOST_GPUS:,}"
     if gpu != "a100" and system.hardware.number_of_nodes > 1:
         yield f"several nodes of {gpu.upper()}s: network and waiting times are taken from A100s"
-    if gpu != "a100" and system.precision.compute != "fp8":
+    if gpu != "a100":
         yield f"precision.compute {system.precision.compute}: most published {gpu.upper()} results compute in fp8"
     if not _is_known(own):
         yield f"no published result is of this kind ({own}): the range is taken from {named}"

@@ -1,6 +1,6 @@
 """Round a batch up to one of few sizes, with tokens that no loss reads.
 
-Compiled code, CUDA graphs, fp8 and oneDNN products are built for fixed sizes, but batches differ in tokens.
+Compiled code, CUDA graphs and oneDNN products are built for fixed sizes, but batches differ in tokens.
 Filler tokens are sequences of their own, so real ones never attend to them, and they have no labels.
 Shapes: as in batch.py; F filler sequences.
 """

@@ -21,10 +21,11 @@ from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
-from bertbench.model.options import PrecisionName
+from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
+from bertbench.optim.options import Implementation
 
 _TOKENS = 1024  # per measurement: more take longer and give the same choice
 _ROUNDS = 3
@@ -42,19 +43,34 @@ class Arithmetic:
     products: tuple[tuple[Shape, Products], ...]
     """Libraries by layer shape [features out, features in]; other layers use torch's."""
     source: str
+    compile: CompileMode | None = None
+    """The mode of torch.compile; None leaves it to the system file, as `impl` does the optimizer's kernels."""
+    impl: Implementation | None = None
+    checked: tuple[str, ...] = ()
+    """Fast paths that were checked (training/self_check.py)."""
+    refused: tuple[str, ...] = ()
+    """Those that failed, each with the reason and what is used instead."""
 
     def applied(self, system: System) -> System:
-        """Return the system with the chosen number format."""
-        precision = system.precision.model_copy(update={"compute": self.precision})
-        return system.model_copy(update={"precision": precision})
+        """Return the system with these choices."""
+        residual = system.precision.residual if self.precision == "bf16" else "fp32"
+        changes: dict[str, dict[str, Any]] = {"precision": {"compute": self.precision, "residual": residual}}
+        if self.compile is not None:
+            changes["compute"] = {"compile": self.compile}
+        if self.impl is not None:
+            changes["optimizer"] = {"impl": self.impl}
+        sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
+        return system.model_copy(update=sections)
 
     def text(self) -> str:
-        """Return all of it in a line."""
+        """Return all of it in a line, and a line for each refused path."""
         by_onednn = sum(library == "onednn" for _, products in self.products for library in products)
         libraries = (
             f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
         )
-        return f"arithmetic: {self.precision}, {libraries} ({self.source})"
+        checked = f"; checked beside plain arithmetic: {', '.join(self.checked)}" if self.checked else ""
+        line = f"arithmetic: {self.precision}, {libraries} ({self.source}){checked}"
+        return "\n".join([line, *(f"warning: {refusal}" for refusal in self.refused)])
 
     def record(self) -> dict[str, Any]:
         """Return the content of arithmetic.json."""
@@ -68,7 +84,8 @@ class Arithmetic:
             ((one["outputs"], one["inputs"]), Products(one["forward"], one["to_input"], one["to_weight"]))
             for one in record["products"]
         )
-        return cls(record["precision"], products, source)
+        checked, refused = (tuple(record.get(name, ())) for name in ("checked", "refused"))
+        return cls(record["precision"], products, source, record.get("compile"), record.get("impl"), checked, refused)
 
 
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:

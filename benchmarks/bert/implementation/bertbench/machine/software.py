@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import torch
 
-_LIBRARIES = ("numpy", "mlperf-logging", "apex", "torchao", "transformer-engine")
+_LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
 
 def software() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Set how a model computes: the one place that turns on fp8 and torch.compile, and reports the choice."""
+"""Set how a model computes: the one place that turns on torch.compile, and reports the choice."""
 
 import torch
 
@@ -15,15 +15,11 @@ def set_arithmetic(
 ) -> str:
     """Prepare a model, already on its device, to compute in `precision`; return a line that describes the result.
 
-    `compile_mode` None takes the device's default. Raises ConfigError if fp8, or a mode given by name, can't work.
+    `compile_mode` None or auto takes the device's default. Raises ConfigError if a mode given by name can't work.
     """
-    if precision == "fp8":
-        from bertbench.model.fp8 import encoder_in_fp8  # noqa: PLC0415 - of few runs, as the next
-
-        encoder_in_fp8(model, device)
     mode, pieces = choose_mode(device, compile_mode)
     if mode != "none":
-        from bertbench.model.compiled import compile_pieces  # noqa: PLC0415
+        from bertbench.model.compiled import compile_pieces  # noqa: PLC0415 - of few runs, as the next
 
         compile_pieces(model)
         model.hand_to_heads(autocast_type(precision))
@@ -32,6 +28,7 @@ def set_arithmetic(
 
 def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
     """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
+    asked = None if asked == "auto" else asked
     mode = asked or default_mode(device.type)
     if mode == "none":
         return mode, "not compiled"

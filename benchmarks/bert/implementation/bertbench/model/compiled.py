@@ -4,6 +4,7 @@ Attention stays outside: it is already one kernel, and without it the compiled c
 tokens. That number is dynamic, so that one compilation serves every batch and every layer.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -15,6 +16,8 @@ from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
+
+_MOST_COMPILING = 8  # a handful of pieces keeps no more busy
 
 CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -66,7 +69,7 @@ def configure_compiler() -> None:
 
     torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
     options = {
-        "compile_threads": 1,  # a handful of pieces: no pool of compiling processes on every rank
+        "compile_threads": _compile_threads(),
         # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
         "combo_kernels": True,
         "combo_kernels_pointwise_only": True,
@@ -82,6 +85,12 @@ def configure_compiler() -> None:
     torch._functorch.config.ban_recompute_used_far_apart = False
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
+
+
+def _compile_threads() -> int:
+    """Return this rank's share of the cores, 8 at most; on a CPU, whose few pieces compile quickly, no pool of them."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(_MOST_COMPILING, (os.cpu_count() or 1) // ranks)) if torch.cuda.is_available() else 1
 
 
 def _known(options: dict[str, int]) -> dict[str, int]:

@@ -65,31 +65,20 @@ def _after_attention(
     added_RD = hashed_dropout(_linear(layer.attention_output, context_RD), rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
     hidden_RD = in_format(hidden_RD, layer.residual_type)
-    expanded_RF = _gelu(*_product(layer.feed_forward_in, hidden_RD))
+    expanded_RF = _BiasGelu.apply(*_product(layer.feed_forward_in, hidden_RD))
     product_RD, bias_D = _product(layer.feed_forward_out, expanded_RF)
-    if bias_D is not None:
-        product_RD = product_RD + bias_D
-    return _layer_norm(layer.feed_forward_norm, hashed_dropout(product_RD, rate, hidden_RD), layer.residual_type)
+    added_RD = hashed_dropout(product_RD + bias_D, rate, hidden_RD)
+    return _layer_norm(layer.feed_forward_norm, added_RD, layer.residual_type)
 
 
-def _linear(module: nn.Linear, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
+def _linear(module: Linear, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
     """Return a linear layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
-    if not isinstance(module, Linear):  # fp8's own
-        return module(input_NI)
     return _Linear.apply(input_NI.to(product_type(input_NI)), module.weight, module.bias, with_ones)
 
 
-def _product(module: nn.Linear, input_NI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _product(module: Linear, input_NI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a linear layer's product, and the bias that is still to be added."""
-    if not isinstance(module, Linear):
-        return module(input_NI), None
     return _Product.apply(input_NI.to(product_type(input_NI)), module.weight), module.bias
-
-
-def _gelu(product_RF: torch.Tensor, bias_F: torch.Tensor | None) -> torch.Tensor:
-    if bias_F is None:
-        return functional.gelu(product_RF, approximate="tanh")
-    return _BiasGelu.apply(product_RF, bias_F)
 
 
 def _layer_norm(

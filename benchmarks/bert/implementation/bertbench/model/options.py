@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
-"""The format of matrix products and activations; fp8 applies to the encoder's products, all else is then bf16.
+PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
+"""The format of matrix products and activations.
 
 `auto` becomes fp32 or bf16, as a run measures (machine/arithmetic.py); commands that don't train count it as fp32.
 """
@@ -14,13 +14,14 @@ ProductsName = Literal["auto", "torch", "onednn"]
 ResidualName = Literal["fp32", "bf16"]
 """The format in which a layer hands its output to the next."""
 
-CompileMode = Literal["none", "default", "graphs"]
+CompileMode = Literal["auto", "none", "default", "graphs"]
 """Whether torch.compile fuses pieces of the model. `graphs` also replays a CUDA graph of the whole iteration at each of
-a few sizes (training/graph_trainer.py)."""
+a few sizes (training/graph_trainer.py). `auto` becomes the fastest that passes its check (training/self_check.py);
+commands that don't train take the device's default for it."""
 
 
 SIZE_STEP = 16
-"""Batches of few sizes have sizes that are multiples of this; fp8 products need it too."""
+"""Batches of few sizes have sizes that are multiples of this."""
 
 BIAS_COLUMNS = 8
 """Columns added to a product for its bias's gradient: one is read, but a GPU's 16-bit products want multiples of 8."""
@@ -37,7 +38,7 @@ def default_mode(device_type: str) -> CompileMode:
 def wants_few_sizes(device_type: str, precision: PrecisionName, mode: CompileMode, hidden_size: int) -> bool:
     """Return whether code is generated per batch size, so that batches should have few sizes (loading/filler.py).
 
-    torch.compile, fp8 products, and oneDNN on a CPU (half precision, wide layers) generate such code.
+    torch.compile, and oneDNN on a CPU (half precision, wide layers) generate such code.
     """
     by_onednn = device_type == "cpu" and (precision != "fp32" or hidden_size >= LEAST_WIDTH)
-    return mode != "none" or precision == "fp8" or by_onednn
+    return mode != "none" or by_onednn

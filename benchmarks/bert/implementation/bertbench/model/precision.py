@@ -8,8 +8,8 @@ from bertbench.model.options import PrecisionName
 
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
-    """Return the type of matrix products outside an fp8 encoder; None for fp32."""
-    return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}[precision]
+    """Return the type of matrix products; None for fp32."""
+    return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 
 def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from bertbench.common.section import Count, Fraction, Section
 
 OptimizerName = Literal["adam", "lamb", "muon"]
-Implementation = Literal["torch", "apex", "triton"]
+Implementation = Literal["auto", "torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
 SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
@@ -40,7 +40,8 @@ class OptimizerSettings(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     impl: Implementation = "torch"
     """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which their PyTorch container brings."""
+    FusedLAMB or FusedAdam, which their PyTorch container brings; `auto`: triton on cuda, if it is installed and passes
+    the check of a run's fast paths, else torch."""
     ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
     weights as they are."""

@@ -57,9 +57,10 @@ def build(
     """Build this rank's parts of a run; `clock` times its steps. Raises the errors of `open_data` and the trainers."""
     training, evaluation = open_data(system)
     startup.mark("data")
-    bins, speeds = make_bins(system, training), make_speeds(system)
+    computed = arithmetic.applied(system)
+    bins, speeds = make_bins(computed, training), make_speeds(system)
     sampler = make_sampler(system, training, seed, speeds)
-    trainer = make_trainer(arithmetic.applied(system), world, seed, sampler, startup, arithmetic, bins)
+    trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins)
     if speeds and isinstance(trainer, WholeTrainer) and system.launch.rank_speeds == "auto":
         speeds.change(0, of_all_ranks(world, trainer.passes_per_s))
         if world.leads:

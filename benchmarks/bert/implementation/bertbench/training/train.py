@@ -16,6 +16,7 @@ from bertbench.results.progress import RunProgress
 from bertbench.training.build import build, log_start
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
+from bertbench.training.self_check import check
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
@@ -54,6 +55,8 @@ def train(
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
             arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
+            if resumption is None:  # a resumed run keeps what its first attempt found
+                arithmetic = check(system, world, arithmetic)
             if files:
                 files.describe_arithmetic(arithmetic.record())
             if resumption is None:

@@ -1,0 +1,108 @@
+"""A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System, load_system
+from bertbench.distributed.world import World
+from bertbench.machine.arithmetic import Arithmetic
+from bertbench.model.linear import Products
+from bertbench.model.products import Shape
+from bertbench.training.self_check import Step, check, fastest_of, take_step
+from tests.ranks import run_ranks
+
+ONEDNN = Products("onednn", "onednn", "onednn")
+
+
+def arithmetic(**choices: object) -> Arithmetic:
+    return replace(Arithmetic("fp32", (), "as the system file says"), **choices)  # type: ignore[arg-type]
+
+
+def test_sound_paths_stay_on_every_rank(tiny: Callable[..., System]) -> None:
+    wanted = arithmetic(precision="bf16", products=(((32, 16), ONEDNN),))
+    for found in run_ranks(2, checked, tiny(), wanted):
+        assert found.checked == ("bf16", "oneDNN products")
+        assert found.refused == ()
+        assert (found.precision, found.products) == ("bf16", wanted.products)
+
+
+def checked(world: World, system: System, wanted: Arithmetic) -> Arithmetic:
+    return check(system, world, wanted)
+
+
+def test_plain_arithmetic_has_nothing_to_check(tiny: Callable[..., System]) -> None:
+    (found,) = run_ranks(1, check_untaken, tiny("launch.ranks_per_node=1"), arithmetic())
+    assert (found.checked, found.compile) == ((), "none")
+
+
+def check_untaken(world: World, system: System, wanted: Arithmetic) -> Arithmetic:
+    def taken(*_: object) -> Step:
+        raise AssertionError("a step was taken")
+
+    return check(system, world, wanted, taken)
+
+
+def wrong(name: str, factor: float) -> Callable[[System, World, dict[Shape, Products]], Step]:
+    """A step whose compiled code computes the tensors of that name `factor` times as large, or doesn't start."""
+
+    def take(system: System, world: World, products: dict[Shape, Products]) -> Step:
+        computed = "default" if system.compute.compile == "graphs" else system.compute.compile
+        if computed == "default" and not factor:
+            raise ConfigError("a line before\nno compiler")
+        plain = system.model_copy(update={"compute": system.compute.model_copy(update={"compile": "none"})})
+        found = take_step(plain, world, products)
+        scale = factor if computed == "default" and world.rank == world.size - 1 else 1.0
+        return {key: tensor * scale if name in key else tensor for key, tensor in found.items()}
+
+    return take
+
+
+@pytest.mark.parametrize(("name", "factor", "says"), [
+    ("optimizer.layers.1.feed_forward_out.bias.first", 0.0, "no compiler"),
+    ("next_sentence.weight.first", 0.5, "next_sentence.weight.first differs by 0.5 of its size"),
+    ("masked_lm.dense.weight.first", 1.2, "masked_lm.dense.weight.first differs by 0.2 of its size, 0.0625 is allowed"),
+    ("loss", float("nan"), "loss differs by nan of its size"),
+])  # fmt: skip
+def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
+    tiny: Callable[..., System], name: str, factor: float, says: str
+) -> None:
+    wanted = arithmetic(precision="bf16", compile="graphs")
+    system = tiny("compute.compile=graphs", "data.equal_counts=true", "optimizer.name=adam")
+    for found in run_ranks(2, check_wrong, system, wanted, name, factor):
+        assert (found.precision, found.compile) == ("bf16", "none")
+        compiled, graphs = found.refused
+        assert compiled.startswith("torch.compile refused: ")
+        assert says in compiled
+        assert compiled.endswith("; torch's own operations instead")
+        assert graphs == "CUDA graphs refused: it needs torch.compile; steps that are launched one by one instead"
+
+
+def check_wrong(world: World, system: System, wanted: Arithmetic, name: str, factor: float) -> Arithmetic:
+    return check(system, world, wanted, wrong(name, factor))
+
+
+def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses() -> None:
+    refused = arithmetic(compile="default", impl="torch", checked=("torch.compile", "CUDA graphs"), refused=("why",))
+    assert Arithmetic.of(refused.record(), refused.source) == refused
+    assert refused.text().splitlines() == [
+        "arithmetic: fp32, torch's products (as the system file says); checked beside plain arithmetic: torch.compile, "
+        "CUDA graphs",
+        "warning: why",
+    ]
+
+
+@pytest.mark.parametrize(("name", "mode", "impl"), [
+    ("dgxa100_n1", "graphs", "triton"),
+    ("dgxa100_n128", "graphs", "triton"),
+    ("dgxh200_n1", "graphs", "triton"),
+    ("dgxa100_n8_open", "default", "triton"),  # ranks have different numbers of samples
+    ("bert10b_n128", "default", "torch"),  # a split model
+    ("cpu_demo", "none", "torch"),
+])  # fmt: skip
+def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
+    system = load_system(name)
+    found = fastest_of(system, arithmetic(precision=system.precision.compute))
+    assert (found.compile, found.impl) == (mode, impl)
