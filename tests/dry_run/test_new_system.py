@@ -54,7 +54,8 @@ def test_a_batch_that_nobody_published_is_open_and_untested(capsys: pytest.Captu
 def test_from_takes_a_systems_hyper_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CARDS, "--from", "dgxa100_n8", "--out", "lamb.json"]) == 0
     theirs, ours = load_system("dgxa100_n8"), load_system("lamb.json")
-    assert (ours.optimizer, ours.schedule, ours.clip) == (theirs.optimizer, theirs.schedule, theirs.clip)
+    whole = theirs.optimizer.model_copy(update={"sharded": False})  # a choice for 64 GPUs, not a hyper-parameter
+    assert (ours.optimizer, ours.schedule, ours.clip) == (whole, theirs.schedule, theirs.clip)
     assert ours.global_batch_size == theirs.global_batch_size
     assert main([*CARDS, "--from", "dgxa100_n8_open", "--batch", "1024", "--out", "adam.json"]) == 0
     theirs, ours = load_system("dgxa100_n8_open"), load_system("adam.json")

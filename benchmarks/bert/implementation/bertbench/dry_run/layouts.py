@@ -116,6 +116,8 @@ def settings(system: System, asked: System) -> str:
         given.append(f"clip.mode={system.clip.mode}")
     if system.communication != asked.communication:
         given.append(f"communication.compression={system.communication.compression}")
+    if system.optimizer.sharded != asked.optimizer.sharded:
+        given.append("optimizer.sharded=false")
     if system.data.gradient_accumulation_steps > 1:
         given.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
     return " ".join(given) or "data parallelism alone"

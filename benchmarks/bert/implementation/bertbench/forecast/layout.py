@@ -112,8 +112,10 @@ def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
 def candidates(system: System) -> Iterator[System]:
     """Yield the same work in every possible layout: sizes and parts in powers of two.
 
-    A split model clips after the all-reduce, since no rank has a whole gradient before it, and doesn't compress.
+    A split model clips after the all-reduce, since no rank has a whole gradient before it, doesn't compress, and
+    shards its optimizer by parallel.fully_shard alone.
     """
+    by_layout = system.optimizer.model_copy(update={"sharded": False})
     after = system.clip.model_copy(update={"mode": "after"})
     whole = system.communication.model_copy(update={"compression": "none", "hierarchical": False, "bucket_mb": None})
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
@@ -132,6 +134,7 @@ def candidates(system: System) -> Iterator[System]:
                             "parallel": parallel,
                             "clip": after if parallel.splits else system.clip,
                             "communication": whole if parallel.splits else system.communication,
+                            "optimizer": by_layout if parallel.splits else system.optimizer,
                             "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
                         }
                     )
