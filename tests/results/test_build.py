@@ -160,27 +160,24 @@ def build_in_clone(tmp_path: Path) -> tuple[Path, Build]:
     return clone, build
 
 
-def test_a_dirty_tree_is_refused_unless_asked_for(tmp_path: Path, build_in_clone: tuple[Path, Build]) -> None:
+def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for(
+    tmp_path: Path, build_in_clone: tuple[Path, Build]
+) -> None:
     clone, build = build_in_clone
     (clone / "tests" / "new.py").write_text("")  # isn't packaged
     assert build("clean").returncode == 0
-    with (clone / "Makefile").open("a") as makefile:
-        makefile.write("# changed\n")
-    refused = build("dirty")
-    assert refused.returncode == 2
-    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
-    assert not (tmp_path / "dirty").exists()
-    assert build("asked", "--allow-dirty").returncode == 0
-
-
-def test_runs_of_a_dirty_tree_are_refused_unless_asked_for(tmp_path: Path, build_in_clone: tuple[Path, Build]) -> None:
-    _, build = build_in_clone
     results = copy_of_results(tmp_path)
     run = results / "cpu_demo/bert/result_6/run.json"
     run.write_text(json.dumps({**json.loads(run.read_text()), "tree_dirty": True}))
     refused = build("dirty", "--results", str(results))
     assert refused.returncode == 2
     assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
+    with (clone / "Makefile").open("a") as makefile:
+        makefile.write("# changed\n")
+    refused = build("dirty")
+    assert refused.returncode == 2
+    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
+    assert not (tmp_path / "dirty").exists()
     assert build("asked", "--results", str(results), "--allow-dirty").returncode == 0
 
 
