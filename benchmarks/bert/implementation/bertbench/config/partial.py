@@ -32,6 +32,17 @@ def partial(kind: type[SectionT], content: dict[str, Any]) -> SectionT:
     return cast(SectionT, made)  # model_construct is typed as of the base
 
 
+def known(kind: type[Section], content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of an older version without settings that a section no longer has."""
+    kept = {}
+    for name, field in kind.model_fields.items():
+        key, section = field.alias or name, section_of(field)
+        if key in content:
+            value = content[key]
+            kept[key] = known(section, value) if section is not None and isinstance(value, dict) else value
+    return kept
+
+
 def section_of(field: FieldInfo) -> type[Section] | None:
     """Return the section that a field holds; None if it holds a plain value."""
     candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]

@@ -1,7 +1,7 @@
 """implementations/<system>/ of a package: the files with which anyone makes a system's runs again.
 
 <system>_bertbench.json   the system, its origin, and the resolved configuration of the runs
-<system>.json             that configuration as a system file, which run_and_time.sh takes
+<system>.json             that configuration as a system file, which the packaged run_and_time.sh takes
 README.md, setup.sh, init_datasets.sh, run_and_time.sh
 """
 
@@ -9,6 +9,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from bertbench.config.partial import known
+from bertbench.config.settings import Settings
 
 NAME = "bertbench"
 """Of the implementation: its sources stand beside the systems' folders under this name."""
@@ -92,7 +95,7 @@ def write(
     }
     own_data = config["data"].get("recipe") is not None
     _write(folder / f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n")
-    _write(folder / f"{system}.json", json.dumps(config, indent=2) + "\n")
+    _write(folder / f"{system}.json", json.dumps(known(Settings, config), indent=2) + "\n")
     _write(
         folder / "README.md",
         _README.format(
