@@ -1,6 +1,7 @@
 # Each target is one line of intent. `make demo` and `make test` set up what they need.
 VENV ?= .venv
 FLOOR ?= .venv-floor
+FLOOR_TESTS = $(addprefix tests/,model optim training lab/bench)
 PYTHON ?= python3
 WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
@@ -28,7 +29,8 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
-	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not faults" $(addprefix tests/,model optim training lab/bench)
+	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile -m "not slow and not faults" $(FLOOR_TESTS)
+	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -m "slow and not faults" $(FLOOR_TESTS)
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh

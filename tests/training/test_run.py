@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,10 @@ def children(launcher: int) -> dict[int, int]:
     """Process ids of a launcher's ranks, by rank."""
     found = {}
     for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        ranks = [int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")]
-        found.update({rank: int(pid) for rank in ranks})
+        with suppress(ProcessLookupError, FileNotFoundError):  # programs that a launcher asks end soon
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            ranks = [int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")]
+            found.update({rank: int(pid) for rank in ranks})
     return found
 
 

@@ -21,9 +21,10 @@ def arithmetic(**choices: object) -> Arithmetic:
     return replace(Arithmetic("fp32", (), "as the system file says"), **choices)  # type: ignore[arg-type]
 
 
-def test_sound_paths_stay_on_every_rank(tiny: Callable[..., System]) -> None:
+@pytest.mark.parametrize("settings", [(), ("optimizer.sharded=true",)])
+def test_sound_paths_stay_on_every_rank(tiny: Callable[..., System], settings: tuple[str, ...]) -> None:
     wanted = arithmetic(precision="bf16", products=(((32, 16), ONEDNN),))
-    for found in run_ranks(2, checked, tiny(), wanted):
+    for found in run_ranks(2, checked, tiny(*settings), wanted):
         assert found.checked == ("bf16", "oneDNN products")
         assert found.refused == ()
         assert (found.precision, found.products) == ("bf16", wanted.products)
