@@ -71,8 +71,11 @@ def _after_attention(
     return _layer_norm(layer.feed_forward_norm, added_RD, layer.residual_type)
 
 
-def _linear(module: Linear, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
+def _linear(module: nn.Module, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
     """Return a linear layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
+    if not isinstance(module, Linear):  # a split model's query, key and value
+        output_NO: torch.Tensor = module(input_NI)
+        return output_NO
     return _Linear.apply(input_NI.to(product_type(input_NI)), module.weight, module.bias, with_ones)
 
 
