@@ -7,6 +7,7 @@ from typing import get_args
 import torch
 from torch.nn import functional
 
+from bertbench.config.optimizer import ClipMode, OptimizerSettings
 from bertbench.loading.batch import Batch
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
@@ -17,7 +18,6 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange, Wait
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.options import ClipMode, OptimizerSettings
 from bertbench.optim.reducer import GradientReducer
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)

@@ -13,6 +13,7 @@ from functools import partial
 import torch
 
 from bertbench.common.progress import Progress
+from bertbench.config.optimizer import OptimizerName, OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -20,7 +21,6 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.options import OptimizerName, OptimizerSettings
 from bertbench.optim.state import Step
 from lab.bench.harness import (
     Found,

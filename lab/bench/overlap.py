@@ -16,11 +16,11 @@ import torch
 from torch import distributed
 
 from bertbench.common.progress import Progress
+from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import ClipMode
 from lab.bench.clipped_step import MODES, ClippedStep
 from lab.bench.harness import Found, command, in_turns, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts

@@ -25,6 +25,7 @@ from bertbench.balance.lengths import length_shares
 from bertbench.commands import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import batch_of
@@ -41,7 +42,6 @@ from bertbench.model.shape import BertShape
 from bertbench.model.sizes import SHAPES
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
-from bertbench.optim.options import OptimizerSettings
 from lab.bench import stock
 from lab.bench.harness import Found, add_device, command, in_turns, machine_name, table
 from lab.bench.peak import MatrixProducts, Product, layer_products

@@ -15,12 +15,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bertbench.common.progress import Progress
+from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.sizes import SHAPES
-from bertbench.optim.options import ClipMode
 from lab.bench.clipped_step import MODES, ClippedStep
 from lab.bench.harness import Found, table
 

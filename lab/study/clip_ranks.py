@@ -14,7 +14,7 @@ from pydantic import Field
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section
-from bertbench.optim.options import ClipMode, OptimizerSettings
+from bertbench.config.optimizer import ClipMode, OptimizerSettings
 from bertbench.report.charts import Axis, Series, lines
 from bertbench.report.page import panels, section, table
 from lab.study.definition import Range, Stopping, Tuning

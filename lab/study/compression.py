@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 
 from bertbench.common.section import Fraction
+from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
@@ -16,7 +17,6 @@ from bertbench.model.loss import weighted_loss
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.sums import sum_class
 from bertbench.training.trainer import tiny_backward

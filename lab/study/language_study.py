@@ -8,11 +8,11 @@ from pydantic import model_validator
 
 from bertbench.common.section import Count, Section
 from bertbench.common.seeding import derive
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.config.sections import Evaluation, Model, Schedule
 from bertbench.loading.batch import Batch
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
-from bertbench.optim.options import OptimizerSettings
 from lab.study.language import Language
 
 _EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples

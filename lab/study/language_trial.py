@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from bertbench.common.seeding import derive
+from bertbench.config.optimizer import OptimizerSettings
+from bertbench.config.schedule import Schedule
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.options import OptimizerSettings
-from bertbench.optim.schedule import Schedule
 from lab.study.engine import Outcome
 from lab.study.language_study import LanguageStudy, masked_accuracy
 from lab.study.virtual_ranks import Reduced

@@ -6,9 +6,9 @@ from pydantic import Field, model_validator
 
 from bertbench.common.section import Count, Fraction, Section
 from bertbench.common.seeding import derive
+from bertbench.config.optimizer import MuonSettings, OptimizerName, OptimizerSettings
+from bertbench.config.schedule import Schedule
 from bertbench.config.sections import Model
-from bertbench.optim.options import MuonSettings, OptimizerName, OptimizerSettings
-from bertbench.optim.schedule import Schedule
 from lab.study.definition import Range, Tuning
 from lab.study.language_study import LanguageModelStudy
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.loss import plain_weighted_loss
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import LogicalTensors
 from bertbench.optim.zero1 import Weights
 from lab.study.language_study import initial_model, masked_accuracy

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from bertbench.common.progress import Progress
-from bertbench.optim.options import OptimizerName
+from bertbench.config.optimizer import OptimizerName
 from lab.study.journal import Journal
 from lab.study.optimizer_definition import Arm, Cell, OptimizerDefinition, Values
 from lab.study.optimizer_run import Run

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch.func import functional_call, grad_and_value, vmap
 
+from bertbench.config.optimizer import ClipMode
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
@@ -23,7 +24,6 @@ from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import ClipAfter, contribution_limit, gradient_norm
-from bertbench.optim.options import ClipMode
 from bertbench.training.trainer import tiny_backward
 
 

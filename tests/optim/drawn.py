@@ -6,7 +6,7 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from bertbench.optim.options import OptimizerName, OptimizerSettings
+from bertbench.config.optimizer import OptimizerName, OptimizerSettings
 
 
 def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:

@@ -4,11 +4,11 @@ from functools import partial
 
 from torch import nn
 
+from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import exchange
 from bertbench.optim.gradient_sum import GradientSum
-from bertbench.optim.options import ClipMode, Communication
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar
 from bertbench.optim.sums import sum_class

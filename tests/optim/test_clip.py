@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.options import ClipMode, Communication
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 

@@ -7,8 +7,8 @@ import torch
 from torch import distributed, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.optim.options import Communication
 from bertbench.optim.powersgd import PowerSgdSum
 from bertbench.optim.sums import bytes_per_step
 from tests.optim.reducing import reducer_of

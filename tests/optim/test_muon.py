@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from bertbench.config.optimizer import MuonSettings, OptimizerSettings
 from bertbench.distributed.world import World
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.muon import Muon
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import MuonSettings, OptimizerSettings
 from tests.optim.drawn import draw_gradients, matrices, muon
 from tests.ranks import run_ranks
 

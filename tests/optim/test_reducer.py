@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.options import ClipMode
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.dry_run.link_bytes import link_bytes_per_step
@@ -20,7 +21,6 @@ from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import Clip
 from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import Communication, Compression
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors

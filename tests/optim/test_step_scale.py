@@ -1,6 +1,6 @@
 import torch
 
-from bertbench.optim.schedule import Schedule
+from bertbench.config.schedule import Schedule
 from bertbench.optim.step_scale import LossScaler
 
 

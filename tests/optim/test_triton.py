@@ -14,13 +14,13 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.distributed.world import World
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.exchange import ReduceScatter
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms
 from tests import ranks

@@ -9,11 +9,11 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
+from bertbench.config.optimizer import Sync
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
-from bertbench.optim.options import Sync
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
+from bertbench.config.optimizer import Implementation
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
@@ -14,7 +15,6 @@ from bertbench.loading.bins import fill_to
 from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.sizes import SHAPES
-from bertbench.optim.options import Implementation
 from lab.bench.gpu.stand import Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.gpu.training import Choice, bins_for, build, compare

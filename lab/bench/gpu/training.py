@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from bertbench.config import System
+from bertbench.config.optimizer import ClipMode, Implementation, OptimizerName
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
@@ -18,7 +19,6 @@ from bertbench.loading.bins import Bins
 from bertbench.loading.filler import filled
 from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
-from bertbench.optim.options import ClipMode, Implementation, OptimizerName
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, attempt, say

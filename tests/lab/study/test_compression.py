@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.distributed.world import World
-from bertbench.optim.options import OptimizerSettings
 from lab.paths import STUDIES
 from lab.study.compression import ARMS, CompressionDefinition, run_arm, run_trial
 from lab.study.definition import read_study

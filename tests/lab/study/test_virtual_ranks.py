@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bertbench.config import System
+from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
@@ -17,7 +18,6 @@ from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.options import ClipMode
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import open_data

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bertbench.common.section import Count, Fraction, Section
-from bertbench.optim.options import OptimizerSettings
+from bertbench.config.optimizer import OptimizerSettings
 
 
 @dataclass(frozen=True)

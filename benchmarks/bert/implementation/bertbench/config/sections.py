@@ -130,7 +130,7 @@ class Loss(Section):
 
 
 class Schedule(Section):
-    """Learning rate over steps (formula in optim/schedule.py)."""
+    """Learning rate over steps (formula in config/schedule.py)."""
 
     max_steps: Count
     """Steps after which the run gives up."""

@@ -12,11 +12,11 @@ from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
 from bertbench.config.launch import Launch
 from bertbench.config.layout import Layout
+from bertbench.config.optimizer import Clip, Communication, OptimizerSettings, Sync
 from bertbench.config.parallel import Parallel
+from bertbench.config.schedule import Schedule as LearningRate
 from bertbench.config.sections import Checkpoint, Compute, Data, Evaluation, Loss, Model, Power, Precision, Schedule
 from bertbench.model.options import default_mode, wants_few_sizes
-from bertbench.optim.options import Clip, Communication, OptimizerSettings, Sync
-from bertbench.optim.schedule import Schedule as LearningRate
 
 
 def mlperf_evaluation_interval(global_batch_size: int) -> int:

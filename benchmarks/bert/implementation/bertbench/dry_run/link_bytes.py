@@ -1,6 +1,6 @@
 """Count the bytes that a plan's ranks keep and send in a step: plain arithmetic, without torch."""
 
-from bertbench.optim.options import Communication, Compression, Sync
+from bertbench.config.optimizer import Communication, Compression, Sync
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 

@@ -1,8 +1,8 @@
 """Count the bytes of an optimizer's state on one rank for a plan, without building the optimizer."""
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.shape import BertShape
 from bertbench.optim.matrices import deal
-from bertbench.optim.options import OptimizerSettings
 
 _NUMBER = 4  # bytes: all state is fp32
 

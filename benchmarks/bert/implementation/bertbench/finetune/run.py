@@ -9,6 +9,7 @@ from mlperf_logging.mllog import constants
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.config.schedule import Schedule
 from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -21,7 +22,6 @@ from bertbench.finetune.step import SpanTrainer
 from bertbench.loading.loader import LoadedStep
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
-from bertbench.optim.schedule import Schedule
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
 

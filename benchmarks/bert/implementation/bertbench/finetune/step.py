@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from bertbench.config import System
+from bertbench.config.schedule import Schedule
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import Share, SpanBatch
 from bertbench.model.options import PrecisionName
@@ -19,7 +20,6 @@ from bertbench.optim.clip import ClipAfter, gradient_norm
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.schedule import Schedule
 from bertbench.results.metrics import StepReport
 
 

@@ -17,6 +17,7 @@ import torch
 
 from bertbench.common.atomic import new_file
 from bertbench.config import System
+from bertbench.config.optimizer import Implementation
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.model.encoder import EncoderLayer
@@ -25,7 +26,6 @@ from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
-from bertbench.optim.options import Implementation
 
 _TOKENS = 1024  # per measurement: more take longer and give the same choice
 _ROUNDS = 3

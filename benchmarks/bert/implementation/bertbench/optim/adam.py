@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import nn
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import (
     LogicalTensors,
     Scalar,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bertbench.common.errors import ConfigError
-from bertbench.optim.options import OptimizerSettings
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 
 _NO_SNAPSHOT = "optimizer.impl apex can't be saved or resumed; set it to torch"

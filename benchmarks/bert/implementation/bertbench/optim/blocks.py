@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.foreach import adam_kernel, subtract_scaled
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size

@@ -10,12 +10,12 @@ import torch
 from torch import distributed, nn
 
 from bertbench.common.errors import ConfigError
+from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.foreach import foreach_step, native_adam_step
-from bertbench.optim.options import Implementation, OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 from bertbench.optim.zero1 import WholeNorms, sliced_norm

@@ -21,7 +21,7 @@ rank sees it after the reduction.
 import torch
 from torch import nn
 
-from bertbench.optim.options import ClipMode
+from bertbench.config.optimizer import ClipMode
 from bertbench.optim.state import Scalar
 
 

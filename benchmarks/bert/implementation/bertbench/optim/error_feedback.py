@@ -18,10 +18,10 @@ from typing import Any, Self
 import torch
 from torch import distributed
 
+from bertbench.config.optimizer import Communication
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, all_gather
 from bertbench.optim.gradient_sum import GradientSum, Shapes
-from bertbench.optim.options import Communication
 
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bertbench.optim.options import OptimizerSettings
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.state import Scalar, State, StepScalars, scalar_tensor
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.foreach import subtract_scaled
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 

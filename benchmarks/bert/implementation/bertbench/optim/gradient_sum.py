@@ -11,9 +11,9 @@ from typing import Self
 import torch
 from torch import distributed
 
+from bertbench.config.optimizer import Communication
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, Wait, slice_of
-from bertbench.optim.options import Communication
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 Shapes = Sequence[Sequence[int]]

@@ -18,9 +18,9 @@ import torch
 from torch import distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.config.optimizer import Sync
 from bertbench.optim.average import EvaluationView, replaced
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.options import Sync
 from bertbench.optim.state import logical
 from bertbench.optim.zero1 import Weights
 

@@ -15,13 +15,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.foreach import native_adam_step, subtract
 from bertbench.optim.matrices import DistributedMatrices, Matrices
 from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 

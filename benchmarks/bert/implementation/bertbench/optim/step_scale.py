@@ -5,8 +5,8 @@ Nothing is read back from the device: with a loss scale the host never learns wh
 
 import torch
 
+from bertbench.config.schedule import Schedule
 from bertbench.optim.reducer import Reduced
-from bertbench.optim.schedule import Schedule
 from bertbench.optim.state import Optimizer, Scalar
 
 _GROWTH_INTERVAL = 2_000  # steps without overflow before the scale doubles (Micikevicius et al. 2018)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
+from bertbench.config.optimizer import Communication, Compression, Sync
 from bertbench.optim.gradient_sum import ElementSum, GradientSum, HalfSum, Shapes, elements_of
-from bertbench.optim.options import Communication, Compression, Sync
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 ELEMENT_SUMS: dict[Compression, type[ElementSum]] = {"none": ElementSum, "fp16": HalfSum, "bf16": HalfSum}

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import nn
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import State, StepScalars
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short

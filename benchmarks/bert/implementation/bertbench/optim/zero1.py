@@ -15,9 +15,9 @@ import torch
 from torch import distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.exchange import Exchange, Wait
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
 

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import distributed, nn
 
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.options import OptimizerSettings
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.parallel.gradients import sharded
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bertbench.optim.options import ClipMode, Compression
+from bertbench.config.optimizer import ClipMode, Compression
 from bertbench.optim.traffic import GRADIENT_BYTES
 
 

@@ -16,6 +16,7 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.graph_checks import GRAPH_RULES
+from bertbench.config.optimizer import Communication, Implementation, Sync
 from bertbench.config.rule import broken
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
@@ -27,7 +28,6 @@ from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.options import CompileMode, default_mode
 from bertbench.model.products import Shape
-from bertbench.optim.options import Communication, Implementation, Sync
 from bertbench.training.whole_trainer import WholeTrainer
 
 _SEED, _LAYERS, _SAMPLES, _LENGTH = 5, 2, 8, 64

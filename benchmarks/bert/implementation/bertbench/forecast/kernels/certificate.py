@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from bertbench.common.errors import RunError
+from bertbench.config.optimizer import Implementation
 from bertbench.forecast.kernels.absent_gpu import GPUS
 from bertbench.forecast.kernels.step import PIECES
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
-from bertbench.optim.options import Implementation
 
 
 class Found(NamedTuple):

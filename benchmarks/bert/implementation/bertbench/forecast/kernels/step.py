@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import draw_lengths
+from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.forecast.kernels.absent_gpu import Gpu
 from bertbench.forecast.kernels.chunked import ChunkedKernels
 from bertbench.forecast.kernels.codegen import Graph, generated
@@ -39,7 +40,6 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.options import Implementation, OptimizerSettings
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
 """`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""

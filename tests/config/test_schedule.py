@@ -1,6 +1,6 @@
 import pytest
 
-from bertbench.optim.schedule import Schedule
+from bertbench.config.schedule import Schedule
 
 
 def test_warm_up_rises_from_its_start_step_and_decay_is_not_shifted() -> None:
