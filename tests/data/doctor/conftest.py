@@ -8,19 +8,19 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.data.mlcommons import published
-from bertbench.data.mlcommons.published import Published, part_name
-from tests.data.doctor.small_download import CONTENTS, PARTS, TEXT_LIST, TFRECORDS, UNLISTED, Doctor, md5
+from bertbench.data.mlcommons.published import Published
+from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, TFRECORDS, UNLISTED, Doctor, md5
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLCommons' table, with three parts and small contents."""
+    groups: Any = {"text": "text", "": "input", "tf1_ckpt": "tf1", "tf2_ckpt": "tf2"}
     files = []
     for path, content in CONTENTS.items():
         folder, _, name = path.rpartition("/")
-        group: Any = {"text": "text", "": "input", "tf1_ckpt": "tf1", "tf2_ckpt": "tf2"}[folder]
-        known = (None, None) if name in UNLISTED else (len(content), md5(content))
-        files.append(Published(name, group, True, *known))
+        known = () if name in UNLISTED else (len(content), md5(content))
+        files.append(Published(name, groups[folder], True, *known))
     files += [Published(name, "tfrecord", False, size) for name, size in TFRECORDS.items()]
     monkeypatch.setattr(published, "FILES", tuple(files))
     monkeypatch.setattr(published, "ALL_TFRECORD_PARTS_BYTES", 40 + 50 + 60)
@@ -29,23 +29,25 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def download(tmp_path: Path) -> Path:
     """A whole download with the list that the downloader leaves; the TensorFlow 2 checkpoint isn't there."""
+    lines = []
     for path, content in CONTENTS.items():
         if not path.startswith("tf2"):
             (tmp_path / "D" / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "D" / path).write_bytes(content)
-    lines = [f"{md5(CONTENTS[f'text/{name}'])}  ./{name}\n" for name in ("eval.txt", *map(part_name, range(PARTS)))]
+        if path.startswith("text"):
+            lines.append(f"{md5(content)}  ./{path.removeprefix('text/')}\n")
     (tmp_path / "D" / "text" / TEXT_LIST).write_text("".join(lines))
     return tmp_path / "D"
 
 
 @pytest.fixture
 def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """The exit code, and the findings that are not `right`, by path."""
+    """What it reports as JSON, `files` by path and only those that are not right."""
 
-    def check(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    def check(folder: Path, *words: str) -> dict[str, Any]:
         code = main(["data", "verify", str(folder), "--json", *words])
-        content = json.loads(capsys.readouterr().out)
+        content: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert content["ok"] == (code == 0)
-        return code, {one["path"]: one for one in content["files"] if one["state"] != "right"}
+        return {**content, "files": {one["path"]: one for one in content["files"] if one["state"] != "right"}}
 
     return check

@@ -6,23 +6,9 @@ from typing import Any
 
 from bertbench.data.mlcommons.published import part_name
 
-Doctor = Callable[..., tuple[int, dict[str, Any]]]
-"""Exit code of `data verify`, and its findings that are not `right`, by path."""
-PARTS = 3
+Doctor = Callable[..., dict[str, Any]]
+"""What `data verify` reports, with the findings that are not `right` by path."""
 TEXT_LIST = "bert-preprocessed-wikipedia-dataset.md5"  # as the downloader names it
-CONFIG = {
-    "attention_probs_dropout_prob": 0.1,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "hidden_size": 1024,
-    "initializer_range": 0.02,
-    "intermediate_size": 4096,
-    "max_position_embeddings": 512,
-    "num_attention_heads": 16,
-    "num_hidden_layers": 24,
-    "type_vocab_size": 2,
-    "vocab_size": 30522,
-}
 CONTENTS = {
     "text/eval.txt": b"Held out.\n",
     f"text/{part_name(0)}": b"The first part.\n",

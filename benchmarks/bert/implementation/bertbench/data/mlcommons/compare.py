@@ -14,24 +14,19 @@ _REMEDY = "compare text and vocabulary with `bertbench data verify`"
 
 def published_bytes(manifest: Manifest, name: str) -> int | None:
     """Return the published size of this file, if this dataset was made with the reference's options."""
-    return published.tfrecord_bytes(name) if _made_as_published(manifest) else None
+    recipe = mlperf_recipe(manifest) or {}
+    as_published = (recipe.get("dupe_factor"), recipe.get("seed")) == (published.DUPE_FACTOR, published.SEED)
+    return published.TFRECORD_BYTES.get(name) if as_published else None
 
 
 def differences(files: Sequence[Written], manifest: Manifest) -> list[str]:
     """Return one line per file, and for all 500 parts together, with another than the published size."""
-    found = [
-        f"{file.name}: found {file.bytes:,} bytes, MLCommons publishes {expected:,}; {_REMEDY}"
-        for file in files
-        if (expected := published_bytes(manifest, file.name)) not in (None, file.bytes)
+    expected = [(file.name, file.bytes, published_bytes(manifest, file.name)) for file in files]
+    parts = set(map(published.part_name, range(published.TEXT_PARTS)))
+    if {file.name for file in files} == parts and expected[0][2]:
+        expected.append(("all parts", sum(file.bytes for file in files), published.ALL_TFRECORD_PARTS_BYTES))
+    return [
+        f"{name}: found {found:,} bytes, MLCommons publishes {size:,}; {_REMEDY}"
+        for name, found, size in expected
+        if size not in (None, found)
     ]
-    parts = {published.part_name(number) for number in range(published.TEXT_PARTS)}
-    all_there = _made_as_published(manifest) and {file.name for file in files} == parts
-    total, expected = sum(file.bytes for file in files), published.ALL_TFRECORD_PARTS_BYTES
-    if all_there and total != expected:
-        found.append(f"all parts: found {total:,} bytes, MLCommons publishes {expected:,}; {_REMEDY}")
-    return found
-
-
-def _made_as_published(manifest: Manifest) -> bool:
-    recipe = mlperf_recipe(manifest) or {}
-    return (recipe.get("dupe_factor"), recipe.get("seed")) == (published.DUPE_FACTOR, published.SEED)

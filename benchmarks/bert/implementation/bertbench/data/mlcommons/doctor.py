@@ -4,77 +4,113 @@ It compares sizes first, then the MD5 of files of the right size. A text part ne
 beside it; TFRecords only have published sizes.
 """
 
+import posixpath
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from time import time_ns
+from typing import NamedTuple
 
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
+from bertbench.data.formats.tfrecord import begins_as_tfrecord
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.checked import Checked
-from bertbench.data.mlcommons.findings import Finding, judged, seen_together
-from bertbench.data.mlcommons.inventory import Inventory, Item, take_inventory
-from bertbench.data.mlcommons.published import Group
-from bertbench.data.mlcommons.scan import CannotReadError, md5_of
+from bertbench.data.mlcommons.expected import Md5Lists
+from bertbench.data.mlcommons.findings import Finding, Item, seen_together
+from bertbench.data.mlcommons.published import Group, Published
+from bertbench.data.mlcommons.record import Record
+from bertbench.data.mlcommons.scan import FOLDER, CannotReadError, Entry, md5_of, open_entry, scan
 
 STATE_NAME = ".bertbench-doctor.json"
 _UNDISTURBING = {"License.txt", "LICENSE.txt"}
-_GET = "download it"
 _CHECKPOINTS: tuple[Group, ...] = ("tf1", "tf2")  # one of them is enough
 
 
-@dataclass
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """All findings."""
 
-    findings: list[Finding] = field(default_factory=list)
-    hashed: int = 0
+    findings: list[Finding]
+    read: int
     """Files read now; an earlier check read the rest."""
-    remembered: int = 0
+    remembered: int
 
     @property
-    def ok(self) -> bool:
-        """Return whether everything needed is there and everything there is right."""
-        return not any(finding.problem for finding in self.findings)
+    def problems(self) -> list[Finding]:
+        """Return the findings that a user must mend: needed and missing, or there and wrong."""
+        return [finding for finding in self.findings if finding.problem]
 
 
 def examine(folder: Path, state: Path, progress: Progress) -> Diagnosis:
     """Check `folder`, and remember the MD5 in the file `state`. Raises DataError if it can't be listed."""
-    inventory = take_inventory(folder, state)
-    diagnosis = Diagnosis()
-    checked = Checked(state, progress)
+    entries = [entry for entry in scan(folder) if (folder / entry.path).absolute() != state.absolute()]
+    lists = Md5Lists(folder, entries)
+    by_name: dict[str, list[Published]] = {}
+    for file in table.FILES:
+        by_name.setdefault(file.name, []).append(file)
+    items, disputes = [], []
+    for entry in entries:
+        published = _claimed(folder, entry, by_name.get(entry.name, []))
+        known = lists.of(entry, published)
+        items.append(Item(entry, published, known[0] if known else None))
+        for other in known[1:]:
+            if other.md5 != known[0].md5:
+                detail = f"says MD5 {other.md5} for {entry.path}, {known[0].source} {known[0].md5}"
+                path, detail = printable(other.source), printable(detail)
+                disputes.append(Finding(path, None, "altered", True, detail, "get the list again"))
+    sums, remembered = _sums(folder, items, Record(state, progress), progress)
+    findings = seen_together(
+        [
+            replace(item, md5=sums.get(item.entry.path))
+            for item in items
+            if item.published or _matters(item.entry, lists)
+        ]
+    )
+    findings += [*_missing(findings), *_total_of_tfrecords(findings), *disputes]
+    read = sum(isinstance(md5, str) for md5 in sums.values()) - remembered
+    return Diagnosis(findings, read, remembered)
+
+
+def _matters(entry: Entry, lists: Md5Lists) -> bool:
+    return entry.kind != FOLDER and entry.name not in _UNDISTURBING and entry.path not in lists.paths
+
+
+def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Published | None:
+    """Return the published file of this name; if two have it, choose by content, size or place."""
+    if len(candidates) < 2:
+        return candidates[0] if candidates else None
+    by_group = {file.group: file for file in candidates}
+    if "tfrecord" in by_group:
+        return by_group["tfrecord" if _is_tfrecord(folder, entry) else "text"]
+    above, found = posixpath.dirname(entry.path).lower(), entry.bytes
+
+    def unlike(file: Published) -> tuple[bool, bool, bool, int]:
+        size = file.bytes or 0
+        return size != found, file.group not in above, size <= found, size
+
+    return min(candidates, key=unlike)
+
+
+def _is_tfrecord(folder: Path, entry: Entry) -> bool:
     try:
-        sums = _hashed(folder, inventory, checked, diagnosis, progress)
-    finally:
-        checked.save()
-    items = [item for item in inventory.items if _concerns_us(item, inventory)]
-    findings = seen_together(items, [judged(item, sums.get(item.entry.path)) for item in items])
-    findings += _missing(findings)
-    findings += _total_of_tfrecords(findings)
-    findings += [
-        Finding(printable(path), None, "altered", True, detail, "get the list again")
-        for path, detail in inventory.disputes
-    ]
-    diagnosis.findings = findings
-    return diagnosis
+        with open_entry(folder, entry) as stream:
+            return entry.kind is None and begins_as_tfrecord(stream.read(12))
+    except CannotReadError:
+        return False
 
 
-def _hashed(
-    folder: Path, inventory: Inventory, checked: Checked, diagnosis: Diagnosis, progress: Progress
-) -> dict[str, str | CannotReadError]:
-    """Return the MD5 of each file whose content matters, or the reason why it can't be read."""
-    sums: dict[str, str | CannotReadError] = {}
-    waiting = []
-    for item in inventory.to_hash():
-        md5 = checked.md5(item.entry)
-        if md5 is None:
-            waiting.append(item.entry)
-        else:
-            sums[item.entry.path] = md5
-    diagnosis.remembered = len(sums)
-    if sums:
-        progress.message(f"{len(sums):,} files were checked before and have not changed since")
+def _sums(
+    folder: Path, items: Sequence[Item], record: Record, progress: Progress
+) -> tuple[dict[str, str | CannotReadError], int]:
+    """Return the MD5 of each file whose content matters, or why it can't be read; and how many were remembered."""
+    entries = list(_to_hash(items))
+    sums: dict[str, str | CannotReadError] = {
+        entry.path: md5 for entry in entries if (md5 := record.md5(entry)) is not None
+    }
+    remembered = len(sums)
+    if remembered:
+        progress.message(f"{remembered:,} files were checked before and have not changed since")
+    waiting = [entry for entry in entries if entry.path not in sums]
     total, done = sum(entry.bytes for entry in waiting), 0
     for entry in waiting:
 
@@ -85,62 +121,46 @@ def _hashed(
 
         began_ns = time_ns()
         try:
-            md5 = md5_of(folder, entry, read)
+            md5 = sums[entry.path] = md5_of(folder, entry, read)
         except CannotReadError as error:
             sums[entry.path] = error
         else:
-            sums[entry.path] = md5
-            diagnosis.hashed += 1
-            checked.add(entry, md5, began_ns)
-    return sums
+            record.add(entry, md5, began_ns)
+    return sums, remembered
 
 
-def _concerns_us(item: Item, inventory: Inventory) -> bool:
-    """Return whether an entry matters: no folder, no licence, no list."""
-    if item.entry.kind == "a folder" and item.published is None:
-        return False
-    beside = {one.path for one in inventory.lists}
-    return item.published is not None or not (item.entry.name in _UNDISTURBING or item.entry.path in beside)
+def _to_hash(items: Sequence[Item]) -> Iterator[Entry]:
+    """Yield the files to read: those with a known sum, and possible published files or copies."""
+    regular = [item for item in items if item.entry.kind is None and item.entry.bytes]
+    seen = Counter(item.entry.bytes for item in regular)
+    sizes = {file.bytes for file in table.FILES}
+    sizes |= {item.entry.bytes for item in regular if item.published and seen[item.entry.bytes] > 1}
+    for item in regular:
+        wanted = item.published.bytes if item.published else None
+        if wanted in (None, item.entry.bytes) and (item.expected or item.entry.bytes in sizes):
+            yield item.entry
 
 
 def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield needed files that are missing; of the two checkpoints, the one that was begun, else TensorFlow 1's."""
     there = {(finding.group, finding.name) for finding in findings}
-    needed = [file for file in table.FILES if file.needed]
-    begun: list[Group] = [group for group in _CHECKPOINTS if any(group == found for found, _ in there)]
-    whole = [group for group in begun if all((group, file.name) in there for file in needed if file.group == group)]
-    left_out = set(_CHECKPOINTS) - {(begun or _CHECKPOINTS)[0]} if not whole else set(_CHECKPOINTS)
-    for file in needed:
-        if (file.group, file.name) not in there and file.group not in left_out:
-            yield Finding(
-                path=file.name,
-                name=file.name,
-                state="missing",
-                problem=True,
-                remedy=_GET,
-                group=file.group,
-                expected_bytes=file.bytes,
-                expected_md5=file.md5,
-            )
+    missing = [file for file in table.FILES if file.needed and (file.group, file.name) not in there]
+    lacking = {file.group for file in missing}
+    begun = [group for group in _CHECKPOINTS if any(group == found for found, _ in there)] or _CHECKPOINTS
+    wanted = () if any(group not in lacking for group in begun) else begun[:1]
+    for file in missing:
+        if file.group not in _CHECKPOINTS or file.group in wanted:
+            known = Finding(file.name, file.name, "missing", True, remedy="download it", group=file.group)
+            yield replace(known, expected_bytes=file.bytes, expected_md5=file.md5)
 
 
 def _total_of_tfrecords(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Judge the 500 TFRecords of the training text together, by their published total size."""
     parts = {file.name for file in table.FILES if file.group == "tfrecord" and file.name.startswith("part-")}
     sizes = {finding.name: finding.bytes or 0 for finding in findings if finding.group == "tfrecord"}
-    total = sum(size for name, size in sizes.items() if name in parts)
     if parts <= sizes.keys():
-        detail = f"found {total:,} bytes in all, expected {table.ALL_TFRECORD_PARTS_BYTES:,}"
-        right = total == table.ALL_TFRECORD_PARTS_BYTES
-        yield Finding(
-            path="all 500 TFRecords",
-            name=None,
-            state="right" if right else "altered",
-            problem=not right,
-            detail="" if right else detail,
-            remedy="" if right else "make them again",
-            group="tfrecord",
-            bytes=total,
-            expected_bytes=table.ALL_TFRECORD_PARTS_BYTES,
-            checked_by="MLCommons, its size",
-        )
+        total, expected = sum(sizes[name] for name in parts), table.ALL_TFRECORD_PARTS_BYTES
+        found = Finding("all 500 TFRecords", None, "right", False, group="tfrecord", bytes=total)
+        found = replace(found, expected_bytes=expected, checked_by="MLCommons, its size")
+        detail = f"found {total:,} bytes in all, expected {expected:,}"
+        yield found if total == expected else found.wrong("altered", detail, "make them again")

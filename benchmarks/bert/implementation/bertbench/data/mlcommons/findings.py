@@ -7,15 +7,14 @@ from typing import Literal
 
 from bertbench.common.printable import printable
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.inventory import Item
+from bertbench.data.mlcommons.expected import Expected
 from bertbench.data.mlcommons.published import Group, Published
-from bertbench.data.mlcommons.scan import CannotReadError
+from bertbench.data.mlcommons.scan import CannotReadError, Entry
 
 State = Literal[
     "right", "missing", "truncated", "altered", "doubled", "misnamed", "unverified", "unreadable", "foreign"
 ]  # fmt: skip
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
-_ARCHIVE = "results_text.tar.gz"  # archive of the text in earlier downloads
 _AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
 _MADE = "make it again with `bertbench data export --layout tfrecord`"
@@ -42,67 +41,73 @@ class Finding:
     expected_md5: str | None = None
     checked_by: str | None = None
 
-
-def judged(item: Item, md5: str | CannotReadError | None) -> Finding:
-    """Return the finding for an entry, seen alone; `md5` is what reading it gave, if it was read."""
-    entry, published, expected = item.entry, item.published, item.expected
-    finding = Finding(
-        path=printable(entry.path),
-        name=published.name if published else None,
-        state="foreign",
-        problem=False,
-        group=published.group if published else None,
-        bytes=entry.bytes if entry.kind is None else None,
-        expected_bytes=published.bytes if published else None,
-        md5=md5 if isinstance(md5, str) else None,
-        expected_md5=expected.md5 if expected else None,
-    )
-    if entry.kind is not None or isinstance(md5, CannotReadError):
-        return _unreadable(finding, entry.kind, str(md5))
-    if (wrong := _wrong_size(finding, entry.bytes)) is not None:
-        return wrong
-    if expected is None:
-        return _unlisted(finding, entry.name, published)
-    source = printable(expected.source)
-    if md5 == expected.md5:
-        return replace(finding, state="right", checked_by=source)
-    detail = f"found MD5 {md5}, expected {expected.md5} ({source})"
-    return replace(finding, state="altered", problem=True, detail=detail, remedy=_mended_by(finding, _ANEW))
+    def wrong(self, state: State, detail: str, remedy: str) -> "Finding":
+        """Return the same finding as a problem; TFRecords aren't downloaded, so their remedy is to make them."""
+        remedy = _MADE if self.group == "tfrecord" and remedy in (_AGAIN, _ANEW) else remedy
+        return replace(self, state=state, problem=True, detail=detail, remedy=remedy)
 
 
-def seen_together(items: Sequence[Item], findings: Sequence[Finding]) -> list[Finding]:
+@dataclass(frozen=True)
+class Item:
+    """An entry of the folder, and the published file that its name and place claim, if any."""
+
+    entry: Entry
+    published: Published | None
+    expected: Expected | None
+    md5: str | CannotReadError | None = None
+    """What reading it gave, if it was read."""
+
+    def judged(self) -> Finding:
+        """Return the finding for the file, seen alone."""
+        entry, published, md5 = self.entry, self.published, self.md5
+        finding = Finding(
+            path=printable(entry.path),
+            name=published.name if published else None,
+            state="foreign",
+            problem=False,
+            group=published.group if published else None,
+            bytes=None if entry.kind else entry.bytes,
+            expected_bytes=published.bytes if published else None,
+            md5=md5 if isinstance(md5, str) else None,
+            expected_md5=self.expected.md5 if self.expected else None,
+        )
+        return _unreadable(finding, entry.kind, md5) or _wrong_size(finding, entry.bytes) or self._by_sum(finding)
+
+    def _by_sum(self, finding: Finding) -> Finding:
+        if self.expected is None:
+            return _unlisted(finding, self.entry.name, self.published)
+        source = printable(self.expected.source)
+        if self.md5 == self.expected.md5:
+            return replace(finding, state="right", checked_by=source)
+        return finding.wrong("altered", f"found MD5 {self.md5}, expected {self.expected.md5} ({source})", _ANEW)
+
+
+def seen_together(items: Sequence[Item]) -> list[Finding]:
     """Return the findings, corrected by comparing files: copies, misnamed files, spare ones."""
+    findings = [item.judged() for item in items]
     right: dict[Published, str] = {}
     holders: dict[str, list[str]] = {}
     for item, finding in zip(items, findings, strict=True):
-        if item.published is not None and finding.state == "right":
-            right.setdefault(item.published, finding.path)
-        if item.published is not None and finding.md5 is not None:
-            holders.setdefault(finding.md5, []).append(finding.path)
-    by_md5 = {file.md5: file for file in table.FILES if file.md5 is not None}
-    return [
-        _beside_others(
-            finding,
-            item.published,
-            [path for path in holders.get(finding.md5 or "", []) if path != finding.path],
-            right,
-            by_md5,
-        )
-        for item, finding in zip(items, findings, strict=True)
-    ]
+        if item.published is not None:
+            holders.setdefault(finding.md5 or "-", []).append(finding.path)
+            if finding.state == "right":
+                right.setdefault(item.published, finding.path)
+    together = []
+    for item, finding in zip(items, findings, strict=True):
+        same = [path for path in holders.get(finding.md5 or "", []) if path != finding.path]
+        if item.published is not None:
+            together.append(_beside_others(finding, same, right.get(item.published, finding.path)))
+        else:
+            together.append(_stranger_beside_others(finding, same, right))
+    return together
 
 
-def _mended_by(finding: Finding, how: str) -> str:
-    return _MADE if finding.group == "tfrecord" else how
-
-
-def _unreadable(finding: Finding, kind: str | None, reason: str) -> Finding:
-    if kind is None:
-        remedy = "make it readable and check again"
-        return replace(finding, state="unreadable", problem=True, detail=reason, remedy=remedy)
-    if finding.name is None:
-        return replace(finding, detail=f"{kind}; not read")
-    return replace(finding, state="unreadable", problem=True, detail=f"is {kind}, expected a file", remedy=_ANEW)
+def _unreadable(finding: Finding, kind: str | None, md5: str | CannotReadError | None) -> Finding | None:
+    if isinstance(md5, CannotReadError):
+        return finding.wrong("unreadable", str(md5), "make it readable and check again")
+    if kind and finding.name is not None:
+        return finding.wrong("unreadable", f"is {kind}, expected a file", _ANEW)
+    return replace(finding, detail=f"{kind}; not read") if kind else None
 
 
 def _wrong_size(finding: Finding, found: int) -> Finding | None:
@@ -110,9 +115,9 @@ def _wrong_size(finding: Finding, found: int) -> Finding | None:
     expected = finding.expected_bytes
     detail = f"found {found:,} bytes, expected " + ("more" if expected is None else f"{expected:,}")
     if finding.name is not None and found < (expected or 1):
-        return replace(finding, state="truncated", problem=True, detail=detail, remedy=_mended_by(finding, _AGAIN))
+        return finding.wrong("truncated", detail, _AGAIN)
     if expected is not None and found > expected:
-        return replace(finding, state="altered", problem=True, detail=detail, remedy=_mended_by(finding, _ANEW))
+        return finding.wrong("altered", detail, _ANEW)
     return None
 
 
@@ -121,47 +126,34 @@ def _unlisted(finding: Finding, name: str, published: Published | None) -> Findi
     if published is not None and published.bytes is not None:
         return replace(finding, state="right", checked_by="MLCommons, its size")
     if published is not None:
-        needed = published.needed
-        remedy = _LIST if needed else ""
-        return replace(finding, state="unverified", problem=needed, detail="no MD5 is published for it", remedy=remedy)
+        unverified = finding.wrong("unverified", "no MD5 is published for it", _LIST)
+        return unverified if published.needed else replace(unverified, problem=False, remedy="")
     if fnmatchcase(name, _TEXT_GLOB):
-        detail = f"no published file, but {_TEXT_GLOB} would match it"
-        return replace(finding, problem=True, detail=detail, remedy="move it elsewhere")
-    if name == _ARCHIVE:
-        return replace(finding, detail="the text's parts, packed; unpack it to check them")
+        return finding.wrong("foreign", f"no published file, but {_TEXT_GLOB} would match it", "move it elsewhere")
     return replace(finding, detail="no file that MLCommons publishes for BERT")
 
 
-def _beside_others(
-    finding: Finding,
-    published: Published | None,
-    same: Sequence[str],
-    right: Mapping[Published, str],
-    by_md5: Mapping[str, Published],
-) -> Finding:
-    """Correct one finding, given the claimed files with the same content and the right ones."""
-    if published is None:
-        return _stranger_beside_others(finding, same, right, by_md5) if finding.state == "foreign" else finding
-    better = right.get(published, finding.path)
-    if better != finding.path:  # a correct file of this name is elsewhere
-        if finding.state == "right":
-            return replace(finding, state="doubled", detail=f"the same content as {better}", remedy="remove one")
-        detail = f"{finding.detail}; {better} is right"
+def _beside_others(finding: Finding, same: Sequence[str], right: str) -> Finding:
+    """Correct a finding by the claimed files of the same content, and the path of the right file of its name."""
+    if right != finding.path and finding.state == "right":
+        return replace(finding, state="doubled", detail=f"the same content as {right}", remedy="remove one")
+    if right != finding.path:
+        detail = f"{finding.detail}; {right} is right"
         return replace(finding, state="foreign", problem=False, detail=detail, remedy="remove it")
     if same and finding.state == "unverified":
-        return replace(finding, state="doubled", problem=True, detail=f"the same content as {same[0]}", remedy=_ANEW)
+        return finding.wrong("doubled", f"the same content as {same[0]}", _ANEW)
     if same and finding.state == "altered":
         return replace(finding, detail=f"{finding.detail}; it has the content of {same[0]}")
     return finding
 
 
-def _stranger_beside_others(
-    finding: Finding, same: Sequence[str], right: Mapping[Published, str], by_md5: Mapping[str, Published]
-) -> Finding:
-    known = by_md5.get(finding.md5 or "")
+def _stranger_beside_others(finding: Finding, same: Sequence[str], right: Mapping[Published, str]) -> Finding:
+    if finding.md5 is None:
+        return finding
+    known = next((file for file in table.FILES if file.md5 == finding.md5), None)
     if known is not None and known not in right:
-        finding = replace(finding, state="misnamed", problem=True, name=known.name, group=known.group)
-        return replace(finding, detail=f"is {known.name}", remedy=f"rename it to {known.name}")
+        finding = replace(finding, name=known.name, group=known.group)
+        return finding.wrong("misnamed", f"is {known.name}", f"rename it to {known.name}")
     if same:
         remedy = finding.remedy or "remove it"
         return replace(finding, state="doubled", detail=f"the same content as {same[0]}", remedy=remedy)

@@ -5,7 +5,7 @@ files, dump). Neither gives sizes or MD5 of 494 of the 500 text parts; the downl
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Group = Literal["text", "input", "tf1", "tf2", "dump", "tfrecord"]
 DOWNLOADER = "https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh"
@@ -30,59 +30,45 @@ class Published:
     md5: str | None = None
 
 
-class _Sum(NamedTuple):
-    bytes: int
-    md5: str
-
-
 def part_name(number: int) -> str:
     """Return the name of a text part, which its TFRecord has too."""
     return f"part-{number:05d}-of-{TEXT_PARTS:05d}"
 
 
-_PARTS = {
-    0: _Sum(27_150_902, "a64a7c31eff5cd38ae6d94f7a6229dab"),
-    1: _Sum(27_198_569, "549a9ed4f805257245bec936563abfd0"),
-    2: _Sum(27_395_616, "1a1366ddfc03aef9d41ce552ee247abf"),
-    497: _Sum(24_775_043, "66835aa75d4855f2e678e8f3d73812e9"),
-    498: _Sum(24_575_505, "e6d68a7632e9f4aa1a94128cce556dc9"),
-    499: _Sum(21_873_644, "b3b087ad24e3770d879a351664cebc5a"),
-}
-_TFRECORDS = {
+TFRECORD_BYTES = {
     "eval_intermediate": 843_343_183,
     "eval_10k": 25_382_591,
     part_name(0): 514_241_279,
     part_name(499): 898_392_312,
 }
-_CHECKPOINT = "model.ckpt-28252"
+"""Published sizes of the reference's TFRecords."""
+_PARTS = {
+    0: (27_150_902, "a64a7c31eff5cd38ae6d94f7a6229dab"),
+    1: (27_198_569, "549a9ed4f805257245bec936563abfd0"),
+    2: (27_395_616, "1a1366ddfc03aef9d41ce552ee247abf"),
+    497: (24_775_043, "66835aa75d4855f2e678e8f3d73812e9"),
+    498: (24_575_505, "e6d68a7632e9f4aa1a94128cce556dc9"),
+    499: (21_873_644, "b3b087ad24e3770d879a351664cebc5a"),
+}
+_INDEX, _DATA, _META = (f"model.ckpt-28252.{end}" for end in ("index", "data-00000-of-00001", "meta"))
 _DUMP = "enwiki-20200101-pages-articles-multistream.xml"
+_NAMES = [part_name(number) for number in range(TEXT_PARTS)]
 
-
-def tfrecord_bytes(name: str) -> int | None:
-    """Return the published size of one of the reference's TFRecords, or None."""
-    return _TFRECORDS.get(name)
-
-
-def _all_files() -> tuple[Published, ...]:
-    data, index, meta = (f"{_CHECKPOINT}.{end}" for end in ("data-00000-of-00001", "index", "meta"))
-    parts = [part_name(number) for number in range(TEXT_PARTS)]
-    sums = [_PARTS.get(number, (None, None)) for number in range(TEXT_PARTS)]
-    return (
-        Published("eval.txt", "text", True, 32_851_144, "2a220f790517261547b1b45ed3ada07a"),
-        *(Published(name, "text", True, *known) for name, known in zip(parts, sums, strict=True)),
-        Published("eval.md5", "text", False, 330_000, "71a58382a68947e93e88aa0d42431b6c"),
-        Published("vocab.txt", "input", True, 231_508, "64800d5d8528ce344256daf115d4965e"),
-        Published("bert_config.json", "input", True, 314, "7f59165e21b7d566db610ff6756c926b"),
-        Published(index, "tf1", True, 17_371, "f97de3ae180eb8d479555c939d50d048"),
-        Published(data, "tf1", True, 4_034_713_312, "50797acd537880bfb5a7ade80d976129"),
-        Published(meta, "tf1", False, 24_740_228, "dbd16c731e8a8113bc08eeed0326b8e7"),
-        Published(index, "tf2", True, 6_420, "fc34dd7a54afc07f2d8e9d64471dc672"),
-        Published(data, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
-        Published(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
-        Published(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
-        *(Published(name, "tfrecord", False, _TFRECORDS.get(name)) for name in ("eval_intermediate", "eval_10k")),
-        *(Published(name, "tfrecord", False, _TFRECORDS.get(name)) for name in parts),
-    )
-
-
-FILES = _all_files()
+FILES = (
+    Published("eval.txt", "text", True, 32_851_144, "2a220f790517261547b1b45ed3ada07a"),
+    *(Published(name, "text", True, *_PARTS.get(number, ())) for number, name in enumerate(_NAMES)),
+    Published("eval.md5", "text", False, 330_000, "71a58382a68947e93e88aa0d42431b6c"),
+    Published("vocab.txt", "input", True, 231_508, "64800d5d8528ce344256daf115d4965e"),
+    Published("bert_config.json", "input", True, 314, "7f59165e21b7d566db610ff6756c926b"),
+    Published(_INDEX, "tf1", True, 17_371, "f97de3ae180eb8d479555c939d50d048"),
+    Published(_DATA, "tf1", True, 4_034_713_312, "50797acd537880bfb5a7ade80d976129"),
+    Published(_META, "tf1", False, 24_740_228, "dbd16c731e8a8113bc08eeed0326b8e7"),
+    Published(_INDEX, "tf2", True, 6_420, "fc34dd7a54afc07f2d8e9d64471dc672"),
+    Published(_DATA, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
+    Published(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
+    Published(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
+    *(
+        Published(name, "tfrecord", False, TFRECORD_BYTES.get(name))
+        for name in ("eval_intermediate", "eval_10k", *_NAMES)
+    ),
+)

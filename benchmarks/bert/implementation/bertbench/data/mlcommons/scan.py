@@ -14,9 +14,11 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.printable import printable
 
 MAX_ENTRIES = 100_000  # the published files are about 1,100 with their TFRecords
+FOLDER = "a folder"
 _BLOCK = 1 << 20
 _KINDS = {
-    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: None,
+    stat.S_IFDIR: FOLDER,
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -32,7 +34,7 @@ class Entry:
 
     path: str
     """Relative to the folder, with surrogates for bytes that are not UTF-8."""
-    stamp: Stamp
+    stamp: Stamp = (0, 0, 0, 0)
     kind: str | None = None
     """Its kind, if it is not a readable file."""
 
@@ -57,24 +59,18 @@ def scan(folder: Path) -> list[Entry]:
     Raises DataError if `folder` can't be listed or holds over 100,000 entries.
     """
     found: list[Entry] = []
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        try:
-            names = os.listdir(os.path.join(folder, below))  # noqa: PTH118, PTH208 - pathlib would lose bytes and time
-        except OSError as error:
-            if not below:
-                raise DataError(
-                    f"{printable(str(folder))}: cannot be listed ({system_reason(error)}); "
-                    "give the folder of a download"
-                ) from error
-            found.append(Entry(below, (0, 0, 0, 0), f"a folder that cannot be listed ({system_reason(error)})"))
-            continue
-        for name in names:
-            entry = _entry(folder, f"{below}/{name}" if below else name)
-            found.append(entry)
-            if entry.kind == _KINDS[stat.S_IFDIR]:
-                waiting.append(entry.path)
+
+    def unlisted(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise DataError(
+                f"{printable(str(folder))}: cannot be listed ({system_reason(error)}); give the folder of a download"
+            ) from error
+        path = os.path.relpath(error.filename, folder)
+        found.append(Entry(path, kind=f"a folder that cannot be listed ({system_reason(error)})"))
+
+    for where, folders, names in os.walk(folder, onerror=unlisted):
+        below = os.path.relpath(where, folder)
+        found += (_entry(folder, name if below == "." else f"{below}/{name}") for name in (*folders, *names))
         if len(found) > MAX_ENTRIES:
             raise DataError(
                 f"{printable(str(folder))}: found over {MAX_ENTRIES:,} files, expected about 1,100; "
@@ -104,8 +100,7 @@ def open_entry(folder: Path, entry: Entry) -> Iterator[BinaryIO]:
         # non-blocking: the file may have become a FIFO
         descriptor = os.open(folder / entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or _stamp(status) != entry.stamp:
+            if _stamp(os.fstat(descriptor)) != entry.stamp:
                 raise CannotReadError("it changed since it was listed")
             yield stream
     except OSError as error:
@@ -115,20 +110,12 @@ def open_entry(folder: Path, entry: Entry) -> Iterator[BinaryIO]:
 def _entry(folder: Path, path: str) -> Entry:
     whole = folder / path
     try:
-        own = whole.lstat()
-        if not stat.S_ISLNK(own.st_mode):
-            return Entry(path, _stamp(own), _kind(own))
-        target = whole.stat()
-        kind = _kind(target)
-        return Entry(path, _stamp(target), kind and f"a link to {kind}")
+        status = whole.stat()
     except OSError as error:
         broken = error.errno in (errno.ENOENT, errno.ELOOP)
-        reason = "a link to nothing" if broken else f"unreadable ({system_reason(error)})"
-        return Entry(path, (0, 0, 0, 0), reason)
-
-
-def _kind(status: os.stat_result) -> str | None:
-    return None if stat.S_ISREG(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "something special")
+        return Entry(path, kind="a link to nothing" if broken else f"unreadable ({system_reason(error)})")
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something special")
+    return Entry(path, _stamp(status), f"a link to {kind}" if kind and whole.is_symlink() else kind)
 
 
 def _stamp(status: os.stat_result) -> Stamp:
