@@ -5,22 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 
 from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.data.formats import export as exporting
 from bertbench.data.formats.reference_files import Written
 from bertbench.data.formats.reference_files import reference_files as planned
 from bertbench.data.formats.tfrecord import read_tfrecord
 from bertbench.data.formats.tfrecord_write import record_bytes, records, write_tfrecord
 from bertbench.data.mlcommons.compare import differences
 from bertbench.data.mlcommons.published import part_name
-from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.manifest import Manifest
-from bertbench.data.store.shards import write_split
 from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS
@@ -53,9 +49,12 @@ def test_records_are_byte_for_byte_those_of_an_independent_writer(tmp_path: Path
     expected = [published.example(one) for one in in_order]
     block = columns_of(samples)
     assert list(records(block)) == expected
-    write_tfrecord(tmp_path / "ours", len(block), [block])
+    write_tfrecord(tmp_path / "ours", [block])
     published.write_tfrecord(tmp_path / "theirs", expected)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    assert record_bytes(block).tolist() == [16 + len(record) for record in expected]
+    (read_back,) = read_tfrecord(tmp_path / "ours")
+    assert samples_of(read_back.columns) == samples
 
 
 def test_the_size_of_a_record_is_the_one_worked_out_by_hand() -> None:
@@ -71,21 +70,6 @@ def test_the_size_of_a_record_is_the_one_worked_out_by_hand() -> None:
     sample = Sample([1, 9, 2, 8, 2], [0, 0, 0, 1, 1], [3], [30], 1)
     two_ids_longer = Sample([1, 999, 2, 20_000, 2], [0, 0, 0, 1, 1], [3], [30], 1)  # by 1 byte and by 2
     assert record_bytes(columns_of([sample, two_ids_longer])).tolist() == [framed, framed + 3] == [2197, 2200]
-
-
-@pytest.mark.parametrize("samples", [SAMPLES, EDGES, [*SAMPLES, *EDGES]])
-def test_the_computed_size_is_the_written_size(tmp_path: Path, samples: list[Sample]) -> None:
-    block = columns_of(samples)
-    write_tfrecord(tmp_path / "file", len(block), [block])
-    assert record_bytes(block).sum() == (tmp_path / "file").stat().st_size
-    assert record_bytes(block).tolist() == [16 + len(record) for record in records(block)]
-
-
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    samples = [*SAMPLES, *EDGES]
-    write_tfrecord(tmp_path / "file", len(samples), [columns_of(SAMPLES), columns_of(EDGES)])
-    (block,) = read_tfrecord(tmp_path / "file")
-    assert samples_of(block.columns) == samples
 
 
 @pytest.fixture
@@ -189,16 +173,7 @@ def test_all_500_parts_are_compared_by_their_total(tmp_path: Path, vocab: Path) 
     assert differences(smaller, replace(manifest, request=other_seed)) == []
 
 
-def test_what_padding_can_t_hold_is_not_exported(tmp_path: Path, tiny_folder: Path) -> None:
-    (tmp_path / "manifest.json").write_bytes((tiny_folder / "manifest.json").read_bytes())
-    split = write_split(tmp_path / "train", [columns_of([Sample([1, -5], [0, 0], [1], [2], 0)])], shard_samples=3)
-    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
-    with pytest.raises(DataError, match=r"part_00000\.h5: found a negative number in input_ids"):
-        exporting.export_tfrecords(dataset, tmp_path / "out", QUIET)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("words", [["--layout", "fixed", "--size-only"], ["--layout", "tfrecord"]])
+@pytest.mark.parametrize("words", [["--layout", "varlength", "--size-only"], ["--layout", "tfrecord"]])
 def test_an_export_without_a_target_is_refused(words: list[str], tiny_folder: Path) -> None:
     try:
         code = main(["data", "export", str(tiny_folder), *words])

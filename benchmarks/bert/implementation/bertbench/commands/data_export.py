@@ -31,10 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.size_only:
         raise ConfigError(f"--size-only: found --layout {arguments.layout}, expected tfrecord; give --out instead")
     with Progress() as progress:
-        written = export(Dataset.open(arguments.folder, arguments.split), arguments.layout, arguments.out, progress)
-        progress.message(
-            f"wrote {arguments.out}: {written.samples:,} samples in {written.rows:,} rows of {written.files:,} files"
-        )
+        written = export(Dataset.open(arguments.folder, arguments.split), arguments.out, progress)
+        progress.message(f"wrote {arguments.out}: {written.samples:,} samples in {written.files:,} files")
     emit(arguments.json, {"path": str(arguments.out), "layout": arguments.layout, **written._asdict()})
     return 0
 

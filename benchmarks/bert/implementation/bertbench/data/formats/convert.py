@@ -1,15 +1,13 @@
 """`bertbench data prepare --from-hdf5 | --from-tfrecord`: convert published samples to a dataset folder.
 
 It reads the input twice: for checksums, which find a repeated file before hours are spent, then for the samples, in
-blocks, so that one shard bounds the memory. A restart resumes after the last finished shard (data/store/stored.py).
+blocks, so that one shard bounds the memory. A restart makes only the unfinished files (data/store/parts.py).
 A second split joins a dataset that has the first one.
 """
 
-import hashlib
 import shutil
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,19 @@ from bertbench.common.progress import Progress
 from bertbench.data.formats.files import READERS, Format
 from bertbench.data.formats.rows import Block
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import MappedShard, SplitName
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Guess, Manifest, Split, Tokenizer
-from bertbench.data.store.shards import FIELDS, file_sha256
-from bertbench.data.store.stored import FileBlock, StoredSoFar
+from bertbench.data.store.dataset import MappedShard, SplitName, shard_entries
+from bertbench.data.store.manifest import (
+    MANIFEST_NAME,
+    VOCAB_NAME,
+    Guess,
+    Manifest,
+    ShardFile,
+    Split,
+    Tokenizer,
+    require_same,
+)
+from bertbench.data.store.parts import Source, forget_parts, made_parts, sources_of
+from bertbench.data.store.shards import FIELDS, finish_split
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 _HELD_ENTRIES = 1 << 15  # ids are 16-bit signed integers
@@ -57,112 +64,84 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_HELD_ENTRIES:,}, as ids are stored in "
             "16 bits; give another --vocab-size"
         )
+    split, tokenizer = conversion.split, conversion.tokenizer()
+    sources = _different_sources(conversion, progress)
     there = Manifest.read(out) if out.exists() else None
-    request = _request(conversion, there, progress)
-    if there is not None and conversion.split in there.splits():
-        _require_same(out, there.request, request, conversion.split)
-        return there, True
-    tokenizer = conversion.tokenizer()
-    if there is not None and (there.request.get("recipe"), there.tokenizer) != (request["recipe"], tokenizer):
-        raise DataError(
-            f"{out}: holds a split with the recipe {_short(there.request.get('recipe'))}, expected "
-            f"{request['recipe']} and the same vocabulary; give another --out"
-        )
-    work = out.with_name(f".{out.name}.unfinished-{conversion.split}")
+    request = _request(conversion, sources, there)
+    if there is not None:
+        exists = split in there.splits()
+        require_same(out, there.request if exists else {**there.request, "source": request["source"]}, request)
+        if there.tokenizer != tokenizer:
+            raise DataError(f"{out}: holds samples of another vocabulary; give the same vocabulary, or another --out")
+        if exists:
+            return there, True
+    work = out.with_name(f".{out.name}.unfinished-{split}")
+    asked, make = [request["recipe"], conversion.format], partial(_convert_file, conversion)
+    samples: dict[object, Source] = {}
     try:
-        files = request["source"][conversion.split]["files"]
-        stored = StoredSoFar.resume(work, conversion.split, [request["recipe"], conversion.format], files)
-        try:
-            split = stored.store(_sound(conversion, stored, progress), conversion.shard_samples)
-        finally:
-            stored.discard_if_empty()
-        manifest = there or Manifest(request, __version__, None, tokenizer, None, None, None, tokenizer_version=None)
-        if conversion.split == "train":
-            manifest = replace(manifest, request=request, train=split)
-        else:
-            guess = _best_guess(work / "eval", split, conversion)
-            manifest = replace(manifest, request=request, eval=split, most_frequent_token=guess)
-        if conversion.vocabulary is not None:
-            (work / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
-        manifest.write(work)
-        stored.forget_state()
+        for source, shards in made_parts(work, split, sources, asked, make, 1, progress):
+            # a file that is stored differently, for example compressed, has another checksum
+            _require_once(samples, tuple(shard.sha256 for shard in shards), source, "samples")
+        made = there or Manifest(request, __version__, None, tokenizer, None, None, None, tokenizer_version=None)
+        manifest = _with_split(replace(made, request=request), work, sources, conversion)
         if there is None:
             work.replace(out)
         else:
-            _join(work, out, conversion.split)
+            _join(work, out, split)
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); finished shards are kept beside it, "
+            f"{out}: could not be written ({system_reason(error)}); finished files are kept beside it, "
             "make room and run it again"
         ) from error
     return manifest, False
 
 
-def _request(conversion: Conversion, there: Manifest | None, progress: Progress) -> dict[str, Any]:
+def _with_split(made: Manifest, work: Path, sources: list[Source], conversion: Conversion) -> Manifest:
+    """Complete the split in `work`, and write the manifest of a dataset that has it, too."""
+    folder, shards = work / conversion.split, [shard for source in sources for shard in source.shards(work)]
+    split = finish_split(folder, shards, shard_entries(folder, shards))
+    if conversion.split == "train":
+        manifest = replace(made, train=split)
+    else:
+        manifest = replace(made, eval=split, most_frequent_token=_best_guess(folder, split, conversion))
+    if conversion.vocabulary is not None:
+        (work / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
+    manifest.write(work)
+    forget_parts(work)
+    return manifest
+
+
+def _different_sources(conversion: Conversion, progress: Progress) -> list[Source]:
+    sources, seen = sources_of(conversion.files, progress), dict[object, Source]()
+    for source in sources:
+        _require_once(seen, source.sha256, source, "content")
+    return sources
+
+
+def _request(conversion: Conversion, sources: list[Source], there: Manifest | None) -> dict[str, Any]:
     """Return the dataset's identity: sizes, and name and checksum of every file of each split."""
-    seen: dict[str, Path] = {}
-    for number, path in enumerate(conversion.files, start=1):
-        try:
-            checksum = file_sha256(path)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a readable file") from error
-        if checksum in seen:
-            raise DataError(
-                f"{path}: found the content of {seen[checksum]} again, expected every file once; leave one of them out"
-            )
-        seen[checksum] = path
-        progress.update(number, len(conversion.files), f"checksums: {number} of {len(conversion.files)} files")
-    source = {"format": conversion.format, "files": [[path.name, checksum] for checksum, path in seen.items()]}
+    source = {"format": conversion.format, "files": [[source.path.name, source.sha256] for source in sources]}
     return {
         "recipe": {"converted": True, "vocab_size": conversion.vocab_size, "shard_samples": conversion.shard_samples},
-        "source": {**(there.request.get("source", {}) if there else {}), conversion.split: source},
+        "source": {**(there.request["source"] if there else {}), conversion.split: source},
     }
 
 
-def _require_same(out: Path, there: dict[str, Any], asked: dict[str, Any], split: SplitName) -> None:
-    for section, one, other in (
-        ("recipe", there.get("recipe"), asked["recipe"]),
-        (f"source.{split}", there.get("source", {}).get(split), asked["source"][split]),
-    ):
-        if one != other:
-            raise DataError(
-                f"{out}: holds another dataset ({section} differs: {_short(one)} there, {_short(other)} requested); "
-                f"give another --out, or remove {out} first"
-            )
+def _require_once(seen: dict[object, Source], content: object, source: Source, what: str) -> None:
+    twin = seen.setdefault(content, source)
+    if twin is not source:
+        raise DataError(
+            f"{source.path}: found the {what} of {twin.path} again, expected every file once; leave one of them out"
+        )
 
 
-def _short(content: object) -> str:
-    text = str(content)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _sound(conversion: Conversion, stored: StoredSoFar, progress: Progress) -> Iterator[FileBlock]:
-    """Yield the samples from the first unfinished file on, in order, checked, in the shards' types."""
-    began, done = time.monotonic(), 0
-    for number, path in enumerate(conversion.files[stored.file :], start=stored.file):
-        content = hashlib.sha256()
-        first = 0
-        for block in READERS[conversion.format](path):
-            columns = _checked(block, conversion.vocab_size)
-            for part in fields(columns):
-                content.update(getattr(columns, part.name).tobytes())
-            done += len(columns)
-            rate = done / max(time.monotonic() - began, 1e-9)
-            progress.update(
-                number,
-                len(conversion.files),
-                f"file {number + 1} of {len(conversion.files)}, {done:,} samples, {rate:,.0f} samples/s",
-            )
-            yield FileBlock(number, first, columns)
-            first += len(columns)
-        if not first:
-            raise DataError(f"{path}: found no samples, expected at least one; get it again, or leave it out")
-        twin = stored.contents.setdefault(content.hexdigest(), number)
-        if twin != number:  # stored differently, for example compressed: the checksums differ
-            raise DataError(
-                f"{path}: found the samples of {conversion.files[twin]} again, expected every sample file once; "
-                "leave one of them out"
-            )
+def _convert_file(conversion: Conversion, folder: Path, source: Source) -> list[ShardFile]:
+    """Write the samples of one file into `folder` as shards, checked, in order and in the shards' types."""
+    blocks = (_checked(block, conversion.vocab_size) for block in READERS[conversion.format](source.path))
+    shards = source.write(folder, blocks, conversion.shard_samples)
+    if not shards:
+        raise DataError(f"{source.path}: found no samples, expected at least one; get it again, or leave it out")
+    return shards
 
 
 def _checked(block: Block, vocab_size: int) -> Columns:

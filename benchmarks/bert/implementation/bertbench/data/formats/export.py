@@ -1,28 +1,27 @@
 """`bertbench data export`: write a prepared split in a published layout.
 
-HDF5 layouts get one file per shard; TFRecords one file per text, as in the reference.
+HDF5 gets one file per shard, TFRecords one per text, as in the reference.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS, WRITERS
-from bertbench.data.formats.hdf5_write import Layout as Hdf5Layout
+from bertbench.data.formats.hdf5_write import write_varlength
 from bertbench.data.formats.reference_files import OutFile, Written, reference_files
-from bertbench.data.formats.tfrecord_write import record_bytes, write_tfrecord
+from bertbench.data.formats.tfrecord_write import MAX_PREDICTIONS, record_bytes, write_tfrecord
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.prepare import unfinished
 
-Layout = Hdf5Layout | Literal["tfrecord"]
-LAYOUTS: tuple[Layout, ...] = (*WRITERS, "tfrecord")
+Layout = Literal["varlength", "tfrecord"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 class Exported(NamedTuple):
@@ -31,23 +30,21 @@ class Exported(NamedTuple):
     files: int
     samples: int
     rows: int
-    """Fewer than samples if rows are packed."""
+    """As many as samples: every sample is a row."""
 
 
-def export(dataset: Dataset, layout: Hdf5Layout, out: Path, progress: Progress) -> Exported:
+def export(dataset: Dataset, out: Path, progress: Progress) -> Exported:
     """Write a split to the new folder `out`, as part_00000_of_00002.hdf5 and so on.
 
     Raises DataError if `out` exists, or for a sample that the layouts can't hold.
     """
-    shards = dataset.split.shards
-    samples = rows = 0
+    shards, samples = dataset.split.shards, dataset.split.samples
     with _new_folder(out) as folder:
         for number, shard in enumerate(shards):
             path = folder / f"part_{number:05d}_of_{len(shards):05d}.hdf5"
-            rows += WRITERS[layout](path, shard.samples, _blocks(dataset, (number,)))
-            samples += shard.samples
-            progress.update(number + 1, len(shards), f"{number + 1} of {len(shards)} files, {samples:,} samples")
-    return Exported(len(shards), samples, rows)
+            write_varlength(path, shard.samples, _blocks(dataset, (number,)))
+            progress.update(number + 1, len(shards), f"{number + 1} of {len(shards)} files")
+    return Exported(len(shards), samples, samples)
 
 
 def export_tfrecords(dataset: Dataset, out: Path, progress: Progress) -> list[Written]:
@@ -55,15 +52,13 @@ def export_tfrecords(dataset: Dataset, out: Path, progress: Progress) -> list[Wr
 
     Raises DataError if `out` exists, or for a sample that the layout can't hold.
     """
-    files = reference_files(Manifest.read(dataset.folder), dataset.name)
-    written = []
     with _new_folder(out) as folder:
-        for number, file in enumerate(files):
-            path = folder / file.name
-            samples = write_tfrecord(path, _samples(dataset, file), _blocks(dataset, file.shards))
-            written.append(Written(file.name, samples, path.stat().st_size))
-            progress.update(number + 1, len(files), f"{number + 1} of {len(files)} files")
-    return written
+
+        def written(file: OutFile) -> int:
+            write_tfrecord(folder / file.name, _blocks(dataset, file.shards))
+            return (folder / file.name).stat().st_size
+
+        return _each_file(dataset, written, progress)
 
 
 def tfrecord_sizes(dataset: Dataset, progress: Progress) -> list[Written]:
@@ -71,17 +66,20 @@ def tfrecord_sizes(dataset: Dataset, progress: Progress) -> list[Written]:
 
     Raises DataError for a sample that the layout can't hold.
     """
-    files = reference_files(Manifest.read(dataset.folder), dataset.name)
-    sizes = []
-    for number, file in enumerate(files):
-        size = sum(int(record_bytes(block).sum()) for block in _blocks(dataset, file.shards))
-        sizes.append(Written(file.name, _samples(dataset, file), size))
-        progress.update(number + 1, len(files), f"{number + 1} of {len(files)} files")
-    return sizes
+
+    def computed(file: OutFile) -> int:
+        return sum(int(record_bytes(block).sum()) for block in _blocks(dataset, file.shards))
+
+    return _each_file(dataset, computed, progress)
 
 
-def _samples(dataset: Dataset, file: OutFile) -> int:
-    return sum(dataset.split.shards[number].samples for number in file.shards)
+def _each_file(dataset: Dataset, size: Callable[[OutFile], int], progress: Progress) -> list[Written]:
+    files, done = reference_files(Manifest.read(dataset.folder), dataset.name), []
+    for number, file in enumerate(files, start=1):
+        samples = sum(dataset.split.shards[shard].samples for shard in file.shards)
+        done.append(Written(file.name, samples, size(file)))
+        progress.update(number, len(files), f"{number} of {len(files)} files")
+    return done
 
 
 def _new_folder(out: Path) -> AbstractContextManager[Path]:

@@ -9,80 +9,82 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.protobuf import masked_crc32c
-from bertbench.data.formats.hdf5_write import MAX_PREDICTIONS
 from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.index import MAX_LENGTH
 
-_WIDTHS = {
-    "input_ids": MAX_LENGTH,
-    "input_mask": MAX_LENGTH,
-    "segment_ids": MAX_LENGTH,
-    "masked_lm_positions": MAX_PREDICTIONS,
-    "masked_lm_ids": MAX_PREDICTIONS,
-    "masked_lm_weights": MAX_PREDICTIONS,
-    "next_sentence_labels": 1,
-}
-"""The features in the reference's order, with their number of values after padding with 0."""
+MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
 _WEIGHTS = "masked_lm_weights"
 _FLOATS, _INTEGERS = 2, 3  # field numbers of Feature's lists
 _FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
 _ONE = struct.pack("<f", 1.0)
 
 
-def write_tfrecord(path: Path, samples: int, blocks: Iterable[Columns]) -> int:
-    """Write one record per sample; return the number of records."""
+class _Feature(NamedTuple):
+    """One feature of a block's samples, one after the other."""
+
+    values: Array
+    counts: Array
+    width: int
+    """Number of values after padding with 0."""
+
+
+def _features(block: Columns) -> dict[str, _Feature]:
+    """Return the features in the reference's order; masks and weights are ones."""
+    tokens, masked = (block.lengths, MAX_LENGTH), (block.masked, MAX_PREDICTIONS)
+    return {
+        "input_ids": _Feature(block.input_ids, *tokens),
+        "input_mask": _Feature(np.ones_like(block.segment_ids), *tokens),
+        "segment_ids": _Feature(block.segment_ids, *tokens),
+        "masked_lm_positions": _Feature(block.masked_lm_positions, *masked),
+        "masked_lm_ids": _Feature(block.masked_lm_ids, *masked),
+        _WEIGHTS: _Feature(np.ones_like(block.masked_lm_ids), *masked),
+        "next_sentence_labels": _Feature(block.next_sentence_labels, np.ones(len(block), np.int64), 1),
+    }
+
+
+def write_tfrecord(path: Path, blocks: Iterable[Columns]) -> None:
+    """Write one record per sample."""
     with path.open("wb") as stream:
         for block in blocks:
             stream.write(b"".join(map(_framed, records(block))))
-    return samples
 
 
 def records(block: Columns) -> Iterator[bytes]:
     """Yield each sample as a serialized tf.train.Example. Ids, positions and labels must not be negative."""
-    lengths, masked = block.lengths.tolist(), block.masked.tolist()
-    ones = np.ones(len(block), np.int64)
-    columns = {
-        "input_ids": _varints(block.input_ids, block.lengths),
-        "input_mask": (b"\1" * length for length in lengths),
-        "segment_ids": _varints(block.segment_ids, block.lengths),
-        "masked_lm_positions": _varints(block.masked_lm_positions, block.masked),
-        "masked_lm_ids": _varints(block.masked_lm_ids, block.masked),
-        _WEIGHTS: (_ONE * count for count in masked),
-        "next_sentence_labels": _varints(block.next_sentence_labels, ones),
-    }
-    counts = {name: lengths if width == MAX_LENGTH else masked for name, width in _WIDTHS.items()}
-    counts["next_sentence_labels"] = ones.tolist()
-    for row, values in enumerate(zip(*columns.values(), strict=True)):
-        parts = []
-        for name, value in zip(columns, values, strict=True):
-            padding = (_WIDTHS[name] - counts[name][row]) * (len(_ONE) if name == _WEIGHTS else 1)
-            parts += [_entry_start(name, len(value) + padding), value, bytes(padding)]
-        features = b"".join(parts)
+    encoded = [_encoded(name, feature) for name, feature in _features(block).items()]
+    for entries in zip(*encoded, strict=True):
+        features = b"".join(entries)
         yield b"\x0a" + _varint(len(features)) + features
 
 
 def record_bytes(block: Columns) -> NDArray[np.int64]:
     """Compute the bytes of each sample in a file, framing included, without writing it: [N]."""
-    ones = np.ones(len(block), np.int64)
-    longer = {
-        "input_ids": _bytes_beyond_one(block.input_ids, block.lengths),
-        "segment_ids": _bytes_beyond_one(block.segment_ids, block.lengths),
-        "masked_lm_positions": _bytes_beyond_one(block.masked_lm_positions, block.masked),
-        "masked_lm_ids": _bytes_beyond_one(block.masked_lm_ids, block.masked),
-        "next_sentence_labels": _bytes_beyond_one(block.next_sentence_labels, ones),
-    }
-    features = np.zeros(len(block), np.int64)
-    for name, width in _WIDTHS.items():
-        values = width * (len(_ONE) if name == _WEIGHTS else 1) + longer.get(name, 0 * ones)
-        feature = _field_bytes(_field_bytes(values))  # Feature {3: Int64List {1: values}}
-        features += _field_bytes(2 + len(name) + _field_bytes(feature))  # a map's entry {1: name, 2: Feature}
-    return _field_bytes(features) + _FRAME_BYTES
+    total = np.zeros(len(block), np.int64)
+    for name, (values, counts, width) in _features(block).items():
+        if name == _WEIGHTS:
+            listed = np.full(len(block), width * len(_ONE))
+        else:
+            listed = width + _sums(_varint_sizes(values) - 1, counts)
+        feature = _field_bytes(_field_bytes(listed))  # Feature {3: Int64List {1: values}}
+        total += _field_bytes(2 + len(name) + _field_bytes(feature))  # a map's entry {1: name, 2: Feature}
+    return _field_bytes(total) + _FRAME_BYTES
+
+
+def _encoded(name: str, feature: _Feature) -> Iterator[bytes]:
+    """Yield the map entry of each sample's feature, its values padded."""
+    width, counts = feature.width, feature.counts.tolist()
+    if name == _WEIGHTS:
+        for count in counts:
+            yield _entry_start(name, len(_ONE) * width) + _ONE * count + bytes(len(_ONE) * (width - count))
+    else:
+        for count, value in zip(counts, _varints(feature.values, feature.counts), strict=True):
+            yield _entry_start(name, len(value) + width - count) + value + bytes(width - count)
 
 
 @cache
@@ -129,11 +131,6 @@ def _varints(values: Array, counts: Array) -> Iterator[bytes]:
 
 def _varint_sizes(values: NDArray[Any]) -> NDArray[np.int64]:
     return 1 + (values >= 1 << 7).astype(np.int64) + (values >= 1 << 14)
-
-
-def _bytes_beyond_one(values: Array, counts: Array) -> NDArray[np.int64]:
-    """Return the bytes of each row's varints beyond one per value: [N]."""
-    return _sums(_varint_sizes(values) - 1, counts)
 
 
 def _sums(values: NDArray[np.int64], counts: Array) -> NDArray[np.int64]:

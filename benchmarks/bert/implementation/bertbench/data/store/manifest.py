@@ -129,20 +129,30 @@ class Manifest:
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
     """Return the manifest of an existing dataset; raises DataError if it was made from another request."""
     manifest = Manifest.read(out)
+    require_same(out, manifest.request, request)
+    return manifest
+
+
+def require_same(out: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise DataError with the differences if the requests of the dataset `out` and of a command are not the same."""
     changed = [
-        f"{section}.{name}: {there.get(name)!r} there, {asked.get(name)!r} requested"
+        f"{section}.{name}: {_short(old.get(name))} there, {_short(new.get(name))} requested"
         for section in ("recipe", "source")
-        for there, asked in ((manifest.request[section], request[section]),)
-        for name in sorted(there.keys() | asked.keys())
-        if there.get(name) != asked.get(name)
+        for old, new in ((there[section], asked[section]),)
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     ]
-    if manifest.request.get("vocab_sha256") != request.get("vocab_sha256"):
+    if there.get("vocab_sha256") != asked.get("vocab_sha256"):
         changed.append("vocabulary: different vocab.txt")
     if changed:
         raise DataError(
             f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
         )
-    return manifest
+
+
+def _short(content: object) -> str:
+    text = repr(content)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _split(content: dict[str, Any]) -> Split:

@@ -92,7 +92,7 @@ def source_sha256(path: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
+        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a readable file") from error
 
 
 def file_sha256(path: Path) -> str:

@@ -22,7 +22,7 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, write_split
 from bertbench.data.text import corpus
-from bertbench.data.text.samples import Document, SampleOptions, TokenIds, create_samples
+from bertbench.data.text.samples import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 
@@ -86,16 +86,17 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
         progress.message(f"{len(vocabulary):,} entries; tokenizing")
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
-        ids = TokenIds(vocabulary.id("[CLS]"), vocabulary.id("[SEP]"), vocabulary.id("[MASK]"), len(vocabulary))
         progress.message("making samples and writing shards")
-        evaluation = Columns.joined(list(create_samples(held_out, ids, recipe.options, derive(recipe.seed, "eval"))))
+        evaluation = Columns.joined(
+            list(create_samples(held_out, vocabulary.ids, recipe.options, derive(recipe.seed, "eval")))
+        )
         if len(evaluation) < recipe.held_out_samples:
             raise DataError(
                 f"the held-out documents give {len(evaluation):,} samples, expected {recipe.held_out_samples:,}; "
                 "give more text, or lower data.recipe.held_out_samples or raise data.recipe.held_out_fraction"
             )
         evaluation = evaluation.take(np.arange(recipe.held_out_samples))
-        train = create_samples(training, ids, recipe.options, derive(recipe.seed, "train"))
+        train = create_samples(training, vocabulary.ids, recipe.options, derive(recipe.seed, "train"))
         manifest = Manifest(
             request=request,
             tool_version=__version__,

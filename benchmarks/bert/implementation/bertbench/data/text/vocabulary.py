@@ -16,6 +16,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
 from bertbench.data.store import manifest
+from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.wordpiece import LONGEST_WORD, WordPieces
 from bertbench.data.text.words import chunks, normalized, words
 
@@ -86,6 +87,11 @@ class Vocabulary:
     def id(self, token: str) -> int:
         """Return the id of a token of the vocabulary."""
         return self.tokens.index(token)
+
+    @property
+    def ids(self) -> TokenIds:
+        """Return the ids that sample creation needs."""
+        return TokenIds(self.id("[CLS]"), self.id("[SEP]"), self.id("[MASK]"), len(self))
 
     @property
     def text(self) -> str:

@@ -1,0 +1,117 @@
+"""Write a split from input files, each on its own: workers take files one by one, and a restart makes those missing.
+
+The shards of a file count as finished once a small file lists them; both lie in a hidden folder beside the dataset.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.common.atomic import scratch_folder, write_state
+from bertbench.common.errors import DataError
+from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Columns
+from bertbench.data.store.dataset import SplitName
+from bertbench.data.store.manifest import ShardFile
+from bertbench.data.store.shards import regrouped, source_sha256, write_shard
+
+
+class Source(NamedTuple):
+    """One input file and its number."""
+
+    number: int
+    path: Path
+    sha256: str
+
+    def finished(self, work: Path) -> Path:
+        """Return the file that lists this file's shards; it exists once they are written from this content."""
+        return work / f"part_{self.number:05d}_{self.sha256[:16]}.json"
+
+    def shards(self, work: Path) -> list[ShardFile]:
+        """Return the written shards."""
+        return [ShardFile(**shard) for shard in json.loads(self.finished(work).read_text())]
+
+    def write(self, folder: Path, samples: Iterable[Columns], shard_samples: int) -> list[ShardFile]:
+        """Write the samples of this file into `folder`, as shards of `shard_samples`."""
+        return [
+            write_shard(folder / f"part_{self.number:05d}_{place:02d}.h5", block)
+            for place, block in enumerate(regrouped(samples, shard_samples))
+        ]
+
+
+Make = Callable[[Path, Source], list[ShardFile]]
+"""Write the shards of a file into a folder."""
+
+
+def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
+    """Return the files with their checksums. Raises DataError if one can't be read."""
+    sources = []
+    for number, path in enumerate(paths):
+        sources.append(Source(number, path, source_sha256(path)))
+        progress.update(number + 1, len(paths), f"checksums: {number + 1} of {len(paths)} files")
+    return sources
+
+
+def made_parts(
+    work: Path, split: SplitName, sources: list[Source], asked: object, make: Make, workers: int, progress: Progress
+) -> Iterator[tuple[Source, list[ShardFile]]]:
+    """Yield each file with its shards in `work`/`split`: those finished before, then the others as they finish.
+
+    All are made again if those there were `asked` for differently. Raises DataError if a worker was killed.
+    """
+    request = work / "request.json"
+    if not request.exists() or request.read_text() != json.dumps(asked):
+        shutil.rmtree(work, ignore_errors=True)
+    missing = [source for source in sources if not source.finished(work).exists()]
+    if len(missing) < len(sources):
+        progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were finished before")
+    yield from ((source, source.shards(work)) for source in sources if source not in missing)
+    if not work.parent.exists():
+        work.parent.mkdir(parents=True)
+    samples = 0
+    with scratch_folder(work) as scratch:
+        if min(workers, len(missing)) > 1:
+            made = _in_workers(scratch, missing, make, min(workers, len(missing)))
+        else:
+            made = ((source, make(scratch, source)) for source in missing)
+        for count, (source, shards) in enumerate(made, start=1):
+            (work / split).mkdir(parents=True, exist_ok=True)
+            request.write_text(json.dumps(asked))
+            for stale in (*work.glob(f"part_{source.number:05d}_*"), *work.glob(f"{split}/part_{source.number:05d}_*")):
+                stale.unlink()
+            for shard in shards:
+                (scratch / shard.name).replace(work / split / shard.name)
+            write_state(source.finished(work), [asdict(shard) for shard in shards])
+            samples += sum(shard.samples for shard in shards)
+            progress.update(count, len(missing), f"file {count} of {len(missing)}, {samples:,} samples")
+            yield source, shards
+
+
+def _in_workers(
+    scratch: Path, sources: list[Source], make: Make, workers: int
+) -> Iterator[tuple[Source, list[ShardFile]]]:
+    """Make the parts in worker processes; yield each file with its shards as it finishes."""
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        made = {pool.submit(make, scratch, source): source for source in sources}
+        try:
+            for part in as_completed(made):
+                yield made[part], part.result()
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a worker process was killed, perhaps because memory ran out; finished files are kept, "
+                "run the same command again, with fewer --workers"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def forget_parts(work: Path) -> None:
+    """Remove what only a restart needs."""
+    for path in (work / "request.json", *work.glob("part_*.json")):
+        path.unlink()
