@@ -50,26 +50,21 @@ class Batch:
         if device.type == "cpu":
             return self
 
-        def move(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.pin_memory().to(device, non_blocking=True)
-
-        return Batch(
-            move(self.tokens_T),
-            move(self.segments_T),
-            move(self.positions_T),
-            Sequences(move(self.sequences.cu_seqlens_S1), self.sequences.groups),
-            move(self.masked_at_M),
-            move(self.masked_labels_M),
-            move(self.next_sentence_S),
-        )
+        moved = [tensor.pin_memory().to(device, non_blocking=True) for tensor in self._tensors]
+        tokens, segments, positions, cu_seqlens, *labels = moved
+        return Batch(tokens, segments, positions, Sequences(cu_seqlens, self.sequences.groups), *labels)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of a batch on a GPU until the work queued on `stream` so far is done."""
-        for tensor in (
+        for tensor in self._tensors:
+            tensor.record_stream(stream)
+
+    @property
+    def _tensors(self) -> tuple[torch.Tensor, ...]:
+        return (
             self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
             self.masked_at_M, self.masked_labels_M, self.next_sentence_S,
-        ):  # fmt: skip
-            tensor.record_stream(stream)
+        )  # fmt: skip
 
 
 def gather(
@@ -94,14 +89,14 @@ def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
     rows = ids - samples.first_ids[shard_of]
     tokens, segments, positions, labels, pairs = [], [], [], [], []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
-        shard = samples.shard(number).bytes
-        start, stop = shard.offsets[row], shard.offsets[row + 1]
-        masked_start, masked_stop = 2 * shard.masked_offsets[row], 2 * shard.masked_offsets[row + 1]
-        tokens.append(shard.input_ids[2 * start : 2 * stop])
-        segments.append(shard.segment_ids[start:stop])
-        positions.append(shard.masked_lm_positions[masked_start:masked_stop])
-        labels.append(shard.masked_lm_ids[masked_start:masked_stop])
-        pairs.append(shard.next_sentence_labels[row])
+        offsets, masked_offsets, *fields = samples.shard(number).bytes
+        start, stop = offsets[row], offsets[row + 1]
+        masked_start, masked_stop = 2 * masked_offsets[row], 2 * masked_offsets[row + 1]
+        tokens.append(fields[0][2 * start : 2 * stop])
+        segments.append(fields[1][start:stop])
+        positions.append(fields[2][masked_start:masked_stop])
+        labels.append(fields[3][masked_start:masked_stop])
+        pairs.append(fields[4][row])
     return Columns(
         lengths=np.array([len(field) for field in segments]),
         masked=np.array([len(field) // 2 for field in positions]),

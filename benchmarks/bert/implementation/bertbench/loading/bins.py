@@ -8,15 +8,12 @@ Shapes: as in batch.py; N samples of a dataset.
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch
-from bertbench.loading.filler import longer
+from bertbench.loading.filler import extended
 from bertbench.model.options import SIZE_STEP
-from bertbench.model.scores import IGNORED
-from bertbench.model.sequences import Sequences
 
 # Standard deviations from the mean number of tokens: a random draw leaves the last with a chance of 1 in 700. Balanced
 # deals lie at the mean, for which the second of the two in the middle leaves 1/64 for filler.
@@ -86,20 +83,10 @@ def fill_to(batch: Batch, size: Bin) -> Batch:
     Filler sequences have a token each at least, so the heads find each one's first token; the masked-token head reads
     the last token again and again.
     """
-    tokens, sequences = len(batch.tokens_T), batch.sequences
-    filler, count = size.tokens - tokens, size.sequences - len(batch.next_sentence_S)
-    least, more = divmod(filler, count)
+    count = size.sequences - len(batch.next_sentence_S)
+    least, more = divmod(size.tokens - len(batch.tokens_T), count)
     lengths_F = np.repeat((least + 1, least), (more, count - more))
-    positions_F = np.arange(filler) - np.repeat(np.cumsum(lengths_F) - lengths_F, lengths_F)
-    return Batch(
-        tokens_T=longer(batch.tokens_T, filler, 0),
-        segments_T=longer(batch.segments_T, filler, 0),
-        positions_T=torch.cat((batch.positions_T, torch.from_numpy(positions_F.astype(np.int32)))),
-        sequences=Sequences.of(np.concatenate((np.diff(sequences.cu_seqlens_S1.numpy()), lengths_F)).astype(np.int64)),
-        masked_at_M=longer(batch.masked_at_M, size.masked - len(batch.masked_at_M), size.tokens - 1),
-        masked_labels_M=longer(batch.masked_labels_M, size.masked - len(batch.masked_at_M), IGNORED),
-        next_sentence_S=longer(batch.next_sentence_S, count, IGNORED),
-    )
+    return extended(batch, lengths_F, size.masked - len(batch.masked_at_M))
 
 
 def size_of(batch: Batch) -> Bin:

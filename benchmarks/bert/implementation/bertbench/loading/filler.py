@@ -7,6 +7,7 @@ Shapes: as in batch.py; F filler sequences.
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bertbench.loading.batch import Batch
 from bertbench.model.options import SIZE_STEP
@@ -28,23 +29,29 @@ def filled(batch: Batch) -> Batch:
 
     The heads read masked tokens and each sequence's first; as filler they read the last token repeatedly.
     """
-    tokens, sequences = len(batch.tokens_T), batch.sequences
-    filler = static_size(tokens) - tokens
-    whole, rest = divmod(filler, sequences.longest)
-    lengths_F = [sequences.longest] * whole + [rest] * (rest > 0)
+    longest, tokens = batch.sequences.longest, len(batch.tokens_T)
+    whole, rest = divmod(static_size(tokens) - tokens, longest)
+    lengths_F = np.array([longest] * whole + [rest] * (rest > 0), np.int64)
     read = len(batch.masked_at_M) + len(batch.next_sentence_S) + len(lengths_F)
-    read_again = static_size(read) - read
+    return extended(batch, lengths_F, static_size(read) - read)
+
+
+def extended(batch: Batch, lengths_F: NDArray[np.int64], read_again: int) -> Batch:
+    """Return a batch with filler sequences of these lengths, whose heads read the last token `read_again` times."""
+    starts_F = np.cumsum(lengths_F) - lengths_F
+    filler = int(lengths_F.sum())
+    positions_F = np.arange(filler, dtype=np.int32) - np.repeat(starts_F, lengths_F).astype(np.int32)
+    lengths_S = np.diff(batch.sequences.cu_seqlens_S1.numpy())
     return Batch(
-        tokens_T=longer(batch.tokens_T, filler, 0),
-        segments_T=longer(batch.segments_T, filler, 0),
-        positions_T=torch.cat((batch.positions_T, *(torch.arange(length, dtype=torch.int32) for length in lengths_F))),
-        sequences=Sequences.of(np.concatenate((np.diff(sequences.cu_seqlens_S1.numpy()), lengths_F)).astype(np.int64)),
-        masked_at_M=longer(batch.masked_at_M, read_again, tokens + filler - 1),
-        masked_labels_M=longer(batch.masked_labels_M, read_again, IGNORED),
-        next_sentence_S=longer(batch.next_sentence_S, len(lengths_F), IGNORED),
+        tokens_T=_longer(batch.tokens_T, filler, 0),
+        segments_T=_longer(batch.segments_T, filler, 0),
+        positions_T=torch.cat((batch.positions_T, torch.from_numpy(positions_F))),
+        sequences=Sequences.of(np.concatenate((lengths_S, lengths_F))),
+        masked_at_M=_longer(batch.masked_at_M, read_again, len(batch.tokens_T) + filler - 1),
+        masked_labels_M=_longer(batch.masked_labels_M, read_again, IGNORED),
+        next_sentence_S=_longer(batch.next_sentence_S, len(lengths_F), IGNORED),
     )
 
 
-def longer(tensor: torch.Tensor, more: int, value: int) -> torch.Tensor:
-    """Return a tensor with `more` elements behind its own, all of them `value`."""
+def _longer(tensor: torch.Tensor, more: int, value: int) -> torch.Tensor:
     return torch.cat((tensor, tensor.new_full((more,), value)))

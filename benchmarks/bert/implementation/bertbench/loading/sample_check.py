@@ -5,7 +5,6 @@ positions beyond the sample. It doesn't find a wrong but valid token; checksums 
 """
 
 import sys
-from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from bertbench.common.errors import DataError
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import Index, entries_of, lengths_of, masked_of
+from bertbench.data.store.index import entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
 from bertbench.model.scores import IGNORED
@@ -46,62 +45,39 @@ class SampleCheck:
         one of the same size with ignored labels: it takes the same time and has no weight in the loss.
         """
         entries = self._entries_N[ids]
-        if self._sound(content, entries):
+        if (entries_of(content.lengths, content.masked) == entries).all() and not content.problem(self._vocab_size):
             return content
-        lengths, masked = lengths_of(entries), masked_of(entries)
+        lengths, masked = lengths_of(entries).tolist(), masked_of(entries).tolist()
         samples = [content.take(np.array([row])) for row in range(len(content))]
-        for row, problem in self._problems(samples, lengths, masked):
-            shard, number = self._place(int(ids[row]))
-            text = f"{self._dataset.folder / self._dataset.name / shard}: sample {number}: found {problem}"
-            if self._on_bad == "fail":
-                raise DataError(
-                    f"{text}; see `bertbench data verify {self._dataset.folder}` and prepare the data again, or leave "
-                    "such samples out with --on-bad-sample skip"
-                )
-            self.skipped += 1
-            if self.skipped <= _WARNINGS:
-                more = "; further ones are only counted" if self.skipped == _WARNINGS else ""
-                print(f"warning: rank {self._rank}: {text}; left out{more}", file=sys.stderr, flush=True)
-            samples[row] = _weightless(int(lengths[row]), int(masked[row]))
+        for row, promised in enumerate(zip(lengths, masked, strict=True)):
+            if problem := self._problem(samples[row], promised):
+                self._leave_out(int(ids[row]), problem)
+                samples[row] = _weightless(*promised)
         return Columns.joined(samples)
 
-    def _sound(self, content: Columns, entries: Index) -> bool:
-        """Return whether all samples are valid: read as unsigned, negative numbers are too large as well."""
-        return (
-            bool((entries_of(content.lengths, content.masked) == entries).all())
-            and content.input_ids.view(np.uint16).max() < self._vocab_size
-            and content.segment_ids.view(np.uint8).max() <= 1
-            and content.masked_lm_ids.view(np.uint16).max() < self._vocab_size
-            and content.next_sentence_labels.view(np.uint8).max() <= 1
-            and bool(
-                (
-                    content.masked_lm_positions.view(np.uint16)
-                    < np.repeat(content.lengths.astype(np.uint16), content.masked)
-                ).all()
+    def _problem(self, sample: Columns, promised: tuple[int, int]) -> str | None:
+        found = int(sample.lengths[0]), int(sample.masked[0])
+        if found != promised:
+            return f"{found[0]} tokens, {found[1]} masked, where the index promises {promised[0]}, {promised[1]}"
+        problem = sample.problem(self._vocab_size)
+        return problem and problem[1]
+
+    def _leave_out(self, sample: int, problem: str) -> None:
+        """Raise DataError for a bad sample, or warn of it and count it."""
+        folder, shards = self._dataset.folder, self._dataset.split.shards
+        ends = np.cumsum([shard.samples for shard in shards])
+        number = int(np.searchsorted(ends, sample, side="right"))
+        place = sample - ends[number] + shards[number].samples
+        text = f"{folder / self._dataset.name / shards[number].name}: sample {place}: found {problem}"
+        if self._on_bad == "fail":
+            raise DataError(
+                f"{text}; see `bertbench data verify {folder}` and prepare the data again, or leave such samples out "
+                "with --on-bad-sample skip"
             )
-        )
-
-    def _problems(
-        self, samples: list[Columns], lengths: NDArray[np.int64], masked: NDArray[np.int64]
-    ) -> Iterator[tuple[int, str]]:
-        for row, sample in enumerate(samples):
-            found = (int(sample.lengths[0]), int(sample.masked[0]))
-            promised = (int(lengths[row]), int(masked[row]))
-            if found != promised:
-                yield (
-                    row,
-                    f"{found[0]} tokens, {found[1]} masked, where the index promises {promised[0]}, {promised[1]}",
-                )
-            elif problem := sample.problem(self._vocab_size):
-                yield row, problem[1]
-
-    def _place(self, sample: int) -> tuple[str, int]:
-        """Return the name of the shard, and the number of the sample in it."""
-        for shard in self._dataset.split.shards:
-            if sample < shard.samples:
-                return shard.name, sample
-            sample -= shard.samples
-        raise AssertionError("ids are below the number of samples")
+        self.skipped += 1
+        if self.skipped <= _WARNINGS:
+            more = "; further ones are only counted" if self.skipped == _WARNINGS else ""
+            print(f"warning: rank {self._rank}: {text}; left out{more}", file=sys.stderr, flush=True)
 
 
 def _weightless(length: int, masked: int) -> Columns:

@@ -159,13 +159,11 @@ def _checked(block: Block, vocab_size: int) -> Columns:
 
 def _best_guess(folder: Path, split: Split, conversion: Conversion) -> Guess:
     """Return the most frequent label of a written split, and its share."""
-    counts = np.zeros(conversion.vocab_size, np.int64)
-    for shard in split.shards:
-        labels = MappedShard(folder / shard.name, shard.samples).masked_lm_ids
-        counts += np.bincount(labels, minlength=len(counts))
+    labels = [MappedShard(folder / shard.name, shard.samples).fields["masked_lm_ids"] for shard in split.shards]
+    counts = sum(np.bincount(of_shard, minlength=conversion.vocab_size) for of_shard in labels)
     token = int(np.argmax(counts))
     name = conversion.vocabulary.tokens[token] if conversion.vocabulary else f"id {token}"
-    return Guess(name, float(counts[token] / counts.sum()))
+    return Guess(name, float(np.max(counts) / np.sum(counts)))
 
 
 def _join(added: Path, out: Path, split: SplitName) -> None:

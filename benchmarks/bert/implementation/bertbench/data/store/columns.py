@@ -44,18 +44,9 @@ class Columns:
 
     def take(self, rows: NDArray[np.int64]) -> "Columns":
         """Return the samples at these rows, in this order."""
-        lengths, masked_counts = self.lengths[rows], self.masked[rows]
-        tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], lengths)
-        masked = spans((np.cumsum(self.masked) - self.masked)[rows], masked_counts)
-        return Columns(
-            lengths=lengths,
-            masked=masked_counts,
-            input_ids=self.input_ids[tokens],
-            segment_ids=self.segment_ids[tokens],
-            masked_lm_positions=self.masked_lm_positions[masked],
-            masked_lm_ids=self.masked_lm_ids[masked],
-            next_sentence_labels=self.next_sentence_labels[rows],
-        )
+        tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], self.lengths[rows])
+        masked = spans((np.cumsum(self.masked) - self.masked)[rows], self.masked[rows])
+        return self._picked(rows, tokens, masked)
 
     def split(self, samples: int, first: int = 0) -> Iterator["Columns"]:
         """Yield consecutive blocks of `samples` each, from number `first` on, uncopied; the last may be smaller."""
@@ -63,54 +54,47 @@ class Columns:
         for start in range(first, len(self), samples):
             stop = min(start + samples, len(self))
             of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
-            yield Columns(
-                lengths=self.lengths[start:stop],
-                masked=self.masked[start:stop],
-                input_ids=self.input_ids[of_tokens],
-                segment_ids=self.segment_ids[of_tokens],
-                masked_lm_positions=self.masked_lm_positions[of_masked],
-                masked_lm_ids=self.masked_lm_ids[of_masked],
-                next_sentence_labels=self.next_sentence_labels[start:stop],
-            )
+            yield self._picked(slice(start, stop), of_tokens, of_masked)
+
+    def _picked(self, samples: Any, tokens: Any, masked: Any) -> "Columns":
+        return Columns(
+            lengths=self.lengths[samples],
+            masked=self.masked[samples],
+            input_ids=self.input_ids[tokens],
+            segment_ids=self.segment_ids[tokens],
+            masked_lm_positions=self.masked_lm_positions[masked],
+            masked_lm_ids=self.masked_lm_ids[masked],
+            next_sentence_labels=self.next_sentence_labels[samples],
+        )
 
     def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
         """Return the first sample that no model could train on, and its fault; None if all are sound."""
-        starts_of_masked = np.repeat(self.lengths, self.masked)
-        token_row, masked_row = (
-            np.repeat(np.arange(len(self)), self.lengths),
-            np.repeat(np.arange(len(self)), self.masked),
-        )
-        checks: tuple[tuple[Any, Any, str], ...] = (
-            (np.arange(len(self)), (self.lengths < 1) | (self.lengths > max_length), f"not 1 to {max_length} tokens"),
+        one, tokens, masked = np.ones_like(self.lengths), self.lengths, self.masked
+        words = f"outside 0 to {vocab_size - 1}"
+        checks = (
+            (one, _outside(self.lengths - 1, max_length), f"not 1 to {max_length} tokens"),
+            (one, _outside(self.masked - 1, MAX_MASKED), f"not 1 to {MAX_MASKED} masked tokens"),
+            (tokens, _outside(self.input_ids, vocab_size), f"a token id {words}"),
+            (tokens, _outside(self.segment_ids, 2), "a segment id other than 0 and 1"),
             (
-                np.arange(len(self)),
-                (self.masked < 1) | (self.masked > MAX_MASKED),
-                f"not 1 to {MAX_MASKED} masked tokens",
-            ),
-            (
-                token_row,
-                (self.input_ids < 0) | (self.input_ids >= vocab_size),
-                f"a token id outside 0 to {vocab_size - 1}",
-            ),
-            (token_row, (self.segment_ids < 0) | (self.segment_ids > 1), "a segment id other than 0 and 1"),
-            (
-                masked_row,
-                (self.masked_lm_positions < 0) | (self.masked_lm_positions >= starts_of_masked),
+                masked,
+                _outside(self.masked_lm_positions, np.repeat(self.lengths, self.masked)),
                 "a masked position beyond the sample's length",
             ),
-            (
-                masked_row,
-                (self.masked_lm_ids < 0) | (self.masked_lm_ids >= vocab_size),
-                f"a label outside 0 to {vocab_size - 1}",
-            ),
-            (
-                np.arange(len(self)),
-                (self.next_sentence_labels < 0) | (self.next_sentence_labels > 1),
-                "a next-sentence label other than 0 and 1",
-            ),
+            (masked, _outside(self.masked_lm_ids, vocab_size), f"a label {words}"),
+            (one, _outside(self.next_sentence_labels, 2), "a next-sentence label other than 0 and 1"),
         )
-        found = [(int(rows[np.argmax(bad)]), text) for rows, bad, text in checks if bad.any()]
+        found = [
+            (int(np.searchsorted(np.cumsum(counts), np.argmax(bad), side="right")), text)
+            for counts, bad, text in checks
+            if bad.any()
+        ]
         return min(found, key=lambda problem: problem[0], default=None)  # the first check of equals
+
+
+def _outside(values: Array, limits: Any) -> NDArray[np.bool_]:
+    """Return whether each value is below 0 or not below its limit: read as unsigned, negative numbers are too large."""
+    return values.view(values.dtype.str.replace("i", "u")) >= limits
 
 
 def spans(starts: Array, lengths: Array) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Compute an order-free digest of many samples: equal digests mean the same samples, equally often.
 
 It is the number of samples, and the sum of their 128-bit BLAKE2b digests modulo 2^128. Two different multisets agree
-by chance once in 2^128; it doesn't resist forged samples. It keeps 24 bytes.
+by chance once in 2^128; it doesn't resist forged samples. It keeps a few numbers.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ class SampleMultiset:
     """The samples seen so far."""
 
     samples: int = 0
+    tokens: int = 0
+    masked: int = 0
     digest: int = 0
 
     def add(self, block: Columns) -> None:
@@ -43,6 +45,8 @@ class SampleMultiset:
             total += int.from_bytes(blake2b(sample, digest_size=_BYTES).digest(), "little")
             token, masked = next_token, next_masked
         self.samples += len(block)
+        self.tokens += token
+        self.masked += masked
         self.digest = total % (1 << (8 * _BYTES))
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ and by one shard; both passes resume after a stop.
 """
 
 import json
+import pickle
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -108,13 +109,7 @@ class _Buckets:
             with self.path(number).open("r+b" if self.path(number).exists() else "w+b") as file:
                 file.truncate(self.bytes[number])  # drop what an interrupted run wrote after its last state
                 file.seek(self.bytes[number])
-                part = samples.take(rows)
-                for array in (
-                    np.array([len(rows), len(part.input_ids), len(part.masked_lm_ids)]),
-                    places[rows],
-                    *vars(part).values(),
-                ):
-                    array.tofile(file)
+                pickle.dump((places[rows], samples.take(rows)), file)
                 self.bytes[number] = file.tell()
         self.samples += len(samples)
         write_state(self._state, {"request": self.request, "samples": self.samples, "bytes": self.bytes})
@@ -124,19 +119,9 @@ class _Buckets:
         blocks, places = [], []
         with self.path(number).open("rb") as file:
             while file.tell() < self.bytes[number]:
-                samples, tokens, masked = np.fromfile(file, np.int64, 3).tolist()
-                places.append(np.fromfile(file, np.int64, samples))
-                sizes = {
-                    "input_ids": tokens,
-                    "segment_ids": tokens,
-                    "masked_lm_positions": masked,
-                    "masked_lm_ids": masked,
-                }
-                blocks.append(
-                    Columns(
-                        **{name: np.fromfile(file, dtype, sizes.get(name, samples)) for name, dtype in _STORED.items()}
-                    )
-                )
+                place, block = pickle.load(file)
+                places.append(place)
+                blocks.append(block)
         return Columns.joined(blocks).take(np.argsort(np.concatenate(places)))
 
     def remove(self) -> None:
@@ -144,18 +129,6 @@ class _Buckets:
         shutil.rmtree(self.work / "buckets")
         for path in self.work.glob("*.json"):
             path.unlink()
-
-
-# In the order of the fields of Columns.
-_STORED = {
-    "lengths": np.int64,
-    "masked": np.int64,
-    "input_ids": np.int16,
-    "segment_ids": np.int8,
-    "masked_lm_positions": np.int16,
-    "masked_lm_ids": np.int16,
-    "next_sentence_labels": np.int8,
-}
 
 
 def _scatter(dataset: Dataset, buckets: _Buckets, seed: int, progress: Progress) -> None:

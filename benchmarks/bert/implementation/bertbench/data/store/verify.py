@@ -5,7 +5,6 @@ for `--against`. Shapes: N samples of a shard.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,27 +30,17 @@ class Verified(NamedTuple):
     """Doubts about a dataset that agrees with its manifest."""
 
 
-@dataclass
-class _Totals:
-    """Totals over the shards of a split."""
-
-    multiset: SampleMultiset = field(default_factory=SampleMultiset)
-    tokens: int = 0
-    masked: int = 0
-    checksums: dict[str, str] = field(default_factory=dict)
-
-
 def verify(folder: Path, progress: Progress) -> Verified:
     """Check the whole dataset. Raises DataError only if there is no readable manifest."""
     manifest = Manifest.read(folder)
     problems = list(_vocabulary_problems(folder, manifest))
     multisets: dict[SplitName, SampleMultiset] = {}
-    for name in ("train", "eval"):
+    names: tuple[SplitName, ...] = ("train", "eval")
+    for name in names:
         split: Split | None = getattr(manifest, name)
         if split is not None:
-            totals = _Totals()
-            problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, totals, progress)
-            multisets[name] = totals.multiset
+            multisets[name] = SampleMultiset()
+            problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, multisets[name], progress)
     if not multisets:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
     doubt = manifest.tokenizer_problem()
@@ -86,28 +75,31 @@ def _vocabulary_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
         yield _changed(path, found, expected)
 
 
-def _split_problems(folder: Path, split: Split, vocab_size: int, totals: _Totals, progress: Progress) -> Iterator[str]:
+def _split_problems(
+    folder: Path, split: Split, vocab_size: int, found: SampleMultiset, progress: Progress
+) -> Iterator[str]:
     entries, problem = _index(folder / INDEX_NAME, split)
     if problem:
         yield problem
-    first = 0
+    first, checksums = 0, dict[str, str]()
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
         promised = None if entries is None else entries[first : first + shard.samples]
         try:
-            yield from _shard_problems(path, shard, promised, vocab_size, totals)
+            yield from _shard_problems(path, shard, checksums)
+            yield from _sample_problems(path, shard, promised, vocab_size, found)
         except (DataError, OSError) as error:
             yield str(error) if isinstance(error, DataError) else f"{path}: cannot be read ({system_reason(error)})"
         first += shard.samples
         progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
-    for name, found, expected in (
+    for name, count, expected in (
         ("samples in its shards", first, split.samples),
-        ("samples read", totals.multiset.samples, split.samples),
-        ("tokens", totals.tokens, split.tokens),
-        ("masked tokens", totals.masked, split.masked_tokens),
+        ("samples read", found.samples, split.samples),
+        ("tokens", found.tokens, split.tokens),
+        ("masked tokens", found.masked, split.masked_tokens),
     ):
-        if found != expected:
-            yield f"{folder}: found {found:,} {name}, the manifest says {expected:,}; prepare the data again"
+        if count != expected:
+            yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; prepare the data again"
     known = {shard.name for shard in split.shards} | {INDEX_NAME}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.name not in known:
@@ -129,18 +121,21 @@ def _index(path: Path, split: Split) -> tuple[index.Index | None, str | None]:
     return entries, None if found == split.index_sha256 else _changed(path, found, split.index_sha256)
 
 
-def _shard_problems(
-    path: Path, shard: ShardFile, promised: index.Index | None, vocab_size: int, totals: _Totals
-) -> Iterator[str]:
-    """Yield a shard's faults and add its samples to the totals. Raises DataError or OSError if it can't be read."""
+def _shard_problems(path: Path, shard: ShardFile, checksums: dict[str, str]) -> Iterator[str]:
+    """Yield the faults of a shard as a file; `checksums` are those of the shards before. Raises OSError."""
     size, checksum = path.stat().st_size, file_sha256(path)
     if size != shard.bytes:
         yield f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; prepare the data again"
     if checksum != shard.sha256:
         yield _changed(path, checksum, shard.sha256)
-    if twin := totals.checksums.get(checksum):
+    if (twin := checksums.setdefault(checksum, shard.name)) != shard.name:
         yield f"{path}: found the content of {twin} again, expected every shard once; prepare the data again"
-    totals.checksums[checksum] = shard.name
+
+
+def _sample_problems(
+    path: Path, shard: ShardFile, promised: index.Index | None, vocab_size: int, found: SampleMultiset
+) -> Iterator[str]:
+    """Yield the first fault of a shard's samples, and count those before it. Raises DataError or OSError."""
     mapped = MappedShard(path, shard.samples)
     for name, offsets in (("offsets", mapped.offsets), ("masked_offsets", mapped.masked_offsets)):
         if offsets[0] != 0 or (np.diff(offsets) < 0).any():
@@ -152,9 +147,7 @@ def _shard_problems(
             sample, text = problem
             yield f"{path}: sample {first + sample}: found {text}; prepare the data again"
             return
-        totals.multiset.add(block)
-        totals.tokens += len(block.input_ids)
-        totals.masked += len(block.masked_lm_ids)
+        found.add(block)
 
 
 def _block_problem(block: Columns, vocab_size: int, promised: index.Index | None) -> tuple[int, str] | None:
