@@ -9,7 +9,7 @@ import unicodedata
 from functools import lru_cache
 
 from bertbench.data.text.samples import Document
-from bertbench.data.text.unicode_tables import TABLES
+from bertbench.data.text.words import TABLES
 
 CATEGORY_IN_11 = {"\u166d": "Po", "\u1734": "Mn", "\u1cf2": "Mc", "\u1cf3": "Mc", "\ua9bd": "Mc"}
 PASSED_OVER_IN_11 = {"\u055f": False, "\u1734": True, "\ua9bd": False}

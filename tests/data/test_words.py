@@ -1,14 +1,11 @@
 """The splitter against the reference's own words, pinned as digests, and against the plain tokenizer."""
 
-import json
-import subprocess
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bertbench.common.progress import Progress
-from bertbench.data.text import unicode_tables
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.prepare import tokenize
@@ -130,24 +127,3 @@ def test_white_space_around_an_entry_is_no_part_of_it_and_no_entry_ends_at_a_lin
     path = tmp_path / "vocab.txt"
     path.write_bytes("\r\n".join((*SPECIAL_TOKENS, "a\u2028b", "c ")).encode())
     assert Vocabulary.read(path).tokens == (*SPECIAL_TOKENS, "a\u2028b", "c")
-
-
-def test_the_table_is_made_of_unicode_11_alone() -> None:
-    with pytest.raises(ValueError, match=r"found Unicode 12\.1\.0, expected 11\.0\.0"):
-        unicode_tables.tables({"version": ["3.8.0", "12.1.0"]}, {})
-    assert unicode_tables.ranges([1, 2, 3, 9, 16, 17]) == ["1-3 9 10-11"]
-
-
-@pytest.mark.slow
-def test_python_3_7_makes_the_same_table(tmp_path: Path) -> None:
-    try:
-        printed = subprocess.run(
-            ["python3.7", unicode_tables.__file__, "--behaviour"], capture_output=True, check=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs a Python 3.7")
-    made = json.loads(json.dumps(unicode_tables.tables(json.loads(printed), unicode_tables.behaviour())))
-    there = json.loads(unicode_tables.TABLES.read_text())
-    for table in (made, there):
-        del table["origin"]
-    assert made == there

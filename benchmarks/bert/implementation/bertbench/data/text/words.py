@@ -2,7 +2,8 @@
 
 This is the BasicTokenizer of google-research/bert with do_lower_case, under Python 3.7.6. That Python has
 Unicode 11.0, so a character assigned later has no category and no case here. unicode_11.json holds the needed part of
-Unicode 11.0; unicode_tables.py makes it. A word's split depends on the word alone, so callers may cache words.
+Unicode 11.0, and what newer Pythons must not see: `hidden` code points had no meaning in 11.0, `stand_ins` behave as a
+changed one did. A word's split depends on the word alone, so callers may cache words.
 """
 
 import json
@@ -10,10 +11,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import chain
+from pathlib import Path
 from unicodedata import normalize
 
-from bertbench.data.text.unicode_tables import TABLES
-
+TABLES = Path(__file__).with_name("unicode_11.json")
 # Each ideograph is a word; these are the reference's blocks, older than its Unicode.
 _IDEOGRAPHS = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 _ASCII_PUNCTUATION = "21-2F 3A-40 5B-60 7B-7E"
