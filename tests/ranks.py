@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.
-_PRELOADED = ["torch._dynamo", "bertbench.training.train", "pytest"]
-CONTEXT.set_forkserver_preload(_PRELOADED)
+CONTEXT.set_forkserver_preload(["torch._dynamo", "bertbench.training.train", "pytest"])
 _LIMIT_S = 180  # against hangs only: the slowest test's ranks take 40 s on two idle cores, twice that on busy ones
 
 
@@ -42,7 +40,8 @@ def answers_of(
         CONTEXT.Process(target=_process, args=(environment, sender, function, arguments))
         for environment, (_, sender) in zip(environments, pipes, strict=True)
     ]
-    _start(processes)
+    for process in processes:
+        process.start()
     answers = []
     for receiver, _ in pipes:
         assert receiver.poll(_LIMIT_S), "a rank gave no answer"
@@ -51,12 +50,6 @@ def answers_of(
         process.join(_LIMIT_S)
         process.kill()
     return answers
-
-
-def _start(processes: Sequence[BaseProcess]) -> None:
-    CONTEXT.set_forkserver_preload(_PRELOADED)  # again: lab/study/trial.py names modules of its own
-    for process in processes:
-        process.start()
 
 
 def _process(environment: Mapping[str, str], sender: Connection, function: Callable[..., Any], arguments: Any) -> None:
@@ -80,7 +73,8 @@ def run_command(count: int, words: Sequence[str], folder: Path, **environment: s
         CONTEXT.Process(target=_command, args=({**own, **given}, words, file))
         for own, file in zip(environments_of(count), files, strict=True)
     ]
-    _start(processes)
+    for process in processes:
+        process.start()
     for process in processes:
         process.join(_LIMIT_S)
     codes = [process.exitcode for process in processes]

@@ -17,7 +17,7 @@ _STUDIES = {
     "compression": "compare compressed gradients by samples to target",
     "optimizer": "compare optimizers by samples and seconds to target",
     "paper": "check the paper's claims one by one",
-    "parallel": "compare parallel layouts by time and goodput",
+    "parallel": "compare parallel layouts by time",
 }
 COMMANDS = (
     *((name, text, "lab.bench") for name, text in _BENCHES.items()),

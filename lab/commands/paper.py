@@ -2,15 +2,21 @@
 
 import argparse
 
-from bertbench.commands import aligned, emit, write_file
+from bertbench.commands import emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
+from lab.bench.harness import table
 from lab.commands.study import add_folder_arguments, check_optuna
-from lab.study.paper import PARTS, ablation, run_parts, verdicts
-from lab.study.paper_page import ABLATION_HEAD, ablation_rows, page_of, question_rows, table_rows
+from lab.record_page import record_page
+from lab.study.paper import PARTS, SOURCES, run_parts
+from lab.study.paper_claims import ablation, verdicts
 from lab.study.paper_questions import questions
+
+_ABLATION = {
+    "1,024 A100s, batch 16,384": "{0[idea]}", "seconds": "{0[seconds]:.1f}", "samples": "{0[samples]:,.0f}",
+    "of all ideas' time": "{0[share]:.2f}",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +30,20 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.out or runs_folder() / "study_paper"
     with Progress() as progress:
         answers = run_parts(folder, PARTS, progress)
-    write_file(folder / "study.html", page_of(answers, f"one core of {processor()}"), "--out")
-    found = verdicts(answers)
+    claims = [verdict._asdict() for verdict in verdicts(answers)]
+    answered = [answer._asdict() for answer in questions(answers)]
+    ideas = ablation(answers)
+    commands = [{"part": part.name, "command": part.command} for part in PARTS]
     content = {
-        "origin": provenance(),
-        "claims": [verdict._asdict() for verdict in found],
-        "ablation": [dict(zip(("name", "seconds", "samples", "share"), row, strict=True)) for row in ablation(answers)],
-        "questions": [answer._asdict() for answer in questions(answers)],
+        "sources": SOURCES,
+        "claims": claims,
+        "ablation": ideas,
+        "questions": answered,
         "commands": {part.name: part.command for part in PARTS},
+        "origin": provenance(),
     }
-    lines = (*table_rows(found), *question_rows(answers))
-    text = "\n\n".join((aligned(ABLATION_HEAD, ablation_rows(answers)), *map("\n  ".join, lines)))
-    emit(arguments.json, content, text)
+    write_file(folder / "study.html", record_page("The paper, answered", content | {"commands": commands}), "--out")
+    rows = [[*map(str, row.values())][:-1] for row in (*claims, *answered)]
+    lines = (SOURCES, "\n".join(table(ideas, _ABLATION)), *map("\n  ".join, rows))
+    emit(arguments.json, content, "\n\n".join(lines))
     return 0

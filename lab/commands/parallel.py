@@ -1,15 +1,24 @@
-"""`bertbench lab parallel`: compare data parallelism and pipelines on the same training, by time and goodput."""
+"""`bertbench lab parallel`: compare data parallelism and pipelines on the same training, by time."""
 
 import argparse
+from dataclasses import asdict
 
-from bertbench.commands import aligned, check_at_least_one, emit, write_file
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
+from bertbench.machine.provenance import provenance
+from lab.bench.harness import table
 from lab.commands.study import add_folder_arguments
-from lab.study.parallel import run_parallel
-from lab.study.parallel_page import concluded, not_concluded, page_of, table_rows
+from lab.record_page import record_page
+from lab.study.parallel import PARTS, medians, run_parallel
+
+_COLUMNS = {
+    "layout": "{0.layout}", "ranks": "{0.ranks:d}", "runtime s": "{0.runtime_s:.1f}",
+    "samples/s": "{0.samples_per_s:.0f}", "validation loss": "{0.validation_loss:.4f}", "accuracy": "{0.accuracy:.2%}",
+    "least busy rank": "{0.least_busy:.0%}", "MFU": "{0.model_flop_utilisation:.0%}",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,17 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, write the page, and print a table with its conclusions."""
+    """Train, write the page, and print a table."""
     check_at_least_one(arguments, "steps", "seeds")
-    folder, cores = arguments.out or runs_folder() / "study_parallel", available_cores()
+    folder = arguments.out or runs_folder() / "study_parallel"
     with Progress() as progress:
         rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
+    head = (
+        f"{arguments.system} at equal global batch, each step in {PARTS} parts, one thread a rank; medians of "
+        f"{arguments.seeds} seeds on {available_cores()} cores of {processor()}. Ranks communicate through main memory."
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    page = page_of(rows, arguments.system, f"{cores} cores of {processor()}", cores)
-    write_file(folder / "study.html", page, "--out")
-    head, *table = table_rows(rows)
-    lines = [aligned(head, table)]
-    for heading, points in (("may", concluded(rows, cores)), ("may not", not_concluded(rows, cores))):
-        lines += [f"\nwhat {heading} be concluded:", *(f"- {point}" for point in points)]
-    emit(arguments.json, rows, "\n".join(lines))
+    content = {"method": head, "layouts": [asdict(row) for row in medians(rows)], "origin": provenance()}
+    write_file(folder / "study.html", record_page("Study: parallel layouts", content), "--out")
+    emit(arguments.json, rows, "\n".join([head, *table(medians(rows), _COLUMNS)]))
     return 0

@@ -1,31 +1,80 @@
-"""Define what commands of studies have in common: arguments, the record and what they print."""
+"""Make the command of a study: read its definition, run the missing trials, print tables, write record and page."""
 
 import argparse
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertbench.commands import aligned, emit, write_file
+import torch
+
+from bertbench.commands import check_at_least_one, emit, write_file
 from bertbench.common.errors import ConfigError
-from lab.study.engine import Study
-from lab.study.intervals import Comparison, Row
-from lab.study.page import PAIR_HEAD, arm_head, arm_rows, page_of, pair_rows
+from bertbench.common.paths import runs_folder
+from bertbench.common.progress import Progress
+from bertbench.config import load_system
+from bertbench.report.charts import Axis, Bar, bars
+from bertbench.training.inputs import open_data
+from lab.bench.harness import table
+from lab.paths import STUDIES
+from lab.record_page import record_page
+from lab.study.definition import Arm, Definition, Values, read_definition
+from lab.study.engine import Outcome, Study
+from lab.study.language_run import read_setting, run_setting
+from lab.study.system_run import run_system, trial_system
+
+_COMPARISONS = {
+    "arm": "{0[difference][arm]}", "against": "{0[difference][against]}", "ratio": "{0[ratio]:.3f}",
+    "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
+    "Holm's p": "{0[holm_p]:.2g}", "verdict": "{0[verdict]}",
+}  # fmt: skip
+_ARMS = {
+    "arm": "{0[arm]}", "reached": "{0[reached]:d}", "of": "{0[seeds]:d}", "samples": "{0[samples_to_target]:,.0f}",
+    "± 95 %": "{0[half_width]:,.0f}", "seconds": "{0[seconds_to_target]:,.2f}", "clipped": "{0[clipped]:.0%}",
+}  # fmt: skip
+_HEADINGS = {
+    "comparisons": ("samples to target, each arm at its own values", _COMPARISONS),
+    "at_equal_values": ("both arms at the values of one", {"values of": "{0[values_of]}", **_COMPARISONS}),
+    "pooled": (
+        "geometric means over cells",
+        {"arm": "{0[arm]}", "against": "{0[against]}", "cells": "{0[cells]}", "ratio": "{0[samples]:.2f}",
+         "95 % from": "{0[low]:.2f}", "to": "{0[high]:.2f}", "seconds": "{0[seconds]:.2f}", "verdict": "{0[verdict]}"},
+    ),
+}  # fmt: skip
+_RULE = (
+    "A trial ends at the target. Differences are taken seed by seed where both arms reached it, with Student's 95 % "
+    "interval. A verdict names a difference only if the paired t-test's p-value, corrected for all tests of the study "
+    "(Holm), is at most 0.05 and no seed missed the target. Intervals cover the luck of seeds, not that of tuning."
+)
 
 
 def add_folder_arguments(parser: argparse.ArgumentParser, folder: str, defined: bool = True) -> None:
     """Add what a study reads, and the folder that it writes."""
     if defined:
         parser.add_argument(
-            "--definition",
-            type=Path,
-            metavar="FILE",
-            help="another study of this form (default: the project's own)",
+            "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
         )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
         help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/{folder})",
     )  # fmt: skip
+
+
+def study_command(
+    name: str, title: str
+) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+    """Return `add_arguments` and `run` of the study that lab/studies/<name>.json defines."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default: the definition's)")
+        add_folder_arguments(parser, f"study_{name}")
+
+    def run(arguments: argparse.Namespace) -> int:
+        definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
+        run_study(arguments, title, definition, arguments.out or runs_folder() / f"study_{name}")
+        return 0
+
+    return add_arguments, run
 
 
 def check_optuna() -> None:
@@ -34,32 +83,79 @@ def check_optuna() -> None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 
 
-def record_of(study: Study, rows: Sequence[Row], comparisons: Sequence[Any]) -> dict[str, Any]:
-    """Return the record of a study; `origin` is what ran its last trial, `origins` all."""
-    origins = study.journal.origins
-    return {
-        "definition": study.definition.model_dump(mode="json"),
-        "origin": origins[-1],
-        "origins": origins,
-        "comparisons": comparisons,
-        "rows": rows,
-    }
-
-
-def report(
-    arguments: argparse.Namespace,
-    title: str,
-    lines: Sequence[str],
-    study: Study,
-    rows: Sequence[Row],
-    *sections: str,
-    content: object = None,
-    tables: Mapping[str, Sequence[Comparison]] | None = None,
+def run_study(
+    arguments: argparse.Namespace, title: str, definition: Definition, folder: Path, parallel: int = 1
 ) -> None:
-    """Write the page and print tables, or the record with --json; `content` replaces it, `tables` the comparisons."""
-    found = study.comparisons(rows)
-    write_file(study.folder / "study.html", page_of(title, lines, study, rows, found, *sections), "--out")
-    texts = [aligned(arm_head(study), arm_rows(study, rows))]
-    for heading, pairs in (tables or {"": found}).items():
-        texts.append(f"{heading}\n{aligned(PAIR_HEAD, pair_rows(pairs))}".lstrip())
-    emit(arguments.json, content or record_of(study, rows, found), "\n\n".join(texts))
+    """Run the missing trials of a study, `parallel` at a time; a study of a system prints its rows with --json."""
+    check_at_least_one(arguments, "seeds")
+    if definition.tuning:
+        check_optuna()
+    is_system = isinstance(definition.setting, str)
+    run_trial = _of_system(definition, folder, parallel) if is_system else _of_language(definition)
+    with Progress() as progress:
+        study = Study(definition, folder, run_trial, progress, parallel)
+        if definition.stopping and arguments.seeds is None:
+            rows = study.rows_until(definition.stopping)
+        else:
+            rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
+        record = study.record(rows)
+    shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
+    write_file(folder / "study.html", record_page(f"Study: {title}", shown, _means(record["arms"])), "--out")
+    texts = ["\n".join(table(record["arms"], _ARMS))]
+    for name, (heading, columns) in _HEADINGS.items():
+        if record[name]:
+            texts.append("\n".join([heading, *table(record[name], columns)]))
+    content = rows if is_system else {**record, "rule": _RULE, "limits": definition.limits}
+    emit(arguments.json, content, "\n\n".join(texts))
+
+
+def _of_language(definition: Definition) -> Callable[[Arm, Values, int, float], Outcome]:
+    """Return what runs a trial of the made-up language; raises ConfigError if the definition has a mistake."""
+    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
+    assert isinstance(definition.setting, dict)
+    shared = definition.setting
+    for arm in definition.all_arms():
+        read_setting(shared, {**arm.settings, **_lows(arm)})
+
+    def run_trial(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        return run_setting(read_setting(shared, {**arm.settings, **values}), seed, most)
+
+    return run_trial
+
+
+def _of_system(definition: Definition, folder: Path, parallel: int) -> Callable[[Arm, Values, int, float], Outcome]:
+    """Return what runs a trial of a system; raises ConfigError or DataError before hours of trials."""
+    assert isinstance(definition.setting, str)
+    name = definition.setting
+    for arm in definition.all_arms():
+        open_data(trial_system(name, {**arm.settings, **_lows(arm)}))
+
+    def run_trial(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        named = "_".join((str(seed), *(f"{value:.4g}" for value in values.values())))
+        system = trial_system(name, {**arm.settings, **values}, most)
+        return run_system(system, seed, folder / "runs" / arm.name / f"result_{named}.txt", parallel)
+
+    return run_trial
+
+
+def with_system(path: Path, definition: Definition) -> Definition:
+    """Return a definition with its system's content, and with a path that is relative to its folder."""
+    system = str(definition.setting)
+    if system.endswith(".json"):
+        system = str(path.parent / system)
+    content = load_system(system).model_dump(mode="json", by_alias=True)
+    return definition.model_copy(update={"setting": system, "trained": content})
+
+
+def _lows(arm: Arm) -> Values:
+    return {name: 1 - bounds.high if bounds.one_minus else bounds.low for name, bounds in arm.space.items()}
+
+
+def _means(arms: list[Mapping[str, Any]]) -> str:
+    """Draw every arm's mean samples to target."""
+    drawn = [
+        Bar(arm["arm"], {"samples": arm["samples_to_target"]}, f"± {arm['half_width'] or 0:,.0f}")
+        for arm in arms
+        if arm["reached"]
+    ]
+    return bars("Mean samples to target, ± 95 % interval", drawn, Axis("samples", low=0.0))

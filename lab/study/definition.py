@@ -1,14 +1,22 @@
-"""Read the definition of a study, a file in lab/studies, and define what several kinds have in common."""
+"""Define a study: what all arms share, what sets each apart, what is tuned for each, and what is compared.
 
+A definition is a file in lab/studies. Settings are named as in --set (`optimizer.beta1`). A setting whose value has
+`low` and `high` is tuned within that range.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.section import Count, Section
 
-_Kind = TypeVar("_Kind", bound=Section)
+Values = dict[str, float]
+"""What tuning chose for an arm, by setting."""
 
 
 class Range(Section):
@@ -16,6 +24,8 @@ class Range(Section):
 
     low: Annotated[float, Field(gt=0)]
     high: Annotated[float, Field(gt=0)]
+    one_minus: bool = False
+    """Whether the bounds are those of one minus the value, as fits betas."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -24,15 +34,16 @@ class Range(Section):
         return self
 
 
+Settings = dict[str, Annotated[Range | Any, Field(union_mode="left_to_right")]]
+
+
 class Tuning(Section):
     """The budget of every arm."""
 
     trials: Count
-    """Runs of one seed: half at random values that all arms share, half proposed by Optuna's TPE."""
-    finalists: Count
-    """How many of the best run again; one alone needs no further run."""
-    finalist_seeds: Count
-    """Further seeds for each finalist; the comparison takes the best by their mean."""
+    """Values tried: half at random, the same for all arms of a cell, half proposed by Optuna's TPE."""
+    seeds: Count = 1
+    """Runs of each; their mean counts, and the first that misses the target ends the trial."""
     patience: Annotated[float, Field(ge=1)]
     """A run stops at this multiple of the samples of the arm's best, and counts as missing the target."""
 
@@ -50,13 +61,99 @@ class Stopping(Section):
     """Seeds at which the comparison ends, however wide its intervals."""
 
 
-def read_study(path: Path, kind: type[_Kind]) -> _Kind:
-    """Read a study of one kind; raises ConfigError if the file can't be read or isn't one."""
+class Pair(Section):
+    """Two arms whose difference the study reports, in every cell."""
+
+    arm: str
+    against: str
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a study compares: one of the definition's arms in one cell."""
+
+    name: str
+    kind: str
+    """The definition's arm."""
+    cell: Mapping[str, str]
+    """Level by dimension."""
+    settings: Mapping[str, Any]
+    """What sets it apart; its rows repeat these."""
+    space: Mapping[str, Range]
+    against: tuple[str, ...]
+    """Names of the arms that it is compared with."""
+
+
+class Definition(Section):
+    """One study."""
+
+    question: str
+    limits: tuple[str, ...] = ()
+    """What its answer doesn't cover."""
+    setting: str | dict[str, Any]
+    """What every run trains: a system, with a path relative to the definition's folder, or a setting of the made-up
+    language (language_run.py)."""
+    arms: Annotated[dict[str, Settings], Field(min_length=2)]
+    cells: Annotated[dict[str, dict[str, Settings]], Field(default_factory=dict)]
+    """Dimensions and their levels, such as ranks: all arms are tuned and compared at each combination."""
+    space: Annotated[dict[str, Range], Field(default_factory=dict)]
+    """What is tuned for all arms."""
+    tuning: Tuning | None = None
+    comparisons: tuple[Pair, ...] = ()
+    equal_values: bool = False
+    """Whether both arms of each comparison also run at the values tuned for either. A search of few runs finds better
+    values for one arm than for another by luck; at equal values only the arms differ."""
+    seeds: Count = 5
+    """Runs of every arm in the comparison."""
+    stopping: Stopping | None = None
+    """Sets the number of seeds in place of `seeds`."""
+    trained: Annotated[dict[str, Any], Field(default_factory=dict)]
+    """A system's content, so that a folder holds trials of one; filled in when the definition is read."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        named = {name for pair in self.comparisons for name in (pair.arm, pair.against)}
+        if unknown := sorted(named - set(self.arms)):
+            raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
+        if self.tuning is None and any(arm.space for arm in self.all_arms()):
+            raise ValueError("tuning: found ranges to tune and no budget; add trials and patience")
+        return self
+
+    def all_arms(self) -> list[Arm]:
+        """Return every arm in every cell, cell by cell."""
+        found = []
+        for levels in product(*(dimension.items() for dimension in self.cells.values())):
+            suffix = "".join(f"_{level}" for level, _ in levels)
+            for kind, own in self.arms.items():
+                given: Settings = {**self.space, **own}
+                for _, settings in levels:
+                    given |= settings
+                space = {name: value for name, value in given.items() if isinstance(value, Range)}
+                found.append(
+                    Arm(
+                        kind + suffix,
+                        kind,
+                        dict(zip(self.cells, (level for level, _ in levels), strict=True)),
+                        {name: value for name, value in given.items() if name not in space},
+                        space,
+                        tuple(pair.against + suffix for pair in self.comparisons if pair.arm == kind),
+                    )
+                )
+        return found
+
+
+def read_definition(path: Path) -> Definition:
+    """Read a definition; raises ConfigError if the file can't be read or isn't one."""
     try:
-        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+        return Definition.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the file of a study") from error
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{path}: {where}: {problem['msg']}; correct it there") from error
+        raise mistake(str(path), error) from error
+
+
+def mistake(where: str, error: ValidationError) -> ConfigError:
+    """Return the first problem that pydantic found as one message."""
+    problem = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    return ConfigError(f"{where}: {place}: {problem['msg']}; correct it there")

@@ -1,40 +1,37 @@
 """Run a study: tune every arm on one budget, run all with the same seeds, and compare their samples to target.
 
-A study gives its arms, its budget, and a function that runs one trial; the rest is here, in journal.py, intervals.py
-and page.py.
+A study gives a definition and a function that runs one trial; the rest is here, in journal.py and intervals.py.
 """
 
 import math
 import statistics
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertbench.common.progress import Progress
-from bertbench.common.section import Section
-from lab.study.definition import Range, Stopping, Tuning
-from lab.study.intervals import Comparison, Row, compare
+from bertbench.common.seeding import derive
+from lab.study.definition import Arm, Definition, Stopping, Values
+from lab.study.intervals import (
+    SAMPLES,
+    SECONDS,
+    Comparison,
+    Row,
+    compare,
+    geometric_mean,
+    half_interval,
+    holm,
+    samples_of,
+)
 from lab.study.journal import Journal, Record
-from lab.study.search import SPARE, TUNING_SEED, score_of, search
+from lab.study.search import search
 
-_SAMPLER_SEED = 1  # the same for all arms: their random first trials try the same values
-
-Values = dict[str, float]
-"""What tuning chose for an arm."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """What a study compares."""
-
-    name: str
-    choices: Mapping[str, Any]
-    """What sets it apart; its rows repeat these."""
-    against: tuple[str, ...] = ()
-    """Names of the arms that it is compared with."""
+TUNING_SEED = 1000
+"""The first seed of tuning's runs; comparisons count from 1."""
+_MISSED = 1e12  # samples: more than any run that reaches the target
+_EDGE = 0.05  # of a range's width, on its logarithmic scale
 
 
 @dataclass(frozen=True)
@@ -49,52 +46,37 @@ class Outcome:
     """Share of clipping decisions that reduced a gradient, mean over the steps."""
     clipped_steps: float
     """Share of the steps in which one did."""
+    seconds: float
+    """Time of its steps until then, without evaluations."""
 
 
 RunTrial = Callable[[Arm, Values, int, float], Outcome]
 """Runs an arm with values and a seed until the target, its end, or this many samples."""
 
 
-class Budget(NamedTuple):
-    """What is searched for every arm, and by how many runs."""
-
-    space: Mapping[str, Range]
-    tuning: Tuning
-    limit: float
-    """Samples after which a run ends."""
-
-
-@dataclass
 class Study:
     """The trials of a study in one folder."""
 
-    definition: Section
-    folder: Path
-    arms: Sequence[Arm]
-    run_trial: RunTrial
-    progress: Progress
-    budget: Budget | None = None
-    """None where the definition fixes all values."""
-    parallel: int = 1
-    """Trials at a time."""
-    ending: threading.Event = field(default_factory=threading.Event)
-    """Set when a trial failed: the others should end."""
-
-    def __post_init__(self) -> None:
-        """Open the journal; raises ConfigError if the folder holds another study."""
-        self.journal = Journal(self.folder, self.definition)
-        self._values: dict[str, Values] = {}
+    def __init__(
+        self, definition: Definition, folder: Path, run_trial: RunTrial, progress: Progress, parallel: int = 1
+    ) -> None:
+        """Open the journal, for `parallel` trials at a time; raises ConfigError if the folder holds another study."""
+        self.definition, self.folder, self.arms = definition, folder, definition.all_arms()
+        self.journal = Journal(folder, definition)
+        self.values: dict[str, Values] = {}
+        """What tuning chose, by arm."""
+        self._run_trial, self._progress, self._parallel = run_trial, progress, parallel
+        self._named = {arm.name: arm for arm in self.arms}
 
     def rows(self, seeds: Sequence[int]) -> list[Row]:
         """Tune every arm and run it with these seeds.
 
         Seed by seed, so that a stopped study has as many of every arm.
         """
-        self._values = dict(
-            zip((arm.name for arm in self.arms), self._all(self.tuned, [(arm,) for arm in self.arms]), strict=True)
-        )
-        runs = [(arm, self._values[arm.name], seed) for seed in seeds for arm in self.arms]
-        return self._all(self.row, runs)
+        if not self.values:
+            tuned = self._all(self._tuned, [(arm,) for arm in self.arms])
+            self.values = {arm.name: values for arm, values in zip(self.arms, tuned, strict=True)}
+        return self._all(self._row, [(arm, self.values[arm.name], seed) for seed in seeds for arm in self.arms])
 
     def rows_until(self, stopping: Stopping) -> list[Row]:
         """Add seeds until every interval is narrow or the seeds run out."""
@@ -105,80 +87,191 @@ class Study:
             if since >= 0 and since % stopping.look_every == 0:
                 found = self.comparisons(rows)
                 widths = ", ".join(f"{pair.difference.arm} {pair.half_width:.1%}" for pair in found)
-                self.progress.message(f"look at {seed} seeds: half-widths {widths}")
+                self._progress.message(f"look at {seed} seeds: half-widths {widths}")
                 complete = len(found) == sum(len(arm.against) for arm in self.arms)
                 if complete and all(pair.half_width <= stopping.half_width for pair in found):
                     break
         return rows
-
-    def row(self, arm: Arm, values: Values, seed: int) -> Row:
-        """Run an arm with values and a seed."""
-        record = self._trial("comparison", arm, values, seed)
-        samples = record["samples"]
-        return {
-            "arm": arm.name,
-            **arm.choices,
-            "seed": seed,
-            "samples_to_target": samples,
-            "reached": samples is not None,
-            **{name: record[name] for name in ("accuracy", "clipped", "clipped_steps")},
-        }
 
     def comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
         """Return every arm against its reference arms, where at least two seeds of both reached the target."""
         pairs = [compare(rows, arm.name, against) for arm in self.arms for against in arm.against]
         return [pair for pair in pairs if pair]
 
-    def values(self, arm: str) -> Values:
-        """Return what tuning chose for an arm."""
-        return self._values[arm]
+    def record(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """Return what the study found; `origin` is what ran its last trial, `origins` all."""
+        origins = self.journal.origins
+        own, (equal_rows, equal) = self.comparisons(rows), self._at_equal_values(rows)
+        p_values = holm([pair.p for pair in (*own, *(pair for _, pair, _ in equal))])
+        compared = [self._described(pair, p_value, rows) for pair, p_value in zip(own, p_values, strict=False)]
+        return {
+            "definition": self.definition.model_dump(mode="json"),
+            "origin": origins[-1],
+            "origins": origins,
+            "comparisons": compared,
+            "at_equal_values": [
+                {"values_of": values_of, **self._described(pair, p_value, both)}
+                for (values_of, pair, both), p_value in zip(equal, p_values[len(own) :], strict=True)
+            ],
+            "pooled": self._pooled(compared) if self.definition.cells else [],
+            "arms": [self._summary(arm, rows) for arm in self.arms],
+            "tuned": [
+                {"arm": arm.name, **self.values[arm.name], "at_edge": self._at_edge(arm)}
+                for arm in self.arms
+                if arm.space
+            ],
+            "rows": rows,
+            "equal_rows": equal_rows,
+        }
 
-    def tried(self, arm: str) -> list[Record]:
-        """Return the tuning trials of an arm."""
-        return [record for record in self.journal.records if (record["kind"], record["arm"]) == ("tuning", arm)]
+    def _row(self, arm: Arm, values: Values, seed: int) -> Row:
+        record = self._trial("comparison", arm, values, seed)
+        reached = record["samples"] is not None
+        return {
+            "arm": arm.name,
+            **arm.cell,
+            **arm.settings,
+            "seed": seed,
+            SAMPLES: record["samples"],
+            SECONDS: record["seconds"] if reached else None,
+            "reached": reached,
+            **{name: record[name] for name in ("accuracy", "clipped", "clipped_steps")},
+        }
 
-    def tuned(self, arm: Arm) -> Values:
+    def _tuned(self, arm: Arm) -> Values:
         """Spend the arm's budget and return its best values."""
-        if self.budget is None or arm.name in self._values:
-            return self._values.get(arm.name, {})
-        (space, tuning, most), best = self.budget, math.inf
+        tuning, best = self.definition.tuning, math.inf
+        if tuning is None or not arm.space:
+            return {}
 
         def score(values: Values) -> float:
             nonlocal best
-            record = self._trial("tuning", arm, values, TUNING_SEED, tuning.patience * best)
-            best = min(best, record["samples"] or math.inf)
-            return score_of(record["samples"], record["accuracy"], most)
+            found = []
+            for seed in range(TUNING_SEED, TUNING_SEED + tuning.seeds):
+                record = self._trial("tuning", arm, values, seed, tuning.patience * best)
+                if record["samples"] is None:
+                    return _MISSED * (2 - record["accuracy"])  # the less accurate the more
+                found.append(record["samples"])
+            best = min(best, statistics.mean(found))
+            return statistics.mean(found)
 
-        finalists = [values for _, values in search(space, tuning.trials, _SAMPLER_SEED, score)][: tuning.finalists]
-        limit = tuning.patience * SPARE * best
+        return search(arm.space, tuning.trials, derive(1, str(arm.cell)) % 2**31, score)
 
-        def final_score(values: Values) -> float:
-            seeds = range(TUNING_SEED + 1, TUNING_SEED + 1 + tuning.finalist_seeds)
-            records = [self._trial("final", arm, values, seed, limit) for seed in seeds]
-            return statistics.mean(score_of(record["samples"], record["accuracy"], most) for record in records)
+    def _at_edge(self, arm: Arm) -> list[str]:
+        """Return the values that lie at the edge of their range: a wider one may have better values."""
+        found = []
+        for name, bounds in arm.space.items():
+            value = self.values[arm.name][name]
+            searched = 1 - value if bounds.one_minus else value
+            place = math.log(searched / bounds.low, bounds.high / bounds.low)
+            if not _EDGE <= place <= 1 - _EDGE:
+                found.append(name)
+        return found
 
-        return min(finalists, key=final_score) if len(finalists) > 1 else finalists[0]
+    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[str, Comparison, list[Row]]]]:
+        """Run both arms of each comparison with the values of either and the seeds of `rows`, and compare."""
+        all_rows: dict[tuple[str, str], list[Row]] = {}
+        found = []
+        for arm in self.arms if self.definition.equal_values else ():
+            for against in arm.against:
+                for values_of in (arm.name, against):
+                    for name in (arm.name, against):
+                        all_rows[name, values_of] = [
+                            self._row(self._named[name], self.values[values_of], seed)
+                            for seed in dict.fromkeys(row["seed"] for row in rows)
+                        ]
+                    both = [*all_rows[arm.name, values_of], *all_rows[against, values_of]]
+                    if pair := compare(both, arm.name, against):
+                        found.append((values_of, pair, both))
+        return [{**row, "values_of": values_of} for (_, values_of), own in all_rows.items() for row in own], found
+
+    def _described(self, pair: Comparison, p_value: float, rows: Sequence[Row]) -> dict[str, Any]:
+        arm, stopping = self._named[pair.difference.arm], self.definition.stopping
+        seconds = compare(rows, pair.difference.arm, pair.difference.against, SECONDS)
+        assert seconds is not None, "runs that reached the target have both"
+        return {
+            "kind": arm.kind,
+            **arm.cell,
+            **arm.settings,
+            **asdict(pair),
+            **{
+                name + end: 1 + share
+                for name, found in (("ratio", pair), ("seconds_ratio", seconds))
+                for end, share in zip(("", "_low", "_high"), found.shares, strict=True)
+            },
+            "holm_p": p_value,
+            "narrow": None if stopping is None else pair.half_width <= stopping.half_width,
+            "verdict": pair.verdict(p_value),
+        }
+
+    def _pooled(self, compared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return means of ratios over all cells and over those of each level; each cell was tuned separately."""
+        by_arms = {(pair["difference"]["arm"], pair["difference"]["against"]): pair for pair in compared}
+        groups: dict[tuple[str, str, str], list[Mapping[str, Any] | None]] = {}
+        for arm in self.arms:
+            for against in arm.against:
+                for cells in ("all", *map(" ".join, arm.cell.items())):
+                    group = groups.setdefault((arm.kind, self._named[against].kind, cells), [])
+                    group.append(by_arms.get((arm.name, against)))
+        return [_mean_over_cells(*names, group) for names, group in groups.items()]
+
+    def _summary(self, arm: Arm, rows: Sequence[Row]) -> dict[str, Any]:
+        own = [row for row in rows if row["arm"] == arm.name]
+        samples, seconds = (list(samples_of(rows, arm.name, measure).values()) for measure in (SAMPLES, SECONDS))
+        return {
+            "arm": arm.name,
+            **arm.cell,
+            "values": self.values[arm.name],
+            "seeds": len(own),
+            "reached": len(samples),
+            SAMPLES: statistics.mean(samples) if samples else None,
+            "half_width": half_interval(samples),
+            SECONDS: statistics.mean(seconds) if seconds else None,
+            "clipped": statistics.mean(row["clipped"] for row in own),
+        }
 
     def _trial(self, kind: str, arm: Arm, values: Values, seed: int, most: float = math.inf) -> Record:
         def run() -> dict[str, Any]:
-            outcome = self.run_trial(arm, values, seed, most)
-            if self.ending.is_set():
-                raise CancelledError  # it may have been cut short
+            outcome = self._run_trial(arm, values, seed, most)
             how = "missed or stopped" if outcome.samples is None else f"{outcome.samples:,.0f} samples"
-            self.progress.message(f"{kind} {arm.name}, seed {seed}: {how}")
+            self._progress.message(f"{kind} {arm.name}, seed {seed}: {how}")
             return asdict(outcome)
 
         return self.journal.trial({"kind": kind, "arm": arm.name, **values, "seed": seed}, run)
 
     def _all(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a function with each of `arguments`, `parallel` at a time; the first failure ends all."""
-        with ThreadPoolExecutor(self.parallel) as threads:
+        """Call a function with each of `arguments`, `parallel` at a time; after a failure no further one starts."""
+        with ThreadPoolExecutor(self._parallel) as threads:
             running = [threads.submit(function, *given) for given in arguments]
             try:
                 for call in as_completed(running):
                     call.result()
             except BaseException:
-                self.ending.set()
                 threads.shutdown(cancel_futures=True)
                 raise
         return [call.result() for call in running]
+
+
+def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Return the geometric mean over cells, with None for those in which an arm missed the target."""
+    found = [pair for pair in group if pair]
+    samples, low, high = geometric_mean([pair["ratio"] for pair in found])
+    verdict = "no difference shown"
+    if len(found) < len(group) or any(pair["missed"] for pair in found):
+        verdict = "not decided: runs missed the target"
+    elif low is not None and low > 1:
+        verdict = "more samples"
+    elif high is not None and high < 1:
+        verdict = "fewer samples"
+    return {
+        "arm": arm,
+        "against": against,
+        "cells": cells,
+        "counted": len(found),
+        "total": len(group),
+        "samples": samples,
+        "low": low,
+        "high": high,
+        "seconds": geometric_mean([pair["seconds_ratio"] for pair in found])[0],
+        "verdict": verdict,
+    }

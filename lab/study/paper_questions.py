@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lab.study.paper import PARTS, ablation, efficiencies, in_shares
+from lab.study.paper import PARTS
+from lab.study.paper_claims import ablation, efficiencies, in_shares
 
 _METHODS = ("none", "stratified_presort", "planned")
 
@@ -20,33 +21,20 @@ class Answer(NamedTuple):
 def questions(answers: Mapping[str, Any]) -> list[Answer]:
     """Return the answers that the parts give."""
     by_batch = efficiencies(answers["batch"])
+    deals = ("stratified_presort", "stratified_presort_raster")
+    samples = [f"{answers[name]['samples_to_converge']:,.0f}" for name in ("all_ideas", "without_adam")]
+    buckets = (f"{pair['difference']['arm']} {in_shares(pair)}" for pair in answers["buckets"]["comparisons"])
+    less = {row["name"]: row["share"] for row in ablation(answers) if row["name"].startswith("without_")}
     return [
-        Answer(
-            "How many strata?",
-            "efficiency at 16 samples a GPU with 1, 2, 4 and 8: " + _sorted(answers, "strata"),
-            _named("strata"),
-        ),
-        Answer(
-            "How many GPUs in a node?",
-            "with 2, 4, 8 and 16: "
-            + _sorted(answers, "node")
-            + "; KB a GPU and step: "
-            + ", ".join(f"{_local(answers[name])['bytes_per_rank_per_step'] / 1e3:.0f}" for name in _named("node")),
-            _named("node"),
-        ),
+        *_local_sort(answers),
         Answer(
             "A snake or a raster scan?",
-            ", ".join(
-                f"{batch} samples a GPU: {by_batch['stratified_presort', batch]:.3f} and "
-                f"{by_batch['stratified_presort_raster', batch]:.3f}"
-                for batch in (2, 16, 48)
-            ),
+            "; ".join(f"{batch} samples a GPU: {_methods(by_batch, batch, deals)}" for batch in (2, 16, 48)),
             ("batch",),
         ),
         Answer(
             "Why divide the threshold by the root of the number of buckets?",
-            "samples beside one bucket: "
-            + ", ".join(f"{pair['difference']['arm']} {in_shares(pair)}" for pair in answers["buckets"]["comparisons"]),
+            "samples less those of one bucket: " + ", ".join(buckets),
             ("buckets",),
         ),
         Answer(
@@ -54,21 +42,15 @@ def questions(answers: Mapping[str, Any]) -> list[Answer]:
         ),
         Answer(
             "What does ADAM need?",
-            "{:,.0f} samples by its published runs, LAMB {:,.0f} by its reference points".format(
-                *(answers[name]["samples_to_converge"] for name in ("all_ideas", "without_adam"))
-            ),
+            f"{samples[0]} samples by its published runs, LAMB {samples[1]} by its reference points",
             ("all_ideas", "without_adam"),
         ),
         Answer(
             "How much does each idea add?",
-            ", ".join(f"{name.replace('_', ' ')}: {share:.2f} times the time" for name, _, _, share in _less(answers)),
-            tuple(name for name, *_ in _less(answers)),
+            ", ".join(f"{name.replace('_', ' ')}: {share:.2f} times the time" for name, share in less.items()),
+            tuple(less),
         ),
-        Answer(
-            "2 or 4 samples a GPU?",
-            "; ".join(f"{batch}: {_methods(by_batch, batch)}" for batch in (2, 4)),
-            ("batch",),
-        ),
+        Answer("2 or 4 samples a GPU?", "; ".join(f"{n}: {_methods(by_batch, n)}" for n in (2, 4)), ("batch",)),
         Answer(
             "Other lengths: the demo's corpus, up to 32 tokens?",
             _methods(efficiencies(answers["corpus"]), 16),
@@ -78,24 +60,30 @@ def questions(answers: Mapping[str, Any]) -> list[Answer]:
     ]
 
 
-def _named(prefix: str) -> tuple[str, ...]:
-    return tuple(part.name for part in PARTS if part.name.startswith(f"{prefix}_"))
+def _local_sort(answers: Mapping[str, Any]) -> list[Answer]:
+    """Return what the number of strata and of GPUs in a node do to the local sort."""
+    local = {
+        part.name: row
+        for part in PARTS
+        if part.name.startswith(("strata_", "node_"))
+        for row in answers[part.name]
+        if row["method"] == "stratified_presort"
+    }
+    strata, nodes = (tuple(name for name in local if name.startswith(which)) for which in ("strata", "node"))
+    sorted_of = {which: ", ".join(f"{local[name]['efficiency']:.3f}" for name in which) for which in (strata, nodes)}
+    kilobytes = ", ".join(f"{local[name]['bytes_per_rank_per_step'] / 1e3:.0f}" for name in nodes)
+    return [
+        Answer("How many strata?", f"efficiency at 16 samples a GPU with 1, 2, 4 and 8: {sorted_of[strata]}", strata),
+        Answer(
+            "How many GPUs in a node?",
+            f"with 2, 4, 8 and 16: {sorted_of[nodes]}; KB a GPU and step: {kilobytes}",
+            nodes,
+        ),
+    ]
 
 
-def _local(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return next(row for row in rows if row["method"] == "stratified_presort")
-
-
-def _sorted(answers: Mapping[str, Any], prefix: str) -> str:
-    return ", ".join(f"{_local(answers[name])['efficiency']:.3f}" for name in _named(prefix))
-
-
-def _methods(found: Mapping[tuple[str, int], float], batch: int) -> str:
-    return ", ".join(f"{method} {found[method, batch]:.3f}" for method in _METHODS)
-
-
-def _less(answers: Mapping[str, Any]) -> list[tuple[str, float, float, float]]:
-    return [row for row in ablation(answers) if row[0].startswith("without_")]
+def _methods(found: Mapping[tuple[str, int], float], batch: int, methods: Sequence[str] = _METHODS) -> str:
+    return ", ".join(f"{method} {found[method, batch]:.3f}" for method in methods)
 
 
 def _overlap(rows: Sequence[Mapping[str, Any]]) -> str:

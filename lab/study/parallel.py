@@ -1,18 +1,20 @@
 """`lab parallel`: train one model under several layouts at equal global batch, with gloo ranks on this machine.
 
 Every layout computes a step in the same number of parts (Megatron's microbatches): a single rank takes them in turn,
-data-parallel ranks share them. First it times steps, with evaluations off the clock; then it profiles a few; then it
-measures the noise scale on more, because that adds work to a step.
+data-parallel ranks share them. First it times steps, with evaluations off the clock; then it profiles a few. Layouts
+with more ranks than this machine has cores are left out: there ranks would share cores, and times would say nothing.
 """
 
 import json
 import math
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,21 +29,18 @@ from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
-from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.loading.loader import Loader
 from bertbench.model.flops import training_flops
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.scores import IGNORED
-from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from lab.bench.peak import MatrixProducts
-from lab.bench.trace import events_of, merged
-from lab.study.noise import PartGradients, noise_scale, statistical_efficiency
 
 PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/8 of the time and doesn't hide all else
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
 _EVALUATIONS = 4
-_PROFILED, _OBSERVED = 5, 20  # steps
+_PROFILED = 5  # steps
 _PRODUCTS = 5
 _WINDOW = "profiled steps"
 _COMMUNICATION = ("c10d::", "gloo:")
@@ -62,20 +61,19 @@ class Row:
     accuracy: float
     utilisation: list[float]
     """Share of the time in which each rank runs a torch operator other than communication."""
-    gradient_noise_scale: float | None
-    """Gradient noise scale in samples; None where noise hides the gradient."""
-    statistical_efficiency: float
-    """Efficiency of the global batch relative to a batch of one part."""
-    goodput: float
-    """Samples a second times statistical efficiency."""
     model_flop_utilisation: float
     """Model FLOPs a second (parallel/theory.py) over what matrix products reach on the cores that the ranks have."""
     curve: list[tuple[int, float]]
     """Samples and validation loss at every evaluation."""
 
+    @property
+    def least_busy(self) -> float:
+        """Return the smallest share of the ranks."""
+        return min(self.utilisation)
+
 
 def layouts_of(name: str, steps: int) -> dict[str, System]:
-    """Return a system in every layout, on this machine's processor, for a study of `steps` steps.
+    """Return a system in every layout that this machine has cores for, for a study of `steps` steps.
 
     Raises ConfigError if the system doesn't fit one of them.
     """
@@ -86,9 +84,11 @@ def layouts_of(name: str, steps: int) -> dict[str, System]:
             f"{system.name}: expected a global batch in multiples of {PARTS} and layers in multiples of {stages}, "
             f"found {batch} and {layers}; change them, or choose another system"
         )
-    length = steps + _PROFILED + _OBSERVED
+    length = steps + _PROFILED
     systems = {}
     for layout, (data, pipeline) in _LAYOUTS.items():
+        if data * pipeline > available_cores():
+            continue
         accumulated, microbatches = (PARTS // data, 1) if pipeline == 1 else (1, PARTS)
         settings = {
             "hardware.number_of_nodes": 1, "launch.device": "cpu", "launch.ranks_per_node": data * pipeline,
@@ -114,8 +114,7 @@ def run_parallel(name: str, steps: int, seeds: int, progress: Progress) -> list[
     for seed in range(1, seeds + 1):
         for layout, system in systems.items():
             progress.message(f"{layout}, seed {seed}: {steps} steps of {system.global_batch_size} samples")
-            at_most = most * min(system.world_size, available_cores())
-            rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps, at_most))
+            rows.append(on_ranks(system.world_size, _on_rank, layout, system, seed, steps, most * system.world_size))
     return rows
 
 
@@ -130,13 +129,17 @@ def medians(rows: Iterable[Row]) -> list[Row]:
 def busy_share(events: list[dict[str, Any]]) -> float:
     """Return the share of the profiled steps that the stepping thread spends in operators other than communication."""
     window = next(event for event in events if event.get("name") == _WINDOW and event.get("ph") == "X")
-    spans = merged(
+    spans = sorted(
         (event["ts"], event["ts"] + event["dur"])
         for event in events
         if event.get("cat") == "cpu_op" and event["tid"] == window["tid"]
         if not event["name"].startswith(_COMMUNICATION) and window["ts"] <= event["ts"] < window["ts"] + window["dur"]
     )
-    return float(sum(end - start for start, end in spans) / window["dur"])
+    busy, until = 0.0, -math.inf
+    for start, end in spans:  # operators lie within others
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy / window["dur"]
 
 
 def _most_samples_per_core(system: System, training: Dataset) -> float:
@@ -162,9 +165,9 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, m
     loaded = enumerate(world.watchdog.around(ahead, 0))
     batch = system.global_batch_size
 
-    def step() -> tuple[list[LoadedPart], StepReport]:
+    def step() -> None:
         number, (parts, *_) = next(loaded)
-        return parts, trainer.step(number, parts)
+        trainer.step(number, parts)
 
     def validation() -> tuple[float, float]:
         loss, correct, masked = evaluator.sums(trainer.model, system.precision.compute, _loss_and_hits, 3)
@@ -186,19 +189,14 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, m
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(_WINDOW):
         for _ in range(_PROFILED):
             step()
-    utilisation = [float(share) for share in world.from_all(str(busy_share(events_of(profiler))))]
-    gradients = PartGradients(system, world, trainer)
-    squares = []
-    for _ in range(_OBSERVED):
-        parts, report = step()
-        squares.append(gradients.squares(parts, report.norm))
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        busy = busy_share(json.loads(trace.read_text())["traceEvents"])
+    utilisation = [float(share) for share in world.from_all(str(busy))]
     trainer.close()
-    noise, rate = noise_scale(squares, batch), steps * batch / runtime
-    efficiency = statistical_efficiency(noise, batch, batch // PARTS)
-    return Row(
-        layout, world.size, seed, runtime, rate, loss, accuracy, utilisation,
-        noise if math.isfinite(noise) else None, efficiency, rate * efficiency, rate / most_samples_per_s, curve,
-    )  # fmt: skip
+    rate = steps * batch / runtime
+    return Row(layout, world.size, seed, runtime, rate, loss, accuracy, utilisation, rate / most_samples_per_s, curve)
 
 
 def _loss_and_hits(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -212,9 +210,7 @@ def _median(rows: Sequence[Row]) -> Row:
     numbers: dict[str, Any] = {
         name: statistics.median(getattr(row, name) for row in rows)
         for name, value in vars(rows[0]).items()
-        if isinstance(value, float) and name != "gradient_noise_scale"
+        if isinstance(value, float)
     }
-    noises = [row.gradient_noise_scale for row in rows if row.gradient_noise_scale is not None]
-    numbers["gradient_noise_scale"] = statistics.median(noises) if noises else None
     shares = zip(*(row.utilisation for row in rows), strict=True)
     return replace(rows[0], **numbers, utilisation=[statistics.median(of_rank) for of_rank in shares])

@@ -21,9 +21,8 @@ from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_weighted_loss
 from bertbench.model.scores import Scores
-from bertbench.model.sequences import Sequences
 from bertbench.optim.buckets import backward_order, bucket_table
-from bertbench.optim.clip import ClipAfter, contribution_limit, gradient_norm
+from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
 from bertbench.training.trainer import tiny_backward
 
 
@@ -62,7 +61,7 @@ class VirtualRanks:
             if isinstance(layer, EncoderLayer):
                 layer.attention = plain_attention
         self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
-        self._bucket_exponent = bucket_exponent
+        self._bucket_exponent, self._clip = bucket_exponent, make_clip(mode, max_norm, ranks, 1)
         self._parameters = dict(model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
@@ -74,6 +73,11 @@ class VirtualRanks:
 
     def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
         """Set every parameter's `grad` as the all-reduce would; `shares` has each rank's part of the batch."""
+        if self._mode in ("none", "after"):
+            self._model.zero_grad()
+            summed = add_gradients(self._model, shares)
+            factor, active = self._clip.reduced(gradient_norm(list(self._parameters.values())))
+            return Reduced(summed, active, factor)
         weights = {name: parameter.detach() for name, parameter in self._parameters.items()}
         total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         loss = torch.zeros(())
@@ -87,55 +91,33 @@ class VirtualRanks:
                     total[name] += torch.tensordot(factor_G, gradients[name], 1)
         for name, parameter in self._parameters.items():
             parameter.grad = total[name]
-        if self._mode != "after":
-            return Reduced(loss, torch.cat(decisions).mean(), None)
-        norm = gradient_norm(list(self._parameters.values()))
-        factor, active = ClipAfter(self._max_norm).reduced(norm)
-        return Reduced(loss, active, factor)
+        return Reduced(loss, torch.cat(decisions).mean(), None)
 
     def _gradients(
         self, weights: dict[str, torch.Tensor], group: Sequence[LoadedPart]
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         """Return the gradients of shares of equal layout, by parameter [G, ...], and their losses [G]."""
         sequences = group[0].batch.sequences
-        batches = [batch for _, batch in group]
 
-        def loss(weights: dict[str, torch.Tensor], tokens_T: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-            return self._loss(weights, sequences, tokens_T, *rest)
+        def loss(weights: dict[str, torch.Tensor], share: tuple[torch.Tensor, ...]) -> torch.Tensor:
+            tokens_T, segments_T, positions_T, masked_at_M, *labels_and_weights = share
+            inputs = tokens_T, segments_T, positions_T, sequences, masked_at_M
+            return plain_weighted_loss(functional_call(self._model, weights, inputs), *labels_and_weights)
 
-        return vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0, 0, 0, 0, 0))(
-            weights,
-            torch.stack([batch.tokens_T for batch in batches]),
-            torch.stack([batch.segments_T for batch in batches]),
-            torch.stack([batch.positions_T for batch in batches]),
-            torch.stack([batch.masked_at_M for batch in batches]),
-            torch.stack([batch.masked_labels_M for batch in batches]),
-            torch.stack([batch.next_sentence_S for batch in batches]),
-            torch.tensor([part.masked_lm_weight for part, _ in group]),
-            torch.tensor([part.next_sentence_weight for part, _ in group]),
-        )
-
-    def _loss(
-        self,
-        weights: dict[str, torch.Tensor],
-        sequences: Sequences,
-        tokens_T: torch.Tensor,
-        segments_T: torch.Tensor,
-        positions_T: torch.Tensor,
-        masked_at_M: torch.Tensor,
-        masked_labels_M: torch.Tensor,
-        next_sentence_S: torch.Tensor,
-        masked_lm_weight: torch.Tensor,
-        next_sentence_weight: torch.Tensor,
-    ) -> torch.Tensor:
-        scores = functional_call(self._model, weights, (tokens_T, segments_T, positions_T, sequences, masked_at_M))
-        return plain_weighted_loss(scores, masked_labels_M, next_sentence_S, masked_lm_weight, next_sentence_weight)
+        tensors = [
+            (
+                batch.tokens_T, batch.segments_T, batch.positions_T, batch.masked_at_M, *batch.labels,
+                torch.tensor(part.masked_lm_weight), torch.tensor(part.next_sentence_weight),
+            )
+            for part, batch in group
+        ]  # fmt: skip
+        shares = tuple(torch.stack(column) for column in zip(*tensors, strict=True))
+        found: tuple[dict[str, torch.Tensor], torch.Tensor]
+        found = vmap(grad_and_value(loss), in_dims=(None, 0))(weights, shares)
+        return found
 
     def _factors(self, gradients: dict[str, torch.Tensor]) -> list[tuple[list[str], torch.Tensor, torch.Tensor]]:
         """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [G]."""
-        ones_G = torch.ones(len(next(iter(gradients.values()))))
-        if self._mode in ("none", "after"):
-            return [(list(gradients), ones_G, torch.zeros_like(ones_G))]
         pieces = [list(gradients)] if self._mode == "before" else self.buckets
         limit = contribution_limit(self._max_norm, self._ranks, len(pieces), self._bucket_exponent)
         factors = []
@@ -144,6 +126,17 @@ class VirtualRanks:
             norm_G = torch.linalg.vector_norm(norms_PG, dim=0)
             factors.append((names, (limit / norm_G).clamp(max=1), (norm_G > limit).float()))
         return factors
+
+
+def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> torch.Tensor:
+    """Add the gradients of shares to the parameters', and return their loss."""
+    total = torch.zeros(())
+    for part, batch in shares:
+        weights = part.masked_lm_weight, part.next_sentence_weight
+        loss = plain_weighted_loss(model(*batch.inputs), *batch.labels, *weights)
+        loss.backward()
+        total += loss.detach()
+    return total
 
 
 def _alike(shares: Sequence[LoadedPart]) -> list[list[LoadedPart]]:

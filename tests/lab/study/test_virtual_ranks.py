@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,14 +16,16 @@ from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
-from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import open_data
 from bertbench.training.trainer import initial_model, tiny_backward
+from lab.study.language_run import initial_model as small_model
 from lab.study.virtual_ranks import VirtualRanks
+from tests.lab.study.settings import setting
 from tests.ranks import run_ranks
 
 SEED = 5
@@ -117,3 +120,16 @@ def test_shares_of_one_layout_are_computed_at_once_as_one_after_the_other(tiny: 
         torch._foreach_add_(summed, [parameter.grad for parameter in apart.parameters()])
     for parameter, expected in zip(together.parameters(), summed, strict=True):
         torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(("exponent", "limit"), [(0.0, 2.0), (0.5, 1.0), (1.0, 0.5)])
+def test_the_limit_of_a_bucket_falls_with_their_number(exponent: float, limit: float) -> None:
+    assert contribution_limit(6.0, 3, 4, exponent) == limit  # 6 / 3 = 2, over 1, 2 and 4
+    assert contribution_limit(6.0, 3, 1, exponent) == 2.0, "one bucket has the whole threshold"
+    small = setting(bucket_mb=0.0008)
+    model = small_model(small, 1)
+    ranks = VirtualRanks(model, "bucket", 6e-3, 1, small.bucket_mb, exponent)
+    ranks.reduce(small.language().shares(np.random.default_rng(1), 8, 1))
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    norms = [torch.cat([gradients[name].flatten() for name in names]).norm().item() for names in ranks.buckets]
+    assert norms == pytest.approx([3e-3 * limit] * 4, rel=1e-5), "every bucket was clipped to it"

@@ -1,0 +1,48 @@
+"""Show any record of the laboratory as one page: texts as paragraphs, lists of rows as tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertbench.report.page import page, paragraph, section, table
+
+
+def record_page(title: str, record: Mapping[str, Any], *charts: str) -> str:
+    """Return one self-contained HTML file with a section for each field; `charts` are HTML and come first."""
+    shown = {name: value for name, value in record.items() if value or value is False}
+    return page(title, *charts, *(section(name, *_shown(value)) for name, value in shown.items()))
+
+
+def _shown(value: Any, caption: str = "") -> list[str]:
+    """Return a value as HTML: a list of rows as one table of their plain values, then what each has within."""
+    if isinstance(value, dict):
+        value = [value]
+    if not _has_rows(value):
+        return [paragraph(_cell(item)) for item in (value if isinstance(value, list | tuple) else [value])]
+    within = [
+        part
+        for row in value
+        for name, inner in row.items()
+        if _has_rows(inner)
+        for part in _shown(inner, f"{next(iter(row.values()))}: {name}")
+    ]
+    heads = list(dict.fromkeys(name for row in value for name, inner in row.items() if not _has_rows(inner)))
+    cells = [[_cell(row.get(head)) for head in heads] for row in value]
+    return [*([table(heads, cells, caption)] if heads else []), *within]
+
+
+def _has_rows(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_rows, value.values()))
+    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], dict)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    return "" if value is None else str(value)

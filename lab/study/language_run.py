@@ -1,0 +1,266 @@
+"""Run one trial of the made-up language (language.py), from its start to the target.
+
+Gradients are those of virtual ranks in this process, or of real gloo ranks where they are compressed.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from pydantic import Field, ValidationError, model_validator
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.section import Count, Fraction, Section
+from bertbench.common.seeding import derive
+from bertbench.config.optimizer import ClipMode, Communication, Compression, OptimizerSettings
+from bertbench.config.schedule import Schedule
+from bertbench.config.sections import Evaluation, Model
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch
+from bertbench.loading.loader import LoadedPart
+from bertbench.model.attention import plain_attention
+from bertbench.model.bert import Bert
+from bertbench.model.loss import weighted_loss
+from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.build import build_optimizer
+from bertbench.optim.clip import gradient_norm, make_clip
+from bertbench.optim.exchange import Exchange
+from bertbench.optim.reducer import GradientReducer
+from bertbench.optim.state import LogicalTensors
+from bertbench.optim.sums import sum_class
+from bertbench.optim.zero1 import Weights
+from bertbench.training.trainer import tiny_backward
+from lab.study.definition import mistake
+from lab.study.engine import Outcome
+from lab.study.language import Language
+from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
+
+_EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
+_START_SEED = 500  # comparisons count from 1, tuning from 1000
+
+Reduce = Callable[[Sequence[LoadedPart]], Reduced]
+"""Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
+
+
+class Words(Section):
+    """The language; the model's vocabulary and positions fix its words and lengths."""
+
+    followers: Count
+    """Words that may follow a word."""
+    masked: Count
+    """Masked words of a sequence."""
+    held_out: Count
+    """Sequences of the evaluation."""
+
+
+class Start(Section):
+    """A common checkpoint: Adam on the same language, without decay. MLPerf's, too, saw the run's own corpus."""
+
+    learning_rate: Annotated[float, Field(gt=0)]
+    batch: Count
+    accuracy: Annotated[float, Field(gt=0, lt=1)]
+    """The first evaluation with this accuracy ends its training."""
+    max_samples: Count
+
+
+class Setting(Section):
+    """What one run trains."""
+
+    model: Model
+    words: Words
+    optimizer: OptimizerSettings
+    decay_samples: Annotated[float, Field(gt=0)]
+    """Samples in which the rate falls to 0."""
+    max_samples: Annotated[float, Field(gt=0)] | None = None
+    """Samples after which a run ends; `decay_samples` where they aren't given."""
+    warmup: Fraction = 0.05
+    """Share of the decay in which the rate rises."""
+    global_batch_size: Count
+    evaluation: Evaluation
+    start: Start | None = None
+    """Random weights where it isn't given."""
+    average: Fraction = 0.0
+    """Evaluate an average of the weights that reaches back this share of the decay; 0: the weights."""
+    ranks: Count = 1
+    mode: ClipMode = "none"
+    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    buckets: Count | None = None
+    """Number of gradient buckets that `bucket_mb` has to make."""
+    bucket_mb: Annotated[float, Field(gt=0)] | None = None
+    exponent: Annotated[float, Field(ge=0)] = 0.5
+    """With B buckets, each rank clips each bucket to norm max_norm / (ranks B^exponent)."""
+    compression: Compression | None = None
+    """On real gloo ranks; none where it isn't given."""
+    topk_share: Annotated[float, Field(gt=0, lt=1)] = 0.01
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        batch, interval = self.global_batch_size, self.evaluation.interval_samples
+        if self.model.max_positions % 2 or self.words.masked >= self.model.max_positions:
+            raise ValueError("model.max_positions must be even and above words.masked; change one of them")
+        if interval is None or interval % batch:
+            raise ValueError(
+                f"evaluation.interval_samples {interval} is not a multiple of global_batch_size {batch}; choose one, "
+                "because a run evaluates between steps"
+            )
+        if batch % self.ranks:
+            raise ValueError(f"ranks {self.ranks} don't divide global_batch_size {batch}; change one")
+        if self.optimizer.sharded or self.optimizer.ema_decay:
+            raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave both out, and set `average`")
+        return self
+
+    def language(self) -> Language:
+        """Return the language that all runs learn."""
+        model = self.model
+        return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
+
+    def held_out(self) -> Batch:
+        """Return the sequences that every evaluation reads."""
+        draws = np.random.default_rng(_EVALUATION_SEED)
+        return self.language().shares(draws, self.words.held_out, 1)[0].batch
+
+
+def read_setting(shared: Mapping[str, Any], changes: Mapping[str, Any]) -> Setting:
+    """Return the shared setting with changes, named as in --set. Raises ConfigError if they aren't one."""
+    content: dict[str, Any] = {**shared}
+    for name, value in changes.items():
+        *sections, last = name.split(".")
+        inner = content
+        for section in sections:
+            inner[section] = {**inner.get(section, {})}
+            inner = inner[section]
+        inner[last] = value
+    try:
+        return Setting.model_validate(content)
+    except ValidationError as error:
+        raise mistake("setting", error) from error
+
+
+def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> Outcome:
+    """Train until the target, the end or `most_samples`; the seed fixes initial weights and data in every arm.
+
+    Raises ConfigError if `bucket_mb` doesn't make `buckets` buckets.
+    """
+    if setting.compression is not None:
+        outcome: Outcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
+        return outcome
+    model = initial_model(setting, seed)
+    ranks = VirtualRanks(model, setting.mode, setting.max_norm, setting.ranks, setting.bucket_mb, setting.exponent)
+    found, expected = len(ranks.buckets), setting.buckets
+    if expected not in (None, found):
+        raise ConfigError(
+            f"bucket_mb {setting.bucket_mb} makes {found} buckets of this model, expected {expected}; choose "
+            "another size"
+        )
+    return to_target(setting, model, ranks.reduce, seed, most_samples)
+
+
+def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float) -> Outcome:
+    """Do `run_setting` with gradients that real ranks sum, compressed, and clip after that. Collective."""
+    torch.set_num_threads(1)
+    model = initial_model(setting, seed)
+    order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
+    buckets = Buckets(bucket_table(order, setting.bucket_mb))
+    clip = make_clip("after", setting.max_norm, world.size, len(buckets.all))
+    options = Communication(compression=setting.compression or "none", topk_share=setting.topk_share)
+    way = sum_class(options.compression).of(options, Exchange(), len(buckets.all))
+    reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
+
+    def reduce(shares: Sequence[LoadedPart]) -> Reduced:
+        reducer.drop()
+        part, batch = shares[world.rank]
+        weights = part.masked_lm_weight, part.next_sentence_weight
+        loss = weighted_loss(model(*batch.inputs), *batch.labels, *weights)
+        loss.backward()
+        reduced = reducer.finish()
+        return Reduced(world.sum(loss.detach()), reduced.clipped, reduced.factor)
+
+    return to_target(setting, model, reduce, seed, most_samples)
+
+
+def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float) -> Outcome:
+    """Train a model on batches that are dealt to ranks; samples to target are interpolated between evaluations."""
+    language, held_out, batch, target = (
+        setting.language(), setting.held_out(), setting.global_batch_size, setting.evaluation.target
+    )  # fmt: skip
+    optimizer, _ = build_optimizer(model, setting.optimizer)
+    decay = max(1, round(setting.decay_samples / batch))
+    rates = Schedule(setting.optimizer.learning_rate, 0.0, max(1, round(setting.warmup * decay)), -1, decay)
+    view = EvaluationView(Weights())
+    if setting.average:
+        held = LogicalTensors(list(model.parameters()), model.fused_parameters())
+        view = AverageView(Weights(), held, 1 - 1 / max(1.0, setting.average * decay))
+    draws = np.random.default_rng(derive(seed, "data"))
+    steps = math.ceil(min(setting.max_samples or setting.decay_samples, most_samples) / batch)
+    interval = (setting.evaluation.interval_samples or batch) // batch
+    samples, accuracy, seconds = None, 0.0, 0.0
+    clipped: list[torch.Tensor] = []
+    for step in range(1, steps + 1):
+        began = time.process_time()  # leaves out other programs
+        reduced = reduce(language.shares(draws, batch, setting.ranks))
+        optimizer.step(rates.rate(step - 1), reduced.coefficient)
+        seconds += time.process_time() - began
+        clipped.append(reduced.clipped)
+        view.after_step(step)
+        if step % interval == 0:
+            with view.evaluating():
+                before, accuracy = accuracy, masked_accuracy(model, held_out)
+            if accuracy >= target:
+                share = (target - before) / (accuracy - before)
+                samples = (step - interval + interval * share) * batch
+                seconds *= samples / (step * batch)
+            if samples is not None or not math.isfinite(reduced.loss.item()):
+                break
+    shares = torch.stack(clipped)
+    decisions = round(shares.mean().item(), 4), round((shares > 0).float().mean().item(), 4)
+    return Outcome(samples, accuracy, *decisions, seconds)
+
+
+def initial_model(setting: Setting, seed: int) -> Bert:
+    """Return a model of random weights that the seed fixes, or of the weights of `start`, the same for all seeds."""
+    model = Bert(setting.model.shape(), attention=plain_attention)
+    if setting.start is None:
+        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+    else:
+        model.load_state_dict(_trained(setting.model, setting.words, setting.start))
+    return model
+
+
+@cache
+def _trained(shape: Model, words: Words, start: Start) -> dict[str, torch.Tensor]:
+    """Return the weights of a start. Raises ConfigError if its training doesn't reach the accuracy asked for."""
+    adam = OptimizerSettings(name="adam", learning_rate=start.learning_rate, epsilon=1e-8)
+    setting = Setting(
+        model=shape, words=words, optimizer=adam, decay_samples=start.max_samples, global_batch_size=start.batch,
+        evaluation=Evaluation(interval_samples=start.batch),
+    )  # fmt: skip
+    model = initial_model(setting, _START_SEED)
+    optimizer, _ = build_optimizer(model, adam)
+    language, draws, held_out = (
+        setting.language(),
+        np.random.default_rng(derive(_START_SEED, "data")),
+        setting.held_out(),
+    )
+    for _ in range(start.max_samples // start.batch):
+        model.zero_grad()
+        add_gradients(model, language.shares(draws, start.batch, 1))
+        optimizer.step(start.learning_rate)
+        if masked_accuracy(model, held_out) >= start.accuracy:
+            return model.state_dict()
+    raise ConfigError(
+        f"start: found no accuracy of {start.accuracy} within {start.max_samples:,} samples at width "
+        f"{shape.hidden_size}; allow more samples, or another rate"
+    )
+
+
+@torch.no_grad()
+def masked_accuracy(model: Bert, batch: Batch) -> float:
+    """Return the share of a batch's masked words that the model ranks first."""
+    scores = model(*batch.inputs)
+    return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()

@@ -1,0 +1,94 @@
+"""A study of a system, with real runs: killed, resumed, and reported."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli import main
+from bertbench.common.errors import RunError
+from bertbench.config import system_names
+from compliance.log import read_events
+from compliance.run import RunFacts
+from lab.paths import STUDIES
+from lab.study.definition import read_definition
+from lab.study.system_run import run_system, trial_system
+
+LIMIT_S = 120
+TRIALS = 2 * (2 + 2)  # arms times tuning and seeds
+
+
+@pytest.mark.slow
+def test_a_killed_study_resumes_and_reports_every_arm(
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "definition.json", tmp_path / "out"
+    modes = ("after", "bucket")
+    content = {
+        "question": "Does clipping matter to the tiny system?",
+        "setting": tiny_file,
+        "arms": {mode: {"clip.mode": mode, "clip.max_norm": 0.01, "evaluation.target": 0.02} for mode in modes},
+        "space": {"optimizer.learning_rate": {"low": 0.01, "high": 0.1}},
+        "tuning": {"trials": 2, "patience": 1.5},
+        "comparisons": [{"arm": "bucket", "against": "after"}],
+    }
+    path.write_text(json.dumps(content))
+    study = ["lab", "clip", "--definition", str(path), "--out", str(out), "--seeds", "2"]
+    began = subprocess.Popen([sys.executable, "-m", "bertbench", *study], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + LIMIT_S
+    journal = out / "trials.jsonl"
+    while not (journal.exists() and journal.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    began.kill()
+    began.wait()
+    ended = journal.read_text().splitlines()
+    assert 1 <= len(ended) < TRIALS
+
+    assert main([*study, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["arm"], row["seed"]) for row in rows] == [("after", 1), ("bucket", 1), ("after", 2), ("bucket", 2)]
+    for row in rows:
+        assert row["reached"] == (row["samples_to_target"] is not None)
+        assert row["clipped_steps"] == 1.0
+    lines = journal.read_text().splitlines()
+    assert len(lines) == TRIALS
+    assert lines[: len(ended)] == ended, "what ended is not run again"
+    assert "Does clipping matter" in (out / "study.html").read_text()
+    rates: dict[str, set[float]] = {"after": set(), "bucket": set()}
+    for trial in map(json.loads, lines):
+        if trial["kind"] == "comparison":
+            rates[trial["arm"]].add(trial["optimizer.learning_rate"])
+    assert [len(own) for own in rates.values()] == [1, 1], "all seeds of an arm have its tuned value"
+    logs = list((out / "runs" / "after").glob("result_*.txt"))
+    assert len(logs) == 4
+    for log in logs:
+        assert RunFacts(read_events(log)).status in ("success", "aborted")
+
+
+def test_a_trial_ends_at_its_limit_and_a_rate_too_high_is_a_miss(tiny_file: str, tmp_path: Path) -> None:
+    log = tmp_path / "runs" / "result_0.txt"
+    limited = run_system(trial_system(tiny_file, {"schedule.max_steps": 5000}, most_samples=60.0), 1, log, 1)
+    assert limited.samples is None
+    facts = RunFacts(read_events(log))
+    assert facts.status == "aborted"
+    assert facts.samples == 60
+    assert run_system(trial_system(tiny_file, {"optimizer.learning_rate": 1e30}), 1, log, 1).samples is None
+
+
+def test_a_trial_whose_data_is_gone_is_a_failure(tiny_file: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"the run failed, seed 7(.|\n)*nowhere"):
+        run_system(trial_system(tiny_file, {"data.path": "nowhere"}), 7, tmp_path / "result_0.txt", 1)
+
+
+def test_the_study_that_comes_with_the_project_describes_systems() -> None:
+    definition = read_definition(STUDIES / "clip.json")
+    assert definition.setting in system_names()
+    highs = {key: bounds.high for key, bounds in definition.space.items()}
+    systems = [trial_system(str(definition.setting), {**arm.settings, **highs}) for arm in definition.all_arms()]
+    # on a single rank before and after would be the same
+    assert all(system.world_size > 1 for system in systems)
+    limits = {system.max_steps * system.global_batch_size for system in systems}
+    assert max(limits) <= 1.01 * min(limits)  # the same samples for every arm

@@ -1,0 +1,252 @@
+"""The engine of studies: what is tuned, stopped by rule, compared, kept and shown."""
+
+import json
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertbench.cli import main
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.progress import Progress
+from lab.paths import STUDIES
+from lab.study.definition import Arm, Stopping, Values, read_definition
+from lab.study.engine import Outcome, RunTrial, Study
+from lab.study.intervals import compare, geometric_mean, half_interval, holm
+from lab.study.language_run import read_setting
+from tests.lab.study.settings import SETTING, STUDY, defined
+
+T_OF_2 = 4.302653  # Student's t of 2 degrees of freedom at 0.975
+
+
+def study(folder: Path, run: RunTrial, parallel: int = 1, **changes: object) -> Study:
+    return Study(defined(**changes), folder, run, Progress(False), parallel)
+
+
+def ended(samples: float | None) -> Outcome:
+    return Outcome(samples, 0.1, 1.0, 1.0, 2 * (samples or 0.0))
+
+
+def rows_of(**samples: list[float | None]) -> list[dict[str, Any]]:
+    return [
+        {"arm": arm, "seed": seed, "samples_to_target": number}
+        for arm, own in samples.items()
+        for seed, number in enumerate(own, start=1)
+    ]
+
+
+def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
+    assert half_interval([10, 12, 14]) == pytest.approx(T_OF_2 * 2 / math.sqrt(3), rel=1e-6)
+    assert half_interval([20]) is None
+    rows = rows_of(a=[10, 12, 14], b=[30, 34, 35], c=[None, 20, None], d=[9, 12, None])
+    pair = compare(rows, "a", "b")
+    assert pair is not None
+    half = T_OF_2 / math.sqrt(3)  # -20, -22, -21: standard deviation 1
+    apart = pair.difference
+    assert (apart.mean, apart.low, apart.high) == pytest.approx((-21, -21 - half, -21 + half), rel=1e-6)
+    assert (pair.reference, pair.seeds, pair.missed) == (33, 3, 0)
+    # t = 21 sqrt(3); of 2 degrees of freedom p = 1 - t / sqrt(2 + t^2)
+    assert pair.p == pytest.approx(1 - 21 * 3**0.5 / (2 + 3 * 21**2) ** 0.5)
+    assert compare(rows, "a", "c") is None, "c reached the target with one seed only"
+    assert (pair.verdict(0.049), pair.verdict(0.051)) == ("fewer samples", "no difference shown")
+    missed = compare(rows, "a", "d")
+    assert missed is not None
+    assert missed.verdict(0.0) == "not decided: 1 of 3 seeds missed the target"
+
+
+def test_p_values_are_corrected_for_the_number_of_tests() -> None:
+    # Holm: the least times 3, the next times 2, and none below the one before
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.6, 0.5]) == [1.0, 1.0]
+
+
+def test_ratios_are_pooled_by_their_geometric_mean() -> None:
+    # logarithms -a, -a, a with a = ln 2: mean -a / 3, deviation 2 a / sqrt(3)
+    mean, half = 2 ** (-1 / 3), T_OF_2 * 2 * math.log(2) / 3
+    assert geometric_mean([0.5, 0.5, 2]) == pytest.approx((mean, mean / math.exp(half), mean * math.exp(half)))
+
+
+def test_seeds_are_added_until_the_intervals_are_narrow_and_resumed(tmp_path: Path) -> None:
+    ran: list[tuple[str, int]] = []
+
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        """Of `before` 90 samples, else 100, and 10 more or fewer by seed for `bucket`: half-widths of 0 and some."""
+        ran.append((arm.name, seed))
+        noise = {"bucket": 10 * (-1) ** seed}.get(arm.kind, 0)
+        return ended((90 if arm.kind == "before" else 100) + noise)
+
+    # of `bucket` less `before` after n seeds, half is t(0.975, n - 1) * s / sqrt(n): 127, 28.7, 18.4
+    stopping = Stopping(half_width=0.33, first_look=2, look_every=1, max_seeds=9)
+    began = study(tmp_path, run)
+    rows = began.rows_until(stopping)
+    before, bucket = began.comparisons(rows)
+    assert max(row["seed"] for row in rows) == 3
+    assert (before.difference.mean, before.reference, before.half_width, before.p) == (-10, 100, 0, 0)
+    assert bucket.difference.high - bucket.difference.mean == pytest.approx(T_OF_2 * 11.547 / 3**0.5, rel=1e-3)
+    assert len(ran) == len(set(ran)) + 3, "two trials of tuning have one seed"
+    ran.clear()
+    assert study(tmp_path, run).rows_until(stopping) == rows
+    assert ran == [], "what ended is not run again"
+
+
+def test_every_trial_is_recorded_with_the_code_and_machine_that_ran_it(tmp_path: Path) -> None:
+    journal = tmp_path / "trials.jsonl"
+    study(tmp_path, lambda *_: ended(100.0)).rows([1])
+    first = [json.loads(line) for line in journal.read_text().splitlines()]
+    for record in first:
+        record["origin"]["commit"] = "before"
+    journal.write_text("".join(json.dumps(record) + "\n" for record in first))
+    later = study(tmp_path, lambda *_: ended(100.0))
+    later.rows([1, 2])
+    assert [(origin["commit"] == "before", origin["trials"]) for origin in later.journal.origins] == [
+        (True, len(first)),
+        (False, 3),
+    ]
+    assert all(datetime.fromisoformat(record["ended"]).tzinfo for record in later.journal.records)
+
+
+def test_after_a_failure_no_further_trial_starts(tmp_path: Path) -> None:
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        raise RunError(f"{arm.name}: the run failed")
+
+    failing = study(tmp_path, run, parallel=2)
+    with pytest.raises(RunError, match="the run failed"):
+        failing.rows([1])
+    assert failing.journal.records == []
+
+
+def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided(tmp_path: Path) -> None:
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        assert 0.8 <= values["optimizer.beta1"] <= 0.9
+        return ended(None if values["max_norm"] > 0.075 or seed in (2, 1001) else 200.0)
+
+    found = study(tmp_path, run, tuning={"trials": 8, "seeds": 1, "patience": 2.0}, equal_values=False)
+    record = found.record(found.rows([1, 2, 3]))
+    assert all(values["max_norm"] <= 0.075 for values in found.values.values())
+    assert [row["reached"] for row in record["rows"] if row["arm"] == "after"] == [True, False, True]
+    assert {pair["verdict"] for pair in record["comparisons"]} == {"not decided: 1 of 3 seeds missed the target"}
+    both = study(tmp_path / "seeds", run, tuning={"trials": 2, "seeds": 2, "patience": 2.0})
+    both.rows([1])
+    tried = [trial["seed"] for trial in both.journal.records if trial["kind"] == "tuning" and trial["max_norm"] > 0.075]
+    assert 1001 not in tried, "the first miss ends a trial"
+
+
+def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
+    """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
+
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        good = values["max_norm"] > 0.075
+        if seed >= 1000 and good == (arm.name == "after"):
+            return ended(None)
+        return ended((100.0 if good else 200.0) + seed % 1000)
+
+    began = study(tmp_path, run, tuning={"trials": 8, "patience": 2.0})
+    record = began.record(began.rows([1, 2]))
+    tuned, equal = record["comparisons"][0], record["at_equal_values"][:2]
+    assert (tuned["difference"]["mean"], tuned["reference"]) == (-100, 201.5)
+    assert (tuned["ratio"], tuned["seconds_ratio"]) == pytest.approx((101.5 / 201.5, 101.5 / 201.5))
+    assert [(pair["values_of"], pair["reference"], pair["verdict"]) for pair in equal] == [
+        ("before", 101.5, "no difference shown"), ("after", 201.5, "no difference shown")
+    ]  # fmt: skip
+    assert [pair["seconds_ratio"] for pair in equal] == [1, 1]
+    as_before = [row for row in record["equal_rows"] if (row["arm"], row["values_of"]) == ("after", "before")]
+    assert [row["samples_to_target"] for row in as_before] == [101, 102]
+
+
+def test_arms_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> None:
+    cells = {
+        "width": {"narrow": {}, "wide": {"model.hidden_size": 16}},
+        "ranks": {"2": {"ranks": 2}, "4": {"ranks": 4}},
+    }
+
+    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+        assert arm.settings.get("model.hidden_size", 8) == (16 if arm.cell["width"] == "wide" else 8)
+        factor = (2 if arm.cell["width"] == "wide" else 0.5) if arm.kind == "before" else 1
+        return ended(100.0 * factor + seed / 100)
+
+    found = study(tmp_path, run, cells=cells, equal_values=False)
+    record = found.record(found.rows([1, 2]))
+    assert len(record["arms"]) == 3 * 4
+    pooled = {(one["arm"], one["cells"]): one for one in record["pooled"]}
+    assert pooled["before", "all"]["samples"] == pytest.approx(1, rel=1e-3)
+    assert pooled["before", "all"]["verdict"] == "no difference shown"
+    assert pooled["before", "width wide"]["samples"] == pytest.approx(2, rel=1e-3)
+    assert pooled["before", "width wide"]["verdict"] == "more samples"
+    assert pooled["before", "ranks 2"]["total"] == 2
+
+
+def test_the_command_resumes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "definition.json").write_text(json.dumps(STUDY))
+    words = ["lab", "clip", "--ranks", "2,4", "--definition", str(tmp_path / "definition.json"), "--json"]
+    words += ["--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [pair["difference"]["arm"] for pair in found["at_equal_values"][::2]] == [
+        "before_2", "bucket_2", "before_4", "bucket_4"
+    ]  # fmt: skip
+    assert [pair["ranks"] for pair in found["comparisons"]] == [2, 2, 4, 4]
+    assert {row["seed"] for row in found["rows"]} >= {1, 2}
+    assert found["origin"]["torch"] == torch.__version__
+    lines = tmp_path / "out" / "trials.jsonl"
+    before = lines.read_text()
+    lines.write_text("".join(before.splitlines(keepends=True)[:-1]))
+    assert main(words[:-3] + words[-2:]) == 0
+    assert lines.read_text().splitlines()[:-1] == before.splitlines()[:-1], "only the missing trial is run"
+    assert capsys.readouterr().out.split()[0] == "arm"
+    assert "Do clip modes differ" in (tmp_path / "out" / "study.html").read_text()
+
+
+def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> None:
+    study(tmp_path, lambda *_: ended(1.0))
+    note = tmp_path / "definition.json"
+    content = json.loads(note.read_text())
+    del content["limits"]  # as if it had been added since
+    note.write_text(json.dumps(content))
+    study(tmp_path, lambda *_: ended(1.0))
+    with pytest.raises(ConfigError, match="holds another study"):
+        study(tmp_path, lambda *_: ended(1.0), seeds=7)
+
+
+def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
+    found = study(tmp_path, lambda *_: ended(1.0))
+    rows = found.rows([1, 2])
+    for values in found.values.values():
+        values.update({"optimizer.learning_rate": 0.0101, "max_norm": 0.07, "optimizer.beta1": 0.801})
+    assert found.record([*rows])["tuned"][0]["at_edge"] == ["optimizer.learning_rate", "optimizer.beta1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, ["--ranks", "3"], "ranks 3 don't divide global_batch_size 8"),
+        ({}, ["--ranks", "two"], "--ranks two: expected positive whole numbers"),
+        ({}, ["--ranks", "2", "--seeds", "4"], "drop --seeds and --parallel"),
+        ({"arms": {"only": {}}}, ["--ranks", "2"], "arms: Dictionary should have at least 2 items"),
+        ({"space": {"max_norm": {"low": 2, "high": 1}}}, ["--ranks", "2"], "low 2 is not below high 1"),
+        ({"comparisons": [{"arm": "x", "against": "after"}]}, ["--ranks", "2"], "found no arm x; choose of after"),
+        ({"tuning": None}, ["--ranks", "2"], "found ranges to tune and no budget"),
+        ({"setting": {**SETTING, "evaluation": {"interval_samples": 12}}}, ["--ranks", "2"], "12 is not a multiple of"),
+    ],
+)
+def test_a_mistake_is_one_message(
+    change: dict[str, object], options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "definition.json").write_text(json.dumps({**STUDY, **change}))
+    words = ["lab", "clip", *options, "--definition", str(tmp_path / "definition.json"), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_studies_that_come_with_the_project_are_whole() -> None:
+    found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
+    sizes = {name: len(definition.all_arms()) for name, definition in found.items()}
+    assert sizes == {"buckets": 10, "clip": 4, "clip_local_sgd": 3, "clip_ranks": 3, "compression": 3, "optimizer": 48}
+    for definition in found.values():
+        for arm in definition.all_arms() if isinstance(definition.setting, dict) else ():
+            values = {name: 1 - own.low if own.one_minus else own.low for name, own in arm.space.items()}
+            read_setting(definition.setting, {**arm.settings, **values})
+    rates = {arm.kind: arm.space["optimizer.learning_rate"] for arm in found["optimizer"].all_arms()}
+    assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {8}, "ranges of one ratio"
