@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from bertbench.common.atomic import new_file
-from lab.bench.gpu.page import check_page
 from lab.bench.gpu.parts import Part
 from lab.bench.gpu.stand import Row
+from lab.record_page import record_page
 
 STATUSES = ("held", "failed", "not reached")
 _CUT_OFF = "the command ended while it ran"
@@ -100,7 +100,8 @@ class Report:
         self._parts[part.name].update(outcome._asdict())
 
     def _write(self) -> None:
-        for name, text in (("gpu_check.json", f"{self.text()}\n"), ("gpu_check.html", check_page(self._content()))):
+        shown = record_page("What a GPU shows of bertbench", self._content())
+        for name, text in (("gpu_check.json", f"{self.text()}\n"), ("gpu_check.html", shown)):
             with new_file(self._folder / name) as unfinished:
                 unfinished.write_text(text)
 
