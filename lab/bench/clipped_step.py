@@ -1,6 +1,5 @@
 """A whole step of a small BERT that clips in one mode, with or without the sum over the ranks, for `lab overlap`."""
 
-import time
 from functools import partial
 from typing import get_args
 
@@ -19,6 +18,7 @@ from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange, Wait
 from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.reducer import GradientReducer
+from lab.bench.harness import milliseconds
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 _MAX_NORM = 0.1  # small enough to clip always
@@ -57,20 +57,27 @@ class ClippedStep:
         self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
         self._optimizer, _ = build_optimizer(self.model, OptimizerSettings(name="adam", learning_rate=1e-4))
 
-    def take(self, batch: Batch) -> tuple[float, float]:
-        """Return milliseconds of a whole step, and from the start of its backward pass to the end of the reduction.
+    def take(self, batch: Batch) -> None:
+        """Take a whole step."""
+        loss = self._loss(batch)
+        loss.backward()
+        self._optimizer.step(1e-4, self.reducer.finish().factor)
+        self.reducer.drop()
 
-        CPU only: a GPU has only queued the work by then.
-        """
-        began = time.perf_counter()
+    def backward_ms(self, batch: Batch) -> float:
+        """Return milliseconds from the start of a backward pass to the end of the reduction; take no step."""
+        loss = self._loss(batch)
+
+        def backward() -> None:
+            loss.backward()
+            self.reducer.finish()
+
+        taken = milliseconds(backward)
+        self.reducer.drop()
+        return taken
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
         with self._computing():
             scores = self.model(*batch.inputs)
         loss = functional.cross_entropy(scores.masked_lm_MV.float(), batch.masked_labels_M)
-        loss += functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)
-        forward = time.perf_counter()
-        loss.backward()
-        reduced = self.reducer.finish()
-        backward = time.perf_counter()
-        self._optimizer.step(1e-4, reduced.factor)
-        self.reducer.drop()
-        return 1e3 * (time.perf_counter() - began), 1e3 * (backward - forward)
+        return loss + functional.cross_entropy(scores.next_sentence_S2.float(), batch.next_sentence_S)

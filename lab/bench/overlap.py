@@ -1,12 +1,13 @@
 """`lab overlap`: measure how much communication each clip mode leaves exposed, at three bandwidths.
 
-Two ranks on two virtual hosts take real steps. Each step runs with the sum over the ranks and without; the difference
-is exposed communication. At the middle bandwidth the all-reduce of the gradient lasts as long as the backward pass. On
-several GPUs kernel traces tell it (trace.py).
+Each step runs with the sum over the ranks and without; the difference is exposed communication. Two ranks on two
+virtual hosts take steps of a small BERT: at the middle bandwidth the all-reduce of the gradient lasts as long as the
+backward pass. Several GPUs take steps of BERT-Large in bf16 over their own links, one rank a GPU; tried on none yet.
 """
 
 import argparse
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -17,24 +18,29 @@ from torch import distributed
 
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import ClipMode
+from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.batch import synthetic
-from bertbench.machine.processor import processor
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.shape import BertShape
+from bertbench.model.sizes import SHAPES
 from lab.bench.clipped_step import MODES, ClippedStep
-from lab.bench.harness import Found, command, in_turns, milliseconds, table
+from lab.bench.harness import Found, command, in_turns, machine_name, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
-from lab.bench.trace import measure_traces
 
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BUCKET_MB = 2.0
 _FACTORS = (1 / 3, 1.0, 3.0)
 _MEASURED = 5  # backward passes and all-reduces that set the middle bandwidth
+_WARM_UP_ON_GPU = 5  # torch.compile and the allocator need them
 _COLUMNS = {
     "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
     "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}", "hidden": "{0[1].hidden:.0%}",
 }  # fmt: skip
+
+Steps = dict[tuple[ClipMode, bool], Callable[[int], float]]
+"""By clip mode and whether ranks sum: milliseconds of a step."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Overlap:
     """Medians of one mode at one bandwidth, on rank 0."""
 
     mode: ClipMode
-    bandwidth_mbit: float
+    bandwidth_mbit: float | None
+    """None on GPUs, whose links run at full speed."""
     step_ms: float
     exposed_ms: float
     """Time that the sum over the ranks adds to the step."""
@@ -52,51 +59,74 @@ class Overlap:
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth or on all GPUs."""
-    if torch.cuda.device_count() > 1:
-        return measure_traces(arguments.rounds, arguments.batch)
-    if reason := obstacle():
+    gpus, given = torch.cuda.device_count(), (arguments.rounds, arguments.batch)
+    if gpus > 1:
+        buckets, rows = on_ranks(gpus, _on_gpu, *given, device="cuda")
+    elif reason := obstacle():
         progress.message(f"skipped: {reason}")
         return None
-    backward_ms, buckets, rows = on_two_hosts(_on_rank, arguments.rounds, arguments.batch)
-    head = (
-        f"{sum(buckets):,} gradients in {len(buckets)} buckets, two ranks on {processor()}, backward pass "
-        f"{backward_ms:,.0f} ms"
-    )
+    else:
+        buckets, rows = on_two_hosts(_on_host, *given)
+    where = machine_name(torch.device("cuda" if gpus > 1 else "cpu"))
+    head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, {max(gpus, 2)} ranks on {where}"
     return Found([row for _, row in rows], [head, *table(rows, _COLUMNS)])
 
 
-def _on_rank(world: World, rounds: int, size: int) -> tuple[float, tuple[int, ...], list[tuple[float, Overlap]]]:
-    """Return the backward pass's time, the buckets, and rows, each with the time of all buckets' all-reduces alone."""
-    progress = Progress(enabled=world.leads)
-    arms = {mode: ClippedStep(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
-    batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
-
-    def step(mode: ClipMode, summed: bool, _: int) -> tuple[float, float]:
-        arms[mode].sum.on = summed
-        world.barrier()
-        return arms[mode].take(batch)
-
-    steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
-    in_turns(steps, 1)  # the first makes memory
-    backward_ms = statistics.median(step("none", False, 0)[1] for _ in range(_MEASURED))
+def _on_gpu(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
+    shape = SHAPES["large"]
+    arms = {mode: ClippedStep(mode, world.size, shape, world.device, "bf16", None) for mode in MODES}
+    for arm in arms.values():
+        set_arithmetic(arm.model, world.device, "bf16", None)
+    steps = _steps(world, arms, size, shape)
+    in_turns(steps, _WARM_UP_ON_GPU)
     buckets = arms["none"].reducer.elements
-    middle = _middle_bandwidth(world, buckets, backward_ms)
-    rows = []
+    return buckets, _rows(world, steps, buckets, None, rounds)
+
+
+def _on_host(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
+    arms = {mode: ClippedStep(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
+    steps = _steps(world, arms, size, _SHAPE)
+    in_turns(steps, 1)  # the first makes memory
+    arms["none"].sum.on = False
+    batch = _batch(world, size, _SHAPE)
+    backward_ms = statistics.median(arms["none"].backward_ms(batch) for _ in range(_MEASURED))
+    buckets = arms["none"].reducer.elements
+    middle, rows = _middle_bandwidth(world, buckets, backward_ms), []
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
         limit_bandwidth(bandwidth)
-        all_reduce_ms = _all_reduce_ms(world, buckets)
-        progress.message(
-            f"{bandwidth:,.0f} Mbit/s: the all-reduce lasts {all_reduce_ms:,.0f} ms, the backward pass "
-            f"{backward_ms:,.0f} ms; {rounds} steps of each mode"
-        )
-        times = in_turns(steps, rounds)
-        for mode in MODES:
-            summed, alone = ([taken for taken, _ in times[mode, summed]] for summed in (True, False))
-            exposed = max(0.0, statistics.median(np.subtract(summed, alone)))
-            hidden = 1 - min(1.0, exposed / all_reduce_ms)
-            row = Overlap(mode, bandwidth, round(statistics.median(summed), 1), round(exposed, 1), round(hidden, 3))
-            rows.append((all_reduce_ms, row))
-    return backward_ms, buckets, rows
+        Progress(enabled=world.leads).message(f"{bandwidth:,.0f} Mbit/s: {rounds} steps of each mode")
+        rows += _rows(world, steps, buckets, bandwidth, rounds)
+    return buckets, rows
+
+
+def _batch(world: World, size: int, shape: BertShape) -> Batch:
+    generator = torch.Generator().manual_seed(world.rank)
+    return synthetic(size, shape.max_positions, shape.vocab_size, generator).to(world.device)
+
+
+def _steps(world: World, arms: dict[ClipMode, ClippedStep], size: int, shape: BertShape) -> Steps:
+    batch = _batch(world, size, shape)
+
+    def step(mode: ClipMode, summed: bool, _: int) -> float:
+        arms[mode].sum.on = summed
+        world.barrier()
+        return milliseconds(partial(arms[mode].take, batch), world.device)
+
+    return {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
+
+
+def _rows(
+    world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float | None, rounds: int
+) -> list[tuple[float, Overlap]]:
+    """Return a row a mode, each with the time of all buckets' all-reduces alone."""
+    all_reduce_ms, times, rows = _all_reduce_ms(world, buckets), in_turns(steps, rounds), []
+    for mode in MODES:
+        summed, alone = times[mode, True], times[mode, False]
+        exposed = max(0.0, statistics.median(np.subtract(summed, alone)))
+        hidden = 1 - min(1.0, exposed / all_reduce_ms)
+        row = Overlap(mode, bandwidth, round(statistics.median(summed), 1), round(exposed, 1), round(hidden, 3))
+        rows.append((all_reduce_ms, row))
+    return rows
 
 
 def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float) -> float:
@@ -111,11 +141,11 @@ def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float
 
 def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
     """Return the time of all buckets' all-reduces in sequence, without computation."""
-    buffers = [torch.zeros(elements) for elements in buckets]
+    buffers = [torch.zeros(elements, device=world.device) for elements in buckets]
 
     def reduce(_: int) -> float:
         world.barrier()
-        return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers])
+        return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers], world.device)
 
     return statistics.median(in_turns({"sum": reduce}, _MEASURED)["sum"])
 
