@@ -1,3 +1,4 @@
+import argparse
 import json
 
 import pytest
@@ -11,19 +12,16 @@ from lab.bench import optim as bench
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 
 
-def test_the_bench_times_both_optimisers_and_says_how_lamb_was_computed() -> None:
+def test_the_bench_times_all_optimizers_and_says_how_lamb_was_computed() -> None:
     no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}
     torch._dynamo.reset()
     with torch._inductor.config.patch(no_compiler):
-        times, arithmetic = bench.lamb_and_adamw(TINY, torch.device("cpu"), 2, foreach=True, progress=Progress(False))
+        arguments = argparse.Namespace(rounds=2, foreach=True, also=["muon"])
+        times, arithmetic = bench.step_times(TINY, torch.device("cpu"), arguments, Progress(False))
     assert arithmetic["lamb"].startswith(f"{arithmetic['lamb_plain']} (")
     assert "No working C++ compiler found" in arithmetic["lamb"]
-    assert [*times] == ["adamw_fused", "lamb", "lamb_plain", "lamb_foreach"]
+    assert [*times] == ["adamw_fused", "lamb", "lamb_plain", "lamb_foreach", "muon"]
     assert all(len(own) == 2 and min(own) > 0 for own in times.values())
-
-
-def test_the_bench_times_muon() -> None:
-    assert bench.mean_ms("muon", TINY, torch.device("cpu"), 1) > 0
 
 
 def test_the_parameters_are_counted() -> None:
