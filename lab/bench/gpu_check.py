@@ -15,7 +15,7 @@ import torch
 from bertbench.common import children
 from lab.bench.gpu.child import Ended, run
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
-from lab.bench.gpu.report import Outcome, Report
+from lab.bench.gpu.report import Report
 
 _MINUTES = 40.0
 _OUT = Path("runs") / "gpu_check"
@@ -49,8 +49,8 @@ def main(words: list[str]) -> int:
     try:
         for part in chosen:
             options = tuple(step_options) if part.name == "step" else ()
-            outcome = run_part(part._replace(command=(*part.command, *options)), report, ends - time.monotonic())
-            print(f"gpu_check: {part.name}: {outcome.status} {outcome.reason}".rstrip(), file=sys.stderr, flush=True)
+            ended = run_part(part._replace(command=(*part.command, *options)), report, ends - time.monotonic())
+            print(f"gpu_check: {part.name}: {ended}", file=sys.stderr, flush=True)
         print(report.text())
     finally:
         print(f"gpu_check: {report.summary()}", file=sys.stderr, flush=True)
@@ -61,35 +61,34 @@ def _list(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(names)
 
 
-def run_part(part: Part, report: Report, seconds_left: float) -> Outcome:
-    """Run one part in its own process; kill it with all its children at its time limit."""
+def run_part(part: Part, report: Report, seconds_left: float) -> str:
+    """Run one part in its own process, killed with all its children at its time limit; return how it ended."""
     limit_s = min(part.limit_s, seconds_left)
     if torch.cuda.device_count() < part.gpus:
-        return report.end(part, Outcome("not reached", reason=f"needs {part.gpus} GPUs or more"))
+        return report.end(part, "not reached", f"needs {part.gpus} GPUs or more")
     if seconds_left <= 0:
-        return report.end(part, Outcome("not reached", reason="no time left; choose fewer parts"))
+        return report.end(part, "not reached", "no time left; choose fewer parts")
     began = time.monotonic()
     report.begin(part)
     words = part.command or ("lab.bench.gpu.parts", part.name)
     ended = run([sys.executable, "-m", *words], lambda line: report.take(part, line), limit_s)
-    outcome = _judged(report, part, ended, limit_s)
-    return report.end(part, outcome._replace(seconds=round(time.monotonic() - began, 1)))
+    return report.end(part, *_judged(report, part, ended, limit_s), round(time.monotonic() - began, 1))
 
 
-def _judged(report: Report, part: Part, ended: Ended, limit_s: float) -> Outcome:
+def _judged(report: Report, part: Part, ended: Ended, limit_s: float) -> tuple[str, str]:
     """Return a part's status and the reason for it."""
     rows, last = report.rows(part), "".join(f": {line}" for line in ended.last_lines[-1:])
     verdicts = [row["holds"] for row in rows if "holds" in row]
     if ended.code is None:
-        return Outcome("failed", reason=f"exceeded its {limit_s:.0f} s")
+        return "failed", f"exceeded its {limit_s:.0f} s"
     if not torch.cuda.is_available() and ended.code == 2 and "found no GPU" in last:
-        return Outcome("not reached", reason="needs a GPU")
+        return "not reached", "needs a GPU"
     if ended.code and all(verdicts):
-        return Outcome("failed", reason=f"ended with {ended.code}{last}")
+        return "failed", f"ended with {ended.code}{last}"
     if not verdicts:
         unfit = next((row["not_reached"] for row in rows if "not_reached" in row), None)
-        return Outcome("not reached", reason=unfit) if unfit else Outcome("failed", reason=f"found nothing{last}")
-    return Outcome("held") if all(verdicts) else Outcome("failed", reason=report.broken(part))
+        return ("not reached", unfit) if unfit else ("failed", f"found nothing{last}")
+    return ("held", "") if all(verdicts) else ("failed", report.broken(part))
 
 
 if __name__ == "__main__":

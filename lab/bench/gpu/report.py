@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -18,16 +18,6 @@ STATUSES = ("held", "failed", "not reached")
 _CUT_OFF = "the command ended while it ran"
 
 
-class Outcome(NamedTuple):
-    """How a part ended."""
-
-    status: str
-    """One of STATUSES."""
-    seconds: float = 0.0
-    reason: str = ""
-    """The reason if it did not hold."""
-
-
 class Report:
     """The results so far, of this command's parts and of those that earlier commands left in the folder."""
 
@@ -38,13 +28,11 @@ class Report:
         self._parts: dict[str, dict[str, Any]] = {part["name"]: part for part in _earlier(folder)}
         for part in chosen:
             self._parts[part.name] = {"name": part.name, "shows": part.shows, "rows": []}
-            self._set(part, Outcome("not reached"))
-        self._write()
+            self.end(part, "not reached")
 
     def begin(self, part: Part) -> None:
         """Count a part as failed until it has ended, so that a kill leaves the truth."""
-        self._set(part, Outcome("failed", reason=_CUT_OFF))
-        self._write()
+        self.end(part, "failed", _CUT_OFF)
 
     def take(self, part: Part, line: str) -> None:
         """Take a line of a part's output: a row, or a piece of one JSON text that is its only one."""
@@ -58,11 +46,11 @@ class Report:
         self.rows(part).append(found if is_row else {"found": found, "holds": True})
         self._write()
 
-    def end(self, part: Part, outcome: Outcome) -> Outcome:
-        """Note how a part ended."""
-        self._set(part, outcome)
+    def end(self, part: Part, status: str, reason: str = "", seconds: float = 0.0) -> str:
+        """Note how a part ended, one of STATUSES, with the reason if it did not hold; return both as text."""
+        self._parts[part.name].update(status=status, reason=reason, seconds=seconds)
         self._write()
-        return outcome
+        return f"{status} {reason}".rstrip()
 
     def rows(self, part: Part) -> list[Row]:
         """Return a part's rows so far."""
@@ -76,16 +64,18 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether one of this command's parts failed."""
-        return any(self._parts[part.name]["status"] == "failed" for part in self._chosen)
+        """Return whether one of this command's parts failed."""
+        return bool(self._by_status()["failed"])
 
     def summary(self) -> str:
         """Return, in a line, which of this command's parts held, failed and were not reached."""
-        by_status = {
+        return "; ".join(f"{status}: {', '.join(names) or 'none'}" for status, names in self._by_status().items())
+
+    def _by_status(self) -> dict[str, list[str]]:
+        return {
             status: [part.name for part in self._chosen if self._parts[part.name]["status"] == status]
             for status in STATUSES
         }
-        return "; ".join(f"{status}: {', '.join(names) or 'none'}" for status, names in by_status.items())
 
     def text(self) -> str:
         """Return the report as JSON."""
@@ -93,11 +83,12 @@ class Report:
 
     def _content(self) -> dict[str, Any]:
         parts = list(self._parts.values())
-        passed = all(part["status"] != "failed" for part in parts)
-        return {"machine": machine(), "passed": passed, "parts": parts}
-
-    def _set(self, part: Part, outcome: Outcome) -> None:
-        self._parts[part.name].update(outcome._asdict())
+        machine = {
+            "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
+            "torch": torch.__version__, "cuda": torch.version.cuda,
+            "python": platform.python_version(), "cores": os.cpu_count(),
+        }  # fmt: skip
+        return {"machine": machine, "passed": all(part["status"] != "failed" for part in parts), "parts": parts}
 
     def _write(self) -> None:
         shown = record_page("What a GPU shows of bertbench", self._content())
@@ -112,14 +103,3 @@ def _earlier(folder: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, LookupError):
         return []
     return parts
-
-
-def machine() -> dict[str, Any]:
-    """Return the machine that the check runs on."""
-    return {
-        "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-    }

@@ -48,9 +48,9 @@ class Choice(NamedTuple):
     @property
     def name(self) -> str:
         """Return the choice in words."""
-        words = [self.optimizer, self.impl, self.precision, f"compile {self.compile or 'default'}", f"clip {self.clip}"]
-        words += ["sharded"] * self.sharded + [f"{self.accumulation} parts"] * (self.accumulation > 1)
-        return ", ".join(words)
+        plain = Choice()._asdict()
+        changed = [f"{name} {value}" for name, value in self._asdict().items() if value != plain[name]]
+        return ", ".join([self.optimizer, self.impl, *changed])
 
     def system(self, stand: Stand, ranks: int, steps: int) -> System:
         """Return the system of a run with it."""
@@ -144,16 +144,11 @@ def convergence(stand: Stand) -> None:
 def compared(plain: Took, fast: Took) -> Row:
     """Compare the ends of two runs with their beginnings and with each other."""
     took = (plain, fast)
-    ends = [statistics.fmean(one.losses[-_LAST:]) for one in took]
-    learned = all(end < _FALLS * one.losses[0] for one, end in zip(took, ends, strict=True))
+    ends = [statistics.fmean(run.losses[-_LAST:]) for run in took]
+    learned = all(end < _FALLS * run.losses[0] for run, end in zip(took, ends, strict=True))
     close = abs(ends[0] - ends[1]) <= _HALF_TOLERANCE * ends[0]
-    return {
-        "steps": len(plain.losses),
-        "runs": [{**one._asdict(), "last_mean": round(end, 4)} for one, end in zip(took, ends, strict=True)],
-        "learned": learned,
-        "close": close,
-        "holds": learned and close,
-    }
+    runs = [{**run._asdict(), "last_mean": round(end, 4)} for run, end in zip(took, ends, strict=True)]
+    return {"steps": len(plain.losses), "runs": runs, "learned": learned, "close": close, "holds": learned and close}
 
 
 def build(
