@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.balance.lengths import length_shares
 from bertbench.commands import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
@@ -30,7 +29,6 @@ from bertbench.data.store.columns import Columns
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
-from bertbench.loading.random_samples import samples_of
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.flops import training_flops
@@ -43,6 +41,7 @@ from bertbench.model.sizes import SHAPES
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from lab.bench import stock
+from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import Found, add_device, command, in_turns, machine_name, table
 from lab.bench.peak import MatrixProducts, Product, layer_products
 from lab.bench.program import Program, Step, Took
@@ -53,7 +52,6 @@ _CPU_DTYPES = ("fp32", "bf16")
 _OURS = Rival("bertbench", "ours")
 _WARM_UP = 10
 _TOKENS = 2048  # about the size of a batch
-_GROUPED_BATCHES = 50  # transformers sorts this many batches together
 _COLUMNS = {
     "tokens/s": "{0[1].real_tokens_per_s:,.0f}", "samples/s": "{0[1].samples_per_s:,.2f}",
     "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of gemm": "{0[1].share_of_gemm:.1%}",
@@ -142,7 +140,7 @@ def measure_size(
         arms = [Contender(_OURS, ours, batches)]
         if stock.is_here():
             made = Program(build_rivals, arguments.threads, device, shape, dtype, arguments.compile, seed)
-            rival, grouped = programs.enter_context(made), _grouped_batches(batch, arguments.rounds, seed)
+            rival, grouped = programs.enter_context(made), grouped_batches(batch, arguments.rounds, seed)
             arms += [
                 Contender(kind, rival, grouped if kind.grouped else batches)
                 for kind in rivals(arguments.compile, device.type == "cuda")
@@ -200,17 +198,6 @@ def _machine(arguments: argparse.Namespace, products: MatrixProducts) -> dict[st
 
 def _billions(flops: float) -> float:
     return round(flops / 1e9, 1)
-
-
-def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """Return `count` batches; sequence i of each comes from the i-th of `batch` quantiles of Wikipedia's lengths."""
-    cumulative, random = np.cumsum(length_shares()), np.random.default_rng(seed)
-    batches = []
-    for number in range(count):
-        places = (np.arange(batch) + random.random(batch)) / batch
-        lengths = np.searchsorted(cumulative, places * cumulative[-1]) + 1
-        batches.append(samples_of(lengths[::-1], seed + number))
-    return batches
 
 
 def products_of(shape: BertShape, batches: list[Columns]) -> list[Product]:
@@ -274,14 +261,6 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         model.zero_grad()
 
     return {_OURS.name: step}
-
-
-def _grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """Return `count` batches from short to long, like transformers' group_by_length: 50 batches sorted by length."""
-    many = np.concatenate([content.lengths for content in wikipedia_batches(batch, _GROUPED_BATCHES, seed)])
-    sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
-    places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)
-    return [samples_of(sorted_batches[place][::-1], seed + int(place)) for place in places]
 
 
 def product_type(dtype: PrecisionName) -> torch.dtype:

@@ -17,8 +17,8 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
+from lab.bench.batches import wikipedia_batches
 from lab.bench.harness import in_turns, milliseconds, paired_ratio
-from lab.bench.step import wikipedia_batches
 
 Tensors = tuple[torch.Tensor, ...]
 

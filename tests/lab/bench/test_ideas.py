@@ -71,13 +71,6 @@ def test_what_disagrees_is_not_timed(ours: float, agrees: bool) -> None:
         assert len(calls) == 2
 
 
-def test_each_side_is_first_in_every_other_round() -> None:
-    calls = []
-    sides = (lambda: (calls.append("plain"), torch.ones(1))[1:], lambda: (calls.append("ours"), torch.ones(1))[1:])
-    compare("idea", Trial("plain code", "a number", "none", sides), 2)
-    assert calls == ["plain", "ours", "plain", "ours", "ours", "plain", "plain", "ours"]
-
-
 def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ideas.json"
     assert main(["lab", "ideas", "--ideas", "loss,dropout", "--rounds", "1", "--record", str(file), "--json"]) == 0
@@ -87,9 +80,3 @@ def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: p
     record = json.loads(file.read_text())
     assert record["results"]["results"] == rows
     assert len(record["printed"]) == 2 + len(rows)
-
-
-def test_an_unknown_idea_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "ideas", "--ideas", "dropout,magic"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bertbench: --ideas: unknown 'magic'; choose of heads, words, last_layer, ")

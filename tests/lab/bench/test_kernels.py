@@ -141,18 +141,6 @@ def test_without_triton_the_command_says_how_to_get_it(
     assert "install bertbench[kernels]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--arch", "sm_70"], "--arch: unknown 'sm_70'; choose of sm_80, sm_90, sm_100"),
-        (["--tokens", "7"], "--tokens 7: expected at least 1,024"),
-    ],
-)
-def test_wrong_options_are_refused(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "kernels", *words]) == 2
-    assert problem in capsys.readouterr().err
-
-
 def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
     for tokens in (1024, 24_576):
         batch = batch_of_tokens(tokens)
