@@ -16,14 +16,11 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
 from bertbench.training.inputs import open_data
-from bertbench.training.train import train
 from lab.bench import delay_line
 from lab.bench.harness import Found, command, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
-from lab.bench.whole_run import read_run, steps_only
+from lab.bench.whole_run import read_run, steps_only, train_quietly
 
 RANKS = 2
 EVERY_STEP = "every_step"
@@ -107,11 +104,8 @@ def _on_rank(
             limit_bandwidth(mbit)
             for way, system in systems.items():
                 log = Path(folder) / f"{way}_{mbit:g}.txt"
-                files = ResultFiles(log) if world.leads else None
-                if files is not None:
-                    files.describe(system, seed)
-                train(system, world, seed, files, RunProgress(system, enabled=False))
-                if files is None:
+                train_quietly(world, system, seed, log)
+                if not world.leads:
                     continue
                 run = read_run(log, to_target)
                 rate = round(run.samples / run.seconds, 1)

@@ -1,9 +1,14 @@
-"""Read a whole run's times for a benchmark: to the target, or a fixed number of steps."""
+"""Do a whole run for a benchmark, to the target or of a fixed number of steps, and read its times."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.log_spans import evaluation_s
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
+from bertbench.training.train import train
 from compliance.log import read_events
 from compliance.run import RunFacts
 
@@ -27,6 +32,14 @@ def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:
     return (
         "evaluation.target=0.999999", f"evaluation.max_samples={limit}", f"evaluation.interval_samples={limit}",
     )  # fmt: skip
+
+
+def train_quietly(world: World, system: System, seed: int, log: Path) -> None:
+    """Do a whole run, without progress; rank 0 writes the log and what lies beside it. Collective."""
+    files = ResultFiles(log) if world.leads else None
+    if files is not None:
+        files.describe(system, seed)
+    train(system, world, seed, files, RunProgress(system, enabled=False))
 
 
 def read_run(log: Path, to_target: bool) -> Trained:

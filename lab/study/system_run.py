@@ -16,9 +16,7 @@ from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
-from bertbench.training.train import train
-from lab.bench.whole_run import read_run
+from lab.bench.whole_run import read_run, train_quietly
 from lab.study.engine import Outcome
 
 
@@ -38,7 +36,7 @@ def run_system(system: System, seed: int, log: Path, neighbours: int) -> Outcome
     log.parent.mkdir(parents=True, exist_ok=True)
     files.discard()
     try:
-        problem = on_ranks(system.world_size, _on_rank, system, seed, files, neighbours)
+        problem = on_ranks(system.world_size, _on_rank, system, seed, log, neighbours)
     except ProcessException as error:
         problem = str(error)
     lines = files.metrics.read_text(encoding="utf-8").splitlines() if files.metrics.exists() else []
@@ -56,14 +54,11 @@ def run_system(system: System, seed: int, log: Path, neighbours: int) -> Outcome
     )
 
 
-def _on_rank(world: World, system: System, seed: int, files: ResultFiles, neighbours: int) -> str:
+def _on_rank(world: World, system: System, seed: int, log: Path, neighbours: int) -> str:
     """Train, and return why it failed on all ranks."""
     torch.set_num_threads(max(1, available_cores() // (world.size * neighbours)))
-    own = files if world.leads else None
-    if own:
-        own.describe(system, seed)
     try:
-        train(system, world, seed, own, RunProgress(system, enabled=False))
+        train_quietly(world, system, seed, log)
     except RunError as error:
         return str(error)
     return ""

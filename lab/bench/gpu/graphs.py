@@ -12,12 +12,12 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.bins import fill_to
-from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.model.sizes import SHAPES
 from lab.bench.gpu.stand import Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.gpu.training import Choice, bins_for, build, compare
+from lab.bench.harness import milliseconds
 from lab.bench.peak import peak_bytes, reset_peak
 
 _TOLERANCE = 2e-3  # share of a loss, in bf16, over a few steps
@@ -67,11 +67,7 @@ def time_bins(world: World, stand: Stand, mode: CompileMode) -> None:
         loaded = part_of(content, world.size, 1, partial(fill_to, size=size), world.device)
         times = []
         for number in range(_REPEATS):
-            wait(world.device)
-            start = time.perf_counter()
-            trainer.step(number, [loaded])
-            wait(world.device)
-            times.append(1e3 * (time.perf_counter() - start))
+            times.append(milliseconds(partial(trainer.step, number, [loaded]), world.device))
         new = _compiled() - compiled
         say({"mode": mode, **size._asdict(), "step_ms": round(statistics.median(times), 2), "recompiled": new,
              "initialisation_s": round(seconds, 1), "peak_megabytes": round(peak_bytes(world.device) / 2**20, 1),

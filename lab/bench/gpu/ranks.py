@@ -1,7 +1,6 @@
 """Check collectives and device memory: NCCL on one rank and on all GPUs, and one context a process and GPU."""
 
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,9 @@ from torch import distributed
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.loader import claim
-from bertbench.machine.device import wait
 from bertbench.optim.exchange import Exchange, ReduceScatter, slice_of
 from lab.bench.gpu.stand import Stand, Unfit, attempt, say
+from lab.bench.harness import milliseconds
 
 _REPEATS = 5
 
@@ -53,22 +52,13 @@ def on_rank(world: World, megabytes: int) -> None:
             run(buffer)
             right = torch.tensor(int(is_right(buffer)), device=world.device)
             distributed.all_reduce(right, distributed.ReduceOp.MIN)
-            took = _milliseconds(world, run, buffer)
+            times = []
+            for _ in range(_REPEATS):
+                world.barrier()
+                times.append(milliseconds(partial(run, buffer), world.device))
             if world.leads:
-                say({"collective": f"{name}, {str(dtype)[6:]}", "ranks": world.size, "fastest_ms": took,
+                say({"collective": f"{name}, {str(dtype)[6:]}", "ranks": world.size, "fastest_ms": round(min(times), 3),
                      "megabytes": megabytes, "holds": bool(right)})  # fmt: skip
-
-
-def _milliseconds(world: World, run: Callable[[torch.Tensor], Any], buffer: torch.Tensor) -> float:
-    times = []
-    for _ in range(_REPEATS):
-        wait(world.device)
-        world.barrier()
-        began = time.perf_counter()
-        run(buffer)
-        wait(world.device)
-        times.append(time.perf_counter() - began)
-    return round(1e3 * min(times), 3)
 
 
 def contexts(stand: Stand) -> None:

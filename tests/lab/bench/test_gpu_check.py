@@ -22,9 +22,7 @@ from lab.bench.gpu import graphs, product, ranks, training
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
 from lab.bench.gpu.stand import Row, Stand, attempt, stand
-from lab.bench.gpu.text import learnable
 from lab.bench.gpu_check import run_part
-from lab.record_page import record_page
 from tests.ranks import run_ranks
 from tests.training.test_graphs import AsOnAGpu
 
@@ -189,15 +187,6 @@ def collectives_whose_sum_is_wrong(world: World) -> list[dict[str, Any]]:
     return said_by(ranks.on_rank, world, 1)
 
 
-def test_a_masked_token_follows_from_its_neighbour() -> None:
-    content = learnable(BertShape(97, 8, 1, 1, 8, max_positions=40), samples=7, seed=3)
-    assert content.lengths.tolist() == sorted(content.lengths.tolist(), reverse=True)
-    masked = content.masked.cumsum() - content.masked
-    at, label = content.masked_lm_positions[masked[0] + 1], content.masked_lm_ids[masked[0] + 1]
-    assert content.input_ids[at] == 3
-    assert content.input_ids[at + 1] - 5 == 2 * (label - 5) % 61
-
-
 def test_a_run_that_learns_nothing_or_ends_elsewhere_fails_convergence() -> None:
     def ended(first: float, last: float) -> training.Took:
         return training.Took("any", 1, [first] * 10 + [last] * 20, 1.0, 1.0)
@@ -205,25 +194,6 @@ def test_a_run_that_learns_nothing_or_ends_elsewhere_fails_convergence() -> None
     assert training.compared(ended(6.0, 4.0), ended(6.0, 4.1))["holds"]
     assert not training.compared(ended(6.0, 4.0), ended(6.0, 4.3))["holds"]
     assert not training.compared(ended(6.0, 5.5), ended(6.0, 5.5))["holds"]
-
-
-def test_the_page_shows_every_part_and_escapes_what_parts_say() -> None:
-    report = {
-        "machine": {"gpus": [], "torch": "2", "cuda": None, "python": "3"},
-        "passed": False,
-        "parts": [
-            {"name": "nccl", "shows": "sums", "status": "held", "seconds": 1.0, "reason": "",
-             "rows": [{"collective": "all-reduce", "holds": True, "fastest_ms": 1.5}]},
-            {"name": "step", "shows": "speed", "status": "failed", "seconds": 2.0, "reason": "<b>",
-             "rows": [{"found": {"results": [{"size": "huge"}]}, "holds": True}]},
-        ],
-    }  # fmt: skip
-    page = record_page("A check", report)
-    assert "<p>no</p>" in page, "it didn't pass"
-    assert "all-reduce" in page
-    assert "huge" in page
-    assert "&lt;b&gt;" in page
-    assert "<b>" not in page
 
 
 def test_tests_say_how_they_end_one_by_one(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from lab.study.system_run import run_system, trial_system
 
 LIMIT_S = 120
 TRIALS = 2 * (2 + 2)  # arms times tuning and seeds
+ONE_RANK = {"launch.ranks_per_node": 1}
 
 
 @pytest.mark.slow
@@ -70,17 +71,19 @@ def test_a_killed_study_resumes_and_reports_every_arm(
 
 def test_a_trial_ends_at_its_limit_and_a_rate_too_high_is_a_miss(tiny_file: str, tmp_path: Path) -> None:
     log = tmp_path / "runs" / "result_0.txt"
-    limited = run_system(trial_system(tiny_file, {"schedule.max_steps": 5000}, most_samples=60.0), 1, log, 1)
+    limited = run_system(
+        trial_system(tiny_file, {"schedule.max_steps": 5000, **ONE_RANK}, most_samples=60.0), 1, log, 1
+    )
     assert limited.samples is None
     facts = RunFacts(read_events(log))
     assert facts.status == "aborted"
     assert facts.samples == 60
-    assert run_system(trial_system(tiny_file, {"optimizer.learning_rate": 1e30}), 1, log, 1).samples is None
+    assert run_system(trial_system(tiny_file, {"optimizer.learning_rate": 1e30, **ONE_RANK}), 1, log, 1).samples is None
 
 
 def test_a_trial_whose_data_is_gone_is_a_failure(tiny_file: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the run failed, seed 7(.|\n)*nowhere"):
-        run_system(trial_system(tiny_file, {"data.path": "nowhere"}), 7, tmp_path / "result_0.txt", 1)
+        run_system(trial_system(tiny_file, {"data.path": "nowhere", **ONE_RANK}), 7, tmp_path / "result_0.txt", 1)
 
 
 def test_the_study_that_comes_with_the_project_describes_systems() -> None:
