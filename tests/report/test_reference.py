@@ -17,10 +17,13 @@ EVALUATIONS = (15, 16, 16, 17, 17, 17, 17, 18, 18, 19)
 """Of ten runs: without the least and the most their mean is 17."""
 
 
-def write(folder: Path, evaluations: tuple[int, ...], first_seed: int = 0, rate: float = 1e-3, **more: Any) -> Path:
+def write(
+    folder: Path, evaluations: tuple[int, ...], first_seed: int = 0, rate: float = 1e-3, precision: str = "bf16"
+) -> Path:
     for number, count in enumerate(evaluations):
         log = run_log("open", evaluations=count, seconds=100, seed=first_seed + number)
-        leave(folder, number, 0, {**config(rate), **more}, {"commit": "abc"}, log)
+        leave(folder, number, 0, config(rate), {"commit": "abc"}, log)
+        (folder / f"result_{number}" / "arithmetic.json").write_text(json.dumps({"precision": precision}))
     return folder
 
 
@@ -44,6 +47,7 @@ def test_a_reference_has_the_form_of_mlperfs_files(reference: Path) -> None:
     assert point["Epochs to converge"] == [evaluated_after(count) for count in EVALUATIONS * 2]
     assert point["Configuration"]["optimizer.learning_rate"] == 1e-3
     assert (point["Seeds"], point["Commits"]) == (list(range(20)), {"abc": 20})
+    assert point["Precisions"] == ["bf16"] * 20
 
 
 def verdict(runs: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -109,7 +113,7 @@ def test_too_few_runs_are_one_clear_line(
 def test_runs_of_another_configuration_are_refused(
     reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = write(tmp_path / "new", EVALUATIONS, 100, rate=2e-3)
+    other = write(tmp_path / "new", EVALUATIONS, 100, 2e-3)
     assert main(["rcp", str(other), "--against", str(reference)]) == 2
     assert f"result_0.txt: has optimizer.learning_rate 0.002, {reference} has 0.001" in capsys.readouterr().err
     mixed = [str(tmp_path / "old"), str(other), "--out", str(tmp_path / "mixed.json")]
@@ -126,6 +130,31 @@ def test_a_run_that_missed_or_is_given_twice_makes_no_reference(
     (runs / "result_3.txt").write_text(run_log("open", evaluations=17, seed=3, status="aborted"))
     assert main(["rcp", str(runs), "--out", str(tmp_path / "x.json")]) == 2
     assert "result_3.txt: did not reach its target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("first_seed", "precision", "complaint"),
+    [(19, "bf16", "result_0.txt: has seed 19, and so has a run of"), (20, "fp32", "found runs in bf16 and fp32")],
+)
+def test_a_reference_judges_no_run_that_it_was_made_of_and_none_in_another_precision(
+    first_seed: int, precision: str, complaint: str, reference: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    runs = write(tmp_path / "new", EVALUATIONS, first_seed, precision=precision)
+    assert main(["rcp", str(runs), "--against", str(reference)]) == 2
+    assert complaint in capsys.readouterr().err
+    mixed = [str(tmp_path / "old"), str(runs), "--out", str(tmp_path / "mixed.json")]
+    assert main(["rcp", *mixed]) == 2
+    assert not (tmp_path / "mixed.json").exists()
+
+
+def test_a_reference_that_records_no_seeds_judges_and_says_so(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((name, point),) = json.loads(reference.read_text()).items()
+    reference.write_text(json.dumps({name: {key: value for key, value in point.items() if key != "Seeds"}}))
+    assert main(["rcp", str(write(tmp_path / "new", EVALUATIONS)), "--against", str(reference)]) == 0
+    assert f"note: {reference} records no seeds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])

@@ -47,6 +47,8 @@ class Verdict(NamedTuple):
     """The official limit: runs with a smaller mean converge implausibly fast."""
     most_mean: float | None
     """Runs with a larger mean converge more slowly than the reference."""
+    note: str | None
+    """What the reference doesn't record, so that it isn't checked."""
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
@@ -60,8 +62,9 @@ def read_runs(paths: Sequence[Path]) -> Runs:
 def reference_of(runs: Runs) -> dict[str, Any]:
     """Return a reference convergence point in the form of MLPerf's files.
 
-    The target and the code version are in extra fields, which the official checker ignores. Raises DataError for too
-    few runs, for one that missed its target, and for runs with different settings.
+    Extra fields, which the official checker ignores, have configuration and commits, and seed and resolved precision
+    of each run. Raises DataError for too few runs, for one that missed its target, and for runs that differ in settings
+    or precision.
     """
     if len(runs) < LEAST_RUNS:
         raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
@@ -74,6 +77,8 @@ def reference_of(runs: Runs) -> dict[str, Any]:
     first = runs[0]
     for run in runs[1:]:
         _check_same(str(first[0]), _configured(first[0]), _logged(first[1]), run)
+    precisions = [_precision(log) for log, _ in runs]
+    _check_one_precision(precisions)
     hyperparameters = _shared([_logged(facts) for _, facts in runs])
     origins = [described(log, "run.json") for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
@@ -88,6 +93,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "Epochs to converge": [_whole(facts.samples) for _, facts in runs],
             "Configuration": _shared([_configured(log) for log, _ in runs]),
             "Seeds": seeds,
+            "Precisions": precisions,
             "Commits": dict(Counter(str(origin.get("commit", "unknown")) for origin in origins)),
         }
     }
@@ -96,7 +102,8 @@ def reference_of(runs: Runs) -> dict[str, Any]:
 def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     """Judge a result's runs by the reference in `file`.
 
-    Raises DataError if the file isn't a reference, or if the runs are too few or had other settings.
+    Raises DataError if the file isn't a reference, if it has a seed of the runs, or if the runs are too few or differ
+    from it in settings or resolved precision.
     """
     text, point = _read(file)
     needed = runs_per_result(BENCHMARK)
@@ -105,6 +112,14 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     logged = {**point["Hyperparams"], "global_batch_size": point["BS"]}
     for run in runs:
         _check_same(str(file), point.get("Configuration", {}), logged, run)
+    seeds = point.get("Seeds", [])
+    for log, facts in runs:
+        if facts.seed in seeds:
+            raise DataError(
+                f"{log}: has seed {facts.seed}, and so has a run of {file}; a reference can't judge runs that it was "
+                "made of: record runs with other seeds, or make another reference"
+            )
+    _check_one_precision([*point.get("Precisions", []), *(_precision(log) for log, _ in runs)])
     samples = sorted(
         facts.samples if facts.status == "success" and facts.samples else float("inf") for _, facts in runs
     )
@@ -123,7 +138,8 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
             message = f"they converge implausibly fast for this reference; {message}"
     elif most is not None and own > most:
         verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
-    return Verdict(verdict, message, len(runs), own if own < float("inf") else None, reference, least, most)
+    note = None if seeds else f"{file} records no seeds, so runs that it was made of aren't recognised"
+    return Verdict(verdict, message, len(runs), own if own < float("inf") else None, reference, least, most, note)
 
 
 def _configured(log: Path) -> Values:
@@ -135,6 +151,21 @@ def _configured(log: Path) -> Values:
 def _logged(facts: RunFacts) -> Values:
     """Return those settings that the log has."""
     return {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
+
+
+def _precision(log: Path) -> str | None:
+    """Return the number format that a run resolved `precision.compute` to; None if it isn't recorded."""
+    return described(log, "arithmetic.json").get("precision")
+
+
+def _check_one_precision(precisions: Sequence[str | None]) -> None:
+    """Raise DataError if known precisions differ."""
+    known = sorted({str(one) for one in precisions if one is not None})
+    if len(known) > 1:
+        raise DataError(
+            f"found runs in {' and '.join(known)}, expected one precision; record all with --set precision.compute="
+            f"{known[0]}, or another"
+        )
 
 
 def _shared(found: Sequence[Values]) -> Values:
