@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.runs import olympic_mean, summary, systems
+from bertbench.report.runs import olympic_mean, summarized, systems
 from compliance.judge import find_logs, judge
 from compliance.log import CannotJudge
 from compliance.run import RunFacts
@@ -154,7 +154,7 @@ def test_the_mean_drops_the_fastest_and_the_slowest() -> None:
 def test_the_report_says_where_the_time_went(tmp_path: Path) -> None:
     write(tmp_path / "result_0.txt", sound_log())
     write(tmp_path / "result_1.txt", [entry.replace("success", "aborted") for entry in sound_log()])
-    (system,) = summary(systems([tmp_path]))
+    (system,) = map(summarized, systems([tmp_path]))
     assert (system["system"], system["reached"], system["mean_time_to_train_s"]) == ("toy", 1, 24.0)
     row = system["runs"][0]
     assert (row["startup_s"], row["steps_s"], row["evaluation_s"]) == (2.0, 20.0, 2.0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bertbench.report.report_page import html
-from bertbench.report.runs import summary, systems, table
+from bertbench.report.runs import summarized, systems, text
 from tests.compliance.packages import line, run_log
 
 SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,
@@ -20,14 +20,15 @@ def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
 
 def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
     log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
-    (system,) = summary(systems([log]))
+    (system,) = map(summarized, systems([log]))
     (row,) = system["runs"]
     assert row["startup"]["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
     assert row["startup"]["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
     assert row["startup"]["slowest_s"]["first batch"] == 1.5
     # until the first step could begin: the step itself is training
     assert (row["startup_s"], row["steps_s"], row["initialisation_s"]) == (1.0, 99.0, 0.5)
-    lines = table(summary(systems([log]))).splitlines()
+    assert "start-up: seconds" not in text(system, detailed=False)
+    lines = text(system, detailed=True).splitlines()
     assert lines[-1] == (
         "launch to run_start takes 5.8 s on average; 1.000 s on the clock before the first step, 1.0% of the run; "
         "initialisation took 0.0 min at most"
@@ -45,17 +46,18 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
 )
 def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
-    assert summary(systems([log]))[0]["runs"][0]["startup"] is None
-    assert "start-up: seconds" not in table(summary(systems([log])))
+    (system,) = map(summarized, systems([log]))
+    assert system["runs"][0]["startup"] is None
+    assert "start-up: seconds" not in text(system, detailed=True)
     assert "Off the clock" not in html(systems([log]), "5.0.0")
 
 
 def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
     (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
-    (system,) = summary(systems([tmp_path]))
+    (system,) = map(summarized, systems([tmp_path]))
     assert [(row["counted"], row["not_a_result"]) for row in system["runs"]] == [(True, None), (False, "profile")]
     assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
-    shown = table(summary(systems([tmp_path])))
+    shown = text(system, detailed=False)
     assert "1 of 1 runs reached the target" in shown
     assert shown.splitlines()[3].endswith("no result")

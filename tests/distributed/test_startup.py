@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bertbench.distributed.startup import LAUNCHED, Startup
-from bertbench.report.runs import startup_rows
+from bertbench.report.details import details
 
 
 def test_no_piece_takes_less_than_nothing_if_clocks_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +19,8 @@ def test_no_piece_takes_less_than_nothing_if_clocks_disagree(monkeypatch: pytest
 
 def test_a_piece_just_below_nothing_is_shown_without_a_sign() -> None:
     startup = {"untimed_s": {"launcher": -0.004}, "timed_s": {}, "slowest_s": {"launcher": 0.006}}
-    head, (of_rank, slowest) = startup_rows({"runs": [{"log": "bert/result_9.txt", "startup": startup}]})
+    row = {"log": "bert/result_9.txt", "startup": startup, "ledger": None, "energy": None}
+    times = {"startup_s": 0.0, "time_to_train_s": None, "initialisation_s": None}
+    ((_, _, head, (of_rank, slowest), *_),) = details({"runs": [row | times]})
     assert head[:2] == ["run", "launcher"]
     assert (of_rank[:2], slowest[:2]) == (["result_9", "0.00"], ["slowest rank", "0.01"])

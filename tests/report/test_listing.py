@@ -148,7 +148,14 @@ def test_one_run_against_ten_is_said_with_both_numbers(capsys: pytest.CaptureFix
     assert "runs that reached it: 1 of A and 10 of B" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["runs", str(RESULTS)], ["compare", str(RESULTS), str(RESULTS)]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs", str(RESULTS)],
+        ["compare", str(RESULTS), str(RESULTS)],
+        ["watch", f"{RESULTS}/bert/result_0.txt", "--json"],
+    ],
+)
 def test_looking_at_runs_imports_no_torch(words: list[str]) -> None:
     code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.report import report_page
-from bertbench.report.runs import summary, systems, table
+from bertbench.report.runs import summarized, systems, text
 from tests.compliance.packages import line, run_log
-
-RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 
 
 def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:
@@ -34,20 +31,25 @@ def config(rate: float = 1e-3, **clip: Any) -> dict[str, Any]:
     }
 
 
-def origin(seed: int, commit: str = "a" * 40, processor: str = "one") -> dict[str, Any]:
-    return {"seed": seed, "commit": commit, "processor": processor, "cores": 2}
+def origin(seed: int) -> dict[str, Any]:
+    return {"seed": seed, "commit": "a" * 40, "processor": "one", "cores": 2}
 
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
     """What sets each table apart, how many runs it has, and their mean."""
-    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summary(systems([folder]))]
+    found = map(summarized, systems([folder]))
+    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in found]
+
+
+def shown(folder: Path) -> list[str]:
+    return [text(summarized(group), detailed=False) for group in systems([folder])]
 
 
 def test_runs_with_equal_settings_are_one_table(tmp_path: Path) -> None:
     for number, seconds in enumerate((10, 20, 30)):
         leave(tmp_path, number, seconds, config(), origin(number))
     assert tables(tmp_path) == [({}, 3, 20.0)]
-    assert table(summary(systems([tmp_path]))).startswith("toy\n")
+    assert shown(tmp_path)[0].startswith("toy\n")
 
 
 def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> Non
     assert tables(tmp_path) == [
         ({"optimizer.learning_rate": 0.001}, 2, 20.0), ({"optimizer.learning_rate": 0.002}, 2, 60.0),
     ]  # fmt: skip
-    first, second = table(summary(systems([tmp_path]))).split("\n\n")
+    first, second = shown(tmp_path)
     assert first.startswith("toy: optimizer.learning_rate=0.001\n")
     assert second.startswith("toy: optimizer.learning_rate=0.002\n")
     assert "result_1" not in first
@@ -73,24 +75,18 @@ def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_p
     ]  # fmt: skip
 
 
-def test_commits_are_tables_of_their_own(tmp_path: Path) -> None:
-    for number, (seconds, commit) in enumerate(((10, "a" * 40), (20, "b" * 40))):
-        leave(tmp_path, number, seconds, config(), origin(number, commit=commit))
-    assert tables(tmp_path) == [({"commit": "a" * 40}, 1, 10.0), ({"commit": "b" * 40}, 1, 20.0)]
-    assert table(summary(systems([tmp_path]))).startswith("toy: commit=aaaaaaa\n")
-
-
-def test_processors_are_tables_of_their_own(tmp_path: Path) -> None:
-    for number, (seconds, processor) in enumerate(((10, "one"), (20, "another"))):
-        leave(tmp_path, number, seconds, config(), origin(number, processor=processor))
-    assert tables(tmp_path) == [({"processor": "one"}, 1, 10.0), ({"processor": "another"}, 1, 20.0)]
+@pytest.mark.parametrize(("key", "values"), [("commit", ("a" * 40, "b" * 40)), ("processor", ("one", "another"))])
+def test_commits_and_processors_are_tables_of_their_own(tmp_path: Path, key: str, values: tuple[str, str]) -> None:
+    for number, value in enumerate(values):
+        leave(tmp_path, number, 10 * (number + 1), config(), {"seed": number, "cores": 2, key: value})
+    assert tables(tmp_path) == [({key: values[0]}, 1, 10.0), ({key: values[1]}, 1, 20.0)]
+    assert shown(tmp_path)[0].startswith(f"toy: {key}={values[0][:7]}\n")  # a commit is cut
 
 
 def test_a_resumed_run_is_apart(tmp_path: Path) -> None:
     leave(tmp_path, 0, 10, config(), origin(0))
     leave(tmp_path, 1, 40, config(), origin(1), run_log("open", evaluations=2, seconds=40) + line("resumed", 1) + "\n")
     assert tables(tmp_path) == [({"resumed": False}, 1, 10.0), ({"resumed": True}, 1, 40.0)]
-    assert "toy: resumed=true" in table(summary(systems([tmp_path])))
 
 
 @pytest.mark.parametrize(
@@ -123,13 +119,6 @@ def test_a_run_that_could_be_of_several_groups_is_in_none_of_their_means(tmp_pat
     assert tables(tmp_path) == [({key: 0.001}, 1, 10.0), ({key: 0.002}, 1, 20.0), ({key: "unknown"}, 2, 40.0)]
 
 
-def test_the_results_that_come_with_the_project_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(RESULTS), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert (found["system"], found["settings"], found["reached"]) == ("cpu_demo", {}, 10)
-    assert round(found["mean_time_to_train_s"], 1) == 137.5
-
-
 def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> None:
     for number in range(2):
         leave(
@@ -139,7 +128,7 @@ def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> 
             {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)},
             {"nan": [float("nan")]},
         )
-    first = table(summary(systems([tmp_path]))).splitlines()[0]
+    first = shown(tmp_path)[0].splitlines()[0]
     assert first.isprintable()
     assert first.endswith(", and 3 more")
     assert len(first) < 600

@@ -292,7 +292,7 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
-    assert main(["report", log, "--html", str(tmp_path / "page.html")]) == 0
+    assert main(["report", log, "--details", "--html", str(tmp_path / "page.html")]) == 0
     assert "energy: joules from run_start to run_stop, and mean watts" in capsys.readouterr().out
     assert "Mean power by node" in (tmp_path / "page.html").read_text()
 

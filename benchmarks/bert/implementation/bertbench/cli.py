@@ -83,7 +83,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "follow": (
         Command("watch", "show a run's page in the terminal, live or finished", "watch"),
-        Command("runs", "list the runs in LOGDIR", "runs"),
+        Command("runs", "list the runs in LOGDIR", "report"),
         Command("report", "print a table of runs", "report"),
         Command("compare", "compare two runs, or two sets of runs", "compare"),
         Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),

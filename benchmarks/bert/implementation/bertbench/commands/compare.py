@@ -4,11 +4,8 @@ import argparse
 from pathlib import Path
 
 from bertbench.commands import emit, write_file
-from bertbench.common.errors import DataError
-from bertbench.report.comparison import as_json, compared, side
+from bertbench.report.comparison import compared
 from bertbench.report.comparison_page import html, text
-from compliance.log import CannotJudge
-from compliance.record import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the differences, or JSON; write the page if requested."""
-    try:
-        found = compared(side(arguments.a), side(arguments.b))
-    except CannotJudge as problem:
-        raise DataError(printable(str(problem))) from problem
+    found = compared(arguments.a, arguments.b)
     if arguments.html:
         write_file(arguments.html, html(found))
-    emit(arguments.json, as_json(found), text(found))
+    emit(arguments.json, found, text(found))
     return 0

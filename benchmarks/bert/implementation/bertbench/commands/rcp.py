@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 from bertbench.commands import emit, write_file
-from bertbench.report.reference import LEAST_RUNS, Verdict, judged, read_runs, reference_of
+from bertbench.report.reference import LEAST_RUNS, Verdict, judged, reference_of
+from bertbench.report.settings import read_runs
 from compliance.official import DEFAULT_RULESET, rulesets
 
 

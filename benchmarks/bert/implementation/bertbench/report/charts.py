@@ -1,4 +1,4 @@
-"""Draw charts as SVG text for `bertbench.report.page`: lines, scatter, bars, histogram.
+"""Draw charts as SVG text for `bertbench.report.page`: lines, scatter, bars.
 
 Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
 --series-7, so that a chart follows the page's light or dark mode; from the ninth series on they repeat, dashed. Marks
@@ -16,6 +16,7 @@ from bertbench.report.markup import escape
 _WIDTH, _HEIGHT = 420.0, 250.0
 _RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
 _AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
+_ROW, _ROW_TOP = 34.0, 4.0  # height of a bar with its label, and the first one's place
 _BAR_LABEL_CHARACTERS = 44
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 8
@@ -74,53 +75,22 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.parts))
     note_room = _CHARACTER * max(len(row.note) for row in rows)
     scale = _Scale([0.0, *(sum(row.parts.values()) for row in rows)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
-    step, top = 34.0, 4.0
-    bottom = top + step * len(rows)
-    drawn = _verticals(scale, x, top, bottom)
+    bottom = _ROW_TOP + _ROW * len(rows)
+    drawn = _verticals(scale, x, _ROW_TOP, bottom)
     for index, row in enumerate(rows):
-        y, left = top + index * step, scale.at(0.0)
-        weight = ' class="strong"' if row.strong else ""
-        drawn.append(f'<text x="6" y="{_n(y + 12)}"{weight}>{escape(_cut(row.label))}</text>')
+        y, left = _ROW_TOP + index * _ROW, scale.at(0.0)
+        drawn.append(_text(6, y + 12, _cut(row.label), "strong" * row.strong))
         for name, value in row.parts.items():
-            if not value:
-                continue
-            width = scale.at(value) - scale.at(0.0)
-            hue = names.index(name) % _COLOURS
-            drawn.append(
-                f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" class="fill-{hue}">'
-                f"<title>{escape(f'{row.label}: {name} {number(value)}')}</title></rect>"
-            )
-            left += width
-        drawn.append(f'<text x="{_n(left + 4)}" y="{_n(y + 26)}"{weight}>{escape(row.note)}</text>')
+            if value:
+                width, hue = scale.at(value) - scale.at(0.0), names.index(name) % _COLOURS
+                drawn.append(
+                    f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" class="fill-{hue}">'
+                    f"{_title(f'{row.label}: {name} {number(value)}')}</rect>"
+                )
+                left += width
+        drawn.append(_text(left + 4, y + 26, row.note, "strong" * row.strong))
     used = {name for row in rows for name, value in row.parts.items() if value}
     return _figure(title, drawn, [name if name in used else "" for name in names], bottom + _BOTTOM)
-
-
-def histogram(title: str, groups: Sequence[tuple[str, Sequence[float]]], x: Axis, bins: int = 30) -> str:
-    """Draw how many values fall into each of `bins` equal intervals, one overlaid histogram per named group."""
-    values = [value for _, group in groups for value in group if _drawable(value)]
-    if not values:
-        return _nothing(title)
-    low, high = min(values), max(values)
-    width = (high - low) / bins or 1.0
-    counted: list[tuple[str, list[int]]] = []
-    for name, group in groups:
-        counts = [0] * bins
-        for value in filter(_drawable, group):
-            counts[min(int((value - low) / width), bins - 1)] += 1
-        counted.append((name, counts))
-    up = _Scale([0.0, *(count for _, counts in counted for count in counts)], Axis("count"), _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([low, low + bins * width], x, up.left, _WIDTH - _RIGHT)
-    drawn = _grid(across, up, x, Axis("count"))
-    for hue, (name, counts) in enumerate(counted):
-        for index, count in enumerate(counts):
-            start, end = low + index * width, low + (index + 1) * width
-            drawn.append(
-                f'<rect x="{_n(across.at(start))}" y="{_n(up.at(count))}" class="fill-{hue % _COLOURS} over" '
-                f'width="{_n(across.at(end) - across.at(start))}" height="{_n(up.at(0.0) - up.at(count))}">'
-                f"<title>{escape(f'{name}: {number(start)} to {number(end)}: {count:,}')}</title></rect>"
-            )
-    return _figure(title, drawn, [name for name, _ in counted], _HEIGHT)
 
 
 def number(value: float) -> str:
@@ -146,7 +116,7 @@ def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
 
     If powers of ten are too far apart for the range, add 2 and 5 times them.
     """
-    first, last = (turn(math.log(bound, base)) for turn, bound in ((_floor, low), (_ceil, high)))
+    first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
     if base == 10 and last - first <= 2:
         fine = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
         below = max(tick for tick in fine if tick <= low * _NEAR)
@@ -198,28 +168,25 @@ def _plot(
     points = [point for one in drawable for point in one]
     if not points:
         return _nothing(title)
-    heights = [*(point[1] for point in points), *(level for _, level in levels)]
-    up = _Scale(heights, y, _HEIGHT - _BOTTOM, _TOP)
-    left = up.left
-    across = _Scale([point[0] for point in points], x, left, _WIDTH - _RIGHT)
+    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
     drawn = _grid(across, up, x, y)
     for name, level in levels:
         height = up.at(level)
-        beside = height - 4 if height > _TOP + 16 else height + 14
-        drawn.append(f'<path d="M{_n(left)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="level"/>')
-        drawn.append(f'<text x="{_n(left + 4)}" y="{_n(beside)}" class="strong">{escape(name)}</text>')
+        drawn.append(_horizontal(up.left, height, "level"))
+        drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
     for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
         hue = index % _COLOURS
         if joined and len(kept) > 1:
             path = "L".join(f"{_n(across.at(px))} {_n(up.at(py))}" for px, py in kept)
             dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
-            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}><title>{escape(one.name)}</title></path>')
+            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
         titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
         drawn += [
             f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-            f"<title>{escape(f'{one.name}: {text}')}</title></circle>"
+            f"{_title(f'{one.name}: {text}')}</circle>"
             for (px, py), text in zip(kept, titles, strict=True)
         ]
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
@@ -229,8 +196,7 @@ def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
     drawn = _verticals(across, x, _TOP, _HEIGHT - _BOTTOM)
     for tick, label in zip(up.ticks, up.labels(), strict=True):
         height = up.at(tick)
-        drawn.append(f'<path d="M{_n(up.left)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="grid"/>')
-        drawn.append(f'<text x="{_n(up.left - 5)}" y="{_n(height + 4)}" class="end">{label}</text>')
+        drawn += [_horizontal(up.left, height, "grid"), _text(up.left - 5, height + 4, label, "end")]
     middle = _n((_TOP + _HEIGHT - _BOTTOM) / 2)
     drawn.append(f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{escape(y.label)}</text>')
     return drawn
@@ -239,12 +205,23 @@ def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
 def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str]:
     drawn = []
     for tick, label in zip(scale.ticks, scale.labels(), strict=True):
-        place = _n(scale.at(tick))
-        drawn.append(f'<path d="M{place} {_n(top)}V{_n(bottom)}" class="grid"/>')
-        drawn.append(f'<text x="{place}" y="{_n(bottom + 15)}" class="middle">{label}</text>')
-    middle = _n((scale.at(scale.low) + scale.at(scale.high)) / 2)
-    drawn.append(f'<text x="{middle}" y="{_n(bottom + 34)}" class="middle">{escape(axis.label)}</text>')
-    return drawn
+        place = scale.at(tick)
+        drawn.append(f'<path d="M{_n(place)} {_n(top)}V{_n(bottom)}" class="grid"/>')
+        drawn.append(_text(place, bottom + 15, label, "middle"))
+    middle = (scale.at(scale.low) + scale.at(scale.high)) / 2
+    return [*drawn, _text(middle, bottom + 34, axis.label, "middle")]
+
+
+def _horizontal(left: float, height: float, kind: str) -> str:
+    return f'<path d="M{_n(left)} {_n(height)}H{_n(_WIDTH - _RIGHT)}" class="{kind}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}">{escape(text)}</text>'
+
+
+def _title(text: str) -> str:
+    return f"<title>{escape(text)}</title>"
 
 
 def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
@@ -269,14 +246,6 @@ def _nothing(title: str) -> str:
 
 def _drawable(value: float, axis: Axis | None = None) -> bool:
     return abs(value) < _LARGEST and (axis is None or axis.base is None or value > 0)  # false for NaN
-
-
-def _floor(value: float) -> int:
-    return math.floor(value + 1e-9)
-
-
-def _ceil(value: float) -> int:
-    return math.ceil(value - 1e-9)
 
 
 def _length(value: float) -> float:

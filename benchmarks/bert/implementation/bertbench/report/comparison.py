@@ -7,86 +7,17 @@ difference. Runs that missed the target are counted, but left out of times and s
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import mean, variance
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.curves import every_step, thinned
-from bertbench.report.settings import Runs, differing_keys, stated, value_text
-from compliance.judge import find_logs
-from compliance.log import read_events
-from compliance.run import RunFacts
+from bertbench.report.beside import Points, curve, thinned
+from bertbench.report.settings import Runs, differing_keys, read_runs, stated, value_text
+from compliance.run import RunFacts, number
 
 _CONFIDENCE = 0.95
-Points = list[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two: its name, and its runs."""
-
-    name: str
-    runs: Runs
-
-    @property
-    def reached(self) -> list[RunFacts]:
-        """Return the runs that reached their target."""
-        return [facts for _, facts in self.runs if facts.status == "success"]
-
-    def values(self, of: Callable[[RunFacts], float | None]) -> list[float]:
-        """Return a positive number of each run that reached its target, if the log has it."""
-        return [value for facts in self.reached if (value := of(facts)) is not None and value > 0]
-
-
-class Estimate(NamedTuple):
-    """A mean over runs, and half the width of its 95 % interval by Student's t; None with fewer than 2 runs."""
-
-    mean: float
-    half_interval: float | None
-    runs: int
-
-
-class Ratio(NamedTuple):
-    """B over A, and its 95 % interval; None if a side has fewer than 2 runs."""
-
-    ratio: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One measure on both sides; a side is None if no run has it."""
-
-    name: str
-    a: Estimate | None
-    b: Estimate | None
-    ratio: Ratio | None
-
-
-class Difference(NamedTuple):
-    """A setting in which the sides differ: the values on each, as text."""
-
-    name: str
-    a: tuple[str, ...]
-    b: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of two sides."""
-
-    a: Side
-    b: Side
-    configuration: list[Difference]
-    measures: list[Measured]
-    target: float | None
-    """The target of both, if they share one."""
-
-
 MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
     ("time to target, s", lambda facts: facts.time_to_train_s),
     ("samples to target", lambda facts: facts.samples),
@@ -96,26 +27,48 @@ MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
 )
 
 
-def side(path: Path) -> Side:
-    """Return the runs of a log or of a folder of logs. Raises CannotJudge if there is none, or one can't be read."""
-    return Side(str(path), [(log, RunFacts(read_events(log))) for log in find_logs(path)])
+def compared(a: Path, b: Path) -> dict[str, Any]:
+    """Compare the runs of two logs or folders of logs: return the output of `compare --json`.
+
+    Raises DataError if a side has no log, or one can't be read.
+    """
+    sides = [read_runs([path]) for path in (a, b)]
+    reached = [[facts for _, facts in runs if facts.status == "success"] for runs in sides]
+    measures = [
+        measured(name, *([value for facts in found if (value := of(facts)) and value > 0] for found in reached))
+        for name, of in MEASURES
+    ]
+    known = [[stated(log, facts) for log, facts in runs] for runs in sides]
+    targets = {one["config.json"].get("evaluation.target") for one in chain(*known) if "config.json" in one}
+    return {
+        "a": _side(a, sides[0], reached[0]),
+        "b": _side(b, sides[1], reached[1]),
+        "configuration": _configuration(*known),
+        "measures": measures,
+        "target": number(targets.pop()) if len(targets) == 1 else None,
+        "conclusion": _conclusion(measures[0]),
+    }
 
 
-def compared(a: Side, b: Side) -> Comparison:
-    """Compare two sides."""
-    measures = [measured(name, a.values(of), b.values(of)) for name, of in MEASURES]
-    known = [stated(log, facts) for log, facts in (*a.runs, *b.runs)]
-    targets = {settings["config.json"].get("evaluation.target") for settings in known if "config.json" in settings}
-    (target,) = targets if len(targets) == 1 else (None,)
-    return Comparison(
-        a, b, _configuration(known[: len(a.runs)], known[len(a.runs) :]), measures,
-        target if isinstance(target, float) else None,
-    )  # fmt: skip
+def _side(path: Path, runs: Runs, reached: Sequence[RunFacts]) -> dict[str, Any]:
+    accuracy = _accuracy(runs)
+    return {
+        "name": str(path),
+        "runs": [str(log) for log, _ in runs],
+        "reached": len(reached),
+        "accuracy": accuracy,
+        "accuracy_by_time": _by_time(runs, dict(accuracy)),
+        "loss": loss_curve(runs),
+    }
 
 
-def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measured:
-    """Return one measure from its values, all positive, on both sides."""
-    return Measured(name, estimate(a), estimate(b), _ratio(a, b) if a and b else None)
+def measured(name: str, a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
+    """Return one measure from its values, all positive, on both sides; None for a side without values.
+
+    A side has `mean`, `runs` and `half_interval`, half the width of the 95 % interval by Student's t; `ratio` is B over
+    A, from `low` to `high`. Intervals are None with fewer than 2 runs.
+    """
+    return {"name": name, "a": _estimate(a), "b": _estimate(b), "ratio": _ratio(a, b) if a and b else None}
 
 
 def mean_curve(lines: Sequence[Points]) -> Points:
@@ -126,58 +79,37 @@ def mean_curve(lines: Sequence[Points]) -> Points:
     return [(x, mean(values)) for x, values in sorted(at.items())]
 
 
-def accuracy_curve(one: Side) -> Points:
-    """Return accuracy by training samples, the mean of a side's runs."""
+def loss_curve(runs: Runs) -> Points:
+    """Return the mean loss of runs by step."""
+    return thinned(mean_curve([curve(log, "loss") for log, _ in runs]))
+
+
+def _accuracy(runs: Runs) -> Points:
+    """Return the mean accuracy of runs by training samples."""
     return mean_curve(
-        [[(e.samples, e.accuracy) for e in facts.evaluations if e.samples is not None] for _, facts in one.runs]
+        [[(e.samples, e.accuracy) for e in facts.evaluations if e.samples is not None] for _, facts in runs]
     )
 
 
-def accuracy_by_time(one: Side) -> Points:
-    """Return accuracy by seconds since run_start: the means over a side's runs at each number of training samples."""
+def _by_time(runs: Runs, accuracy: dict[float, float]) -> Points:
+    """Return the mean accuracy of runs by mean seconds since run_start, at each number of training samples."""
     seconds = mean_curve(
         [
             [(e.samples, (e.time_ms - facts.started_ms) / 1e3) for e in facts.evaluations if e.samples is not None]
-            for _, facts in one.runs
+            for _, facts in runs
             if facts.started_ms is not None
         ]
     )
-    accuracy = dict(accuracy_curve(one))
     return [(time, accuracy[samples]) for samples, time in seconds]
 
 
-def loss_curve(one: Side) -> Points:
-    """Return loss by step, the mean of a side's runs."""
-    return thinned(mean_curve([every_step(log, ("loss",))["loss"] for log, _ in one.runs]))
-
-
-def as_json(found: Comparison) -> dict[str, Any]:
-    """Return the output of `compare --json`."""
-    return {
-        **{letter: _side_json(one) for letter, one in (("a", found.a), ("b", found.b))},
-        "configuration": [difference._asdict() for difference in found.configuration],
-        "measures": [
-            {
-                "name": one.name,
-                "a": one.a and one.a._asdict(),
-                "b": one.b and one.b._asdict(),
-                "ratio": one.ratio and one.ratio._asdict(),
-            }
-            for one in found.measures
-        ],
-        "conclusion": conclusion(found),
-    }
-
-
-def conclusion(found: Comparison) -> str:
+def _conclusion(time: dict[str, Any]) -> str:
     """Return a sentence on the difference in time to target."""
-    time = found.measures[0]
-    if time.a is None or time.b is None or time.ratio is None:
-        missing = [letter for letter, one in (("A", time.a), ("B", time.b)) if one is None]
+    if missing := [letter.upper() for letter in "ab" if time[letter] is None]:
         return f"no run of {' and '.join(missing)} reached its target: no times to compare"
-    ratio, low, high = time.ratio
-    if low is None or high is None:
-        counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
+    ratio, low, high = time["ratio"].values()
+    if low is None:
+        counts = f"{time['a']['runs']:,} of A and {time['b']['runs']:,} of B"
         return (
             f"B takes {ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
             "on a side chance and effect look alike"
@@ -188,49 +120,39 @@ def conclusion(found: Comparison) -> str:
     return f"B takes {ratio:.3f} times A's time to target, {interval}"
 
 
-def _side_json(one: Side) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "runs": [str(log) for log, _ in one.runs],
-        "reached": len(one.reached),
-        "accuracy": accuracy_curve(one),
-        "loss": loss_curve(one),
-    }
-
-
-def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> list[Difference]:
-    """Return the settings that differ; settings that only one side has come last."""
+def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the settings that differ, with each side's values as text; those that only one side has come last."""
     found = []
     for source, key in differing_keys([*a, *b]):
-        texts = [
-            tuple(sorted({value_text(key, one[source][key]) for one in runs if key in one.get(source, {})}))
-            for runs in (a, b)
-        ]
-        if texts[0] != texts[1]:
-            found.append(Difference(key, *texts))
-    return sorted(found, key=lambda one: not (one.a and one.b))
+        values = {
+            letter: sorted({value_text(key, one[source][key]) for one in runs if key in one.get(source, {})})
+            for letter, runs in (("a", a), ("b", b))
+        }
+        if values["a"] != values["b"]:
+            found.append({"name": key, **values})
+    return sorted(found, key=lambda one: not (one["a"] and one["b"]))
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """Return the mean of values, one a run, and its 95 % interval; None without a value."""
+def _estimate(values: Sequence[float]) -> dict[str, float | None] | None:
     if not values:
         return None
-    if len(values) < 2:
-        return Estimate(values[0], None, 1)
-    return Estimate(mean(values), _quantile(len(values) - 1) * math.sqrt(variance(values) / len(values)), len(values))
+    half = None
+    if len(values) > 1:
+        half = _quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
+    return {"mean": mean(values), "half_interval": half, "runs": len(values)}
 
 
-def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
+def _ratio(a: Sequence[float], b: Sequence[float]) -> dict[str, float | None]:
     logs = [[math.log(value) for value in values] for values in (a, b)]
     apart = mean(logs[1]) - mean(logs[0])
     if min(len(a), len(b)) < 2:
-        return Ratio(math.exp(apart), None, None)
+        return {"ratio": math.exp(apart), "low": None, "high": None}
     shares = [variance(values) / len(values) for values in logs]
-    if not any(shares):
-        return Ratio(math.exp(apart), math.exp(apart), math.exp(apart))
-    freedom = sum(shares) ** 2 / sum(share**2 / (len(values) - 1) for share, values in zip(shares, logs, strict=True))
-    half = _quantile(freedom) * math.sqrt(sum(shares))
-    return Ratio(math.exp(apart), math.exp(apart - half), math.exp(apart + half))
+    half = 0.0
+    if any(shares):
+        freedom = sum(shares) ** 2 / sum(s**2 / (len(values) - 1) for s, values in zip(shares, logs, strict=True))
+        half = _quantile(freedom) * math.sqrt(sum(shares))
+    return {"ratio": math.exp(apart), "low": math.exp(apart - half), "high": math.exp(apart + half)}
 
 
 def _quantile(freedom: float) -> float:

@@ -4,16 +4,19 @@ Energy follows MLPerf: each reading holds since the one before, from the last re
 after run_stop, scaled to the time to train. Meters of processors and GPUs leave out the rest of a node.
 """
 
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.timeline import POWER
 from bertbench.report.beside import described, recorded
+from bertbench.report.settings import flattened
 from compliance.power_file import Readings, joules
 from compliance.run import RunFacts, number
 
 _LARGEST = 512 << 20  # bytes
 _MOST_LINES = 5_000_000
+_SETTINGS = ("conversion_efficiency", "interconnect_watts")
 
 
 class NodeReadings(NamedTuple):
@@ -29,14 +32,10 @@ class NodeReadings(NamedTuple):
         began, ended = facts.started_ms, facts.stopped_ms
         if began is None or ended is None:
             return Readings(None, None, [])
-        start = max((time for time, _ in self.readings if time <= began), default=None)
-        stop = min((time for time, _ in self.readings if time >= ended), default=None)
-        within = [
-            (time, watts)
-            for time, watts in self.readings
-            if (start is None or time > start) and (stop is None or time <= stop)
-        ]
-        return Readings(start, stop, within, efficiency)
+        times = [time for time, _ in self.readings]
+        first, last = bisect_right(times, began), bisect_left(times, ended)
+        start, stop = times[first - 1] if first else None, times[last] if last < len(times) else None
+        return Readings(start, stop, self.readings[first : last + 1], efficiency)
 
 
 def nodes(log: Path) -> list[NodeReadings]:
@@ -50,7 +49,9 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
     time_s, found = facts.time_to_train_s, nodes(log)
     if not found or not time_s:
         return None
-    efficiency, interconnect = _settings(log)
+    settings = flattened(described(log, "config.json"))
+    efficiency, interconnect = (number(settings.get(f"{POWER}.{name}")) for name in _SETTINGS)
+    efficiency = 1.0 if efficiency is None else efficiency
     each = {node.name: joules(node.around(facts, efficiency), 1e3 * time_s) for node in found}
     watts = {name: spent / time_s for name, spent in each.items() if spent is not None}
     if len(watts) < len(each):
@@ -59,15 +60,6 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
         watts["interconnect"] = interconnect
     meters = sorted({meter for node in found for meter in node.meters})
     return {"joules": sum(watts.values()) * time_s, "watts": watts, "meters": meters}
-
-
-def _settings(log: Path) -> tuple[float, float]:
-    """Return the run's settings: the efficiency of the power supplies, and the watts of the interconnect."""
-    power = described(log, "config.json").get(POWER)
-    if not isinstance(power, dict):
-        return 1.0, 0.0
-    efficiency, interconnect = number(power.get("conversion_efficiency")), number(power.get("interconnect_watts"))
-    return 1.0 if efficiency is None else efficiency, interconnect or 0.0
 
 
 def _read(file: Path) -> NodeReadings:

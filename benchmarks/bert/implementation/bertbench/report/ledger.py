@@ -5,45 +5,41 @@ becomes lost work, and the buckets of all stretches add up to the whole by const
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertbench.common.timeline import (
     BUCKETS,
-    COMPILE,
     EVALUATION,
     IDLE,
     LOST,
     QUEUED,
     SNAPSHOT,
-    START_UP,
     TIMELINE,
     TRAINING,
     WAITING,
-)  # fmt: skip
+)
 from bertbench.report.beside import recorded
 from compliance.run import number
 
 _LARGEST = 16 << 20  # bytes
 _LONGEST_RECORD = 1 << 12
 _MOST_RECORDS = 20_000
-_BEGUN = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, IDLE)
+_BEGUN = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))
 _WORK = (TRAINING, EVALUATION, SNAPSHOT)
 
 
-@dataclass(frozen=True)
-class _Stretch:
+class _Stretch(NamedTuple):
     """One activity of a run between two moments, in seconds since 1970."""
 
     doing: str
     began: float
     ended: float
-    waited_s: float = 0.0
-    """Seconds of it spent waiting for samples."""
-    step: int | None = None
+    step: int | None
     """The step whose snapshot was taken."""
-    cut: bool = False
+    waited_s: float
+    """Seconds of it spent waiting for samples."""
+    cut: bool
     """Whether no record gives its end, because a queue followed."""
 
 
@@ -65,21 +61,22 @@ def ledger(log: Path) -> dict[str, float] | None:
 
 def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
     done: list[_Stretch] = []
-    now: _Stretch | None = None  # started, with unknown end
+    now: tuple[str, float, int | None] | None = None  # what was begun last, when, and the step of a snapshot
     waited = 0.0
     for record in records:
-        time = max(record["time"], now.began) if now else record["time"]  # another machine's clock may be behind
         if "resumed" in record:
             done = _without_lost(done, record["resumed"], number(record.get("sign")))
             continue
+        time = record["time"]
         if now:
+            doing, began, step = now
+            time = max(time, began)  # another machine's clock may be behind
             total = number(record.get("waited_s")) or 0.0
-            spent = replace(now, ended=time, waited_s=max(0.0, total - waited))
+            queued = record.get("was") == QUEUED
+            was = QUEUED if queued and doing == IDLE else doing
+            done.append(_Stretch(was, began, time, step, max(0.0, total - waited), queued and doing != IDLE))
             waited = total
-            if record.get("was") == QUEUED:
-                spent = replace(spent, doing=QUEUED) if spent.doing == IDLE else replace(spent, cut=True)
-            done.append(spent)
-        now = _Stretch(record["doing"], time, time, step=record.get("step"))
+        now = record["doing"], time, record.get("step")
         if "status" in record:
             break
     return done
@@ -88,9 +85,9 @@ def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
 def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
     """Turn work after a step's snapshot, or after the start, into lost work, up to the last heartbeat."""
     saved = [place for place, one in enumerate(done) if one.step == step]
-    first = saved[-1] + 1 if saved else 0
     if step and not saved:  # the run is older than its timeline
         return done
+    first = saved[-1] + 1 if saved else 0
     last = max((place for place, one in enumerate(done) if one.doing in _WORK), default=-1)
     outcome = done[:first]
     for place, one in enumerate(done[first:], start=first):
@@ -101,8 +98,8 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
         if place == last:
             unknown = one.began if one.cut else one.ended
             end = sign if sign is not None and one.began < sign < one.ended else unknown
-        outcome.append(replace(one, doing=LOST, ended=end))
-        outcome.append(replace(one, doing=QUEUED if one.cut else IDLE, began=end))
+        outcome.append(one._replace(doing=LOST, ended=end))
+        outcome.append(one._replace(doing=QUEUED if one.cut else IDLE, began=end))
     return outcome
 
 

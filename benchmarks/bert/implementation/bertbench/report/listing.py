@@ -5,13 +5,14 @@ The status comes from a run's log, or, if the log doesn't end, from the time whe
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from bertbench.report.beside import described
-from bertbench.report.runs import aligned, cell
+from bertbench.report.markup import aligned
+from bertbench.report.runs import COLUMNS, cells
 from compliance.judge import judge, logs_below
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
@@ -20,24 +21,10 @@ _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
 _QUIET_GAPS = 3
 """A run counts as lost after a silence of this many times the longest in its log, and at least `_QUIET_S`."""
-_COMMIT_DIGITS = 7
-
-
-class Listed(NamedTuple):
-    """One run; an unknown field is None."""
-
-    run: str
-    """Path of its log."""
-    system: str
-    seed: int | None
-    status: str
-    """success, aborted, interrupted, running, unfinished, not started, unreadable; or smoke, profile."""
-    time_to_train_s: float | None
-    best_accuracy: float | None
-    samples_per_s: float | None
-    commit: str | None
-    verdict: str | None
-    """pass, fail or cannot-judge; None until the run has ended, and for a run that is no result."""
+LISTED = (
+    "run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
+)  # fmt: skip
+"""Fields of a row."""
 
 
 def run_logs(path: Path) -> list[Path]:
@@ -50,31 +37,33 @@ def run_logs(path: Path) -> list[Path]:
     return logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
 
 
-def listed(log: Path, ruleset: str) -> Listed:
-    """Return the row of one log; a log that can't be read has the status `unreadable`."""
+def listed(log: Path, ruleset: str) -> dict[str, Any]:
+    """Return the row of one log; an unknown field is None.
+
+    `status` is success, aborted, interrupted, running, unfinished, not started, unreadable, smoke or profile; `verdict`
+    is pass, fail or cannot-judge, and None until the run has ended and for a run that is no result.
+    """
     try:
-        facts = RunFacts(read_events(log))
+        facts, readable = RunFacts(read_events(log)), True
     except CannotJudge:
-        empty = log.stat().st_size == 0
-        facts = RunFacts([])
-        stands = status(log, facts) if empty else "unreadable"
-    else:
-        stands = status(log, facts)
-    judged = facts.status is not None and stands != "interrupted" and facts.not_a_result is None
-    return Listed(
-        str(log),
-        system_name(log, facts),
-        facts.seed if isinstance(facts.seed, int) else None,
-        stands,
-        facts.time_to_train_s if stands != "interrupted" else None,
-        facts.best_accuracy,
-        facts.samples_per_s,
-        _commit(log),
-        judge(log, ruleset).verdict if judged or stands == "unreadable" else None,
-    )
+        facts, readable = RunFacts([]), log.stat().st_size == 0
+    stands = status(log, facts) if readable else "unreadable"
+    ended = facts.status is not None and stands != "interrupted"
+    commit = described(log, "run.json").get("commit")
+    return {
+        "run": str(log),
+        "system": system_name(log, facts),
+        "seed": facts.seed if isinstance(facts.seed, int) else None,
+        "status": stands,
+        "time_to_train_s": facts.time_to_train_s if stands != "interrupted" else None,
+        "best_accuracy": facts.best_accuracy,
+        "samples_per_s": facts.samples_per_s,
+        "commit": commit if isinstance(commit, str) else None,
+        "verdict": judge(log, ruleset).verdict if not readable or (ended and facts.not_a_result is None) else None,
+    }
 
 
-def status(log: Path, facts: RunFacts, now: float | None = None) -> str:
+def status(log: Path, facts: RunFacts) -> str:
     """Return a run's status: the end of its log, or whether its files still grow.
 
     A stopped run that can be resumed is `interrupted`; one whose files are silent for too long is `unfinished`.
@@ -84,19 +73,18 @@ def status(log: Path, facts: RunFacts, now: float | None = None) -> str:
             return facts.not_a_result
         text = stop.metadata.get("status")
         return "interrupted" if stop.metadata.get("interrupted") else text if isinstance(text, str) else "unfinished"
-    silent = silence_s(log, now)
     times = [event.time_ms / 1e3 for event in facts.events()]
     longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
-    if silent <= max(_QUIET_S, _QUIET_GAPS * longest):
+    if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest):
         return "running"
     return "unfinished" if facts.started_ms is not None else "not started"
 
 
-def silence_s(log: Path, now: float | None = None) -> float:
+def silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
     files = (log, log.with_suffix("") / "metrics.jsonl")
     written = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
-    return (time.time() if now is None else now) - written
+    return time.time() - written
 
 
 def system_name(log: Path, facts: RunFacts) -> str:
@@ -105,35 +93,14 @@ def system_name(log: Path, facts: RunFacts) -> str:
     return name if isinstance(name, str) else log.parent.parent.name
 
 
-def arranged(rows: Sequence[Listed], column: str, reverse: bool) -> list[Listed]:
+def arranged(rows: Sequence[dict[str, Any]], column: str, reverse: bool) -> list[dict[str, Any]]:
     """Return rows sorted by a column, rows without a value last."""
-    known = [row for row in rows if getattr(row, column) is not None]
-    unknown = [row for row in rows if getattr(row, column) is None]
-    return sorted(known, key=lambda row: getattr(row, column), reverse=reverse) + unknown
+    known = [row for row in rows if row[column] is not None]
+    unknown = [row for row in rows if row[column] is None]
+    return sorted(known, key=lambda row: row[column], reverse=reverse) + unknown
 
 
-def text_table(rows: Sequence[Listed]) -> str:
+def text_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as a table for a terminal."""
-    header = ["run", "system", "seed", "status", "time s", "accuracy", "samples/s", "commit", "verdict"]
-    return "\n".join(aligned(header, [[*_cells(row)] for row in rows], left=len(header)))
-
-
-def _cells(row: Listed) -> Iterator[str]:
-    yield row.run
-    yield cell(row.system)
-    yield _shown(row.seed, "{}")
-    yield cell(row.status)
-    yield _shown(row.time_to_train_s, "{:.1f}")
-    yield _shown(row.best_accuracy, "{:.4f}")
-    yield _shown(row.samples_per_s, "{:,.1f}")
-    yield cell(row.commit[:_COMMIT_DIGITS]) if row.commit else "-"
-    yield row.verdict or "-"
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
-
-
-def _commit(log: Path) -> str | None:
-    commit = described(log, "run.json").get("commit")
-    return commit if isinstance(commit, str) else None
+    header = [COLUMNS[key][0] for key in LISTED]
+    return "\n".join(aligned(header, [[row["run"], *cells(row, LISTED[1:])] for row in rows], left=len(header)))

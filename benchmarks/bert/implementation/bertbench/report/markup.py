@@ -1,10 +1,28 @@
-"""Escape foreign text for HTML, so that text from a log or a file's name neither runs nor hides anything."""
+"""Make foreign text harmless: text from a log or a file's name neither runs nor hides anything, and fits a table."""
 
 from html import escape as as_html
 
 from compliance.record import printable
 
+_WIDEST_CELL = 40
+
 
 def escape(text: str) -> str:
     """Return text for HTML, with control characters, half surrogate pairs and direction marks as escapes."""
     return as_html("\n".join(map(printable, text.split("\n"))))
+
+
+def cell(text: str) -> str:
+    """Return text for a table, with terminal control characters escaped, cut to fit."""
+    shown = printable(text)
+    return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 3]}..."
+
+
+def aligned(header: list[str], rows: list[list[str]], left: int = 0) -> list[str]:
+    """Return the lines of a table for a terminal, with the first `left` columns left-aligned, the others right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    sides = [str.ljust] * left + [str.rjust] * (len(widths) - left)
+    return [
+        "  ".join(side(text, width) for side, text, width in zip(sides, line, widths, strict=True)).rstrip()
+        for line in (header, *rows)
+    ]

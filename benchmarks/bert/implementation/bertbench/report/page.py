@@ -5,7 +5,7 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bertbench.report.markup import escape
 
@@ -41,7 +41,6 @@ svg { display: block; width: 100%; height: auto; }
 svg text { font: 13px system-ui, sans-serif; fill: var(--soft); }
 svg .strong { font-weight: 700; fill: var(--ink); } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
 svg .grid { stroke: var(--rule); } svg .level { stroke: var(--ink); stroke-dasharray: 4 4; }
-svg .over { opacity: .6; }
 svg [class^=line] { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 SERIES
 figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; padding: 0; list-style: none;
@@ -53,7 +52,6 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; color: var(--soft); padding: .3rem 0; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 .number { text-align: right; }
-:target { background: var(--rule); }
 """
 
 
@@ -79,8 +77,8 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """Return a paragraph; `tone` is "soft", "good" or "bad"."""
-    return f'<p class="{escape(tone)}">{escape(text)}</p>\n' if tone else f"<p>{escape(text)}</p>\n"
+    """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad"."""
+    return f"<p>{toned(text, tone)}</p>\n" if text else ""
 
 
 def panels(*charts: str) -> str:
@@ -109,17 +107,12 @@ def toned(text: str, tone: str = "") -> str:
     return f'<span class="{escape(tone)}">{escape(text)}</span>' if tone else escape(text)
 
 
-def link(text: str, anchor: str) -> str:
-    """Return a link to a line from `quoted`."""
-    return f'<a href="#{escape(anchor)}">{escape(text)}</a>'
+def quoted(text: str) -> str:
+    """Return a line of a file."""
+    return f"<code>{escape(text)}</code>"
 
 
-def quoted(text: str, anchor: str) -> str:
-    """Return a line of a file as the target of links to `anchor`."""
-    return f'<p id="{escape(anchor)}"><code>{escape(text)}</code></p>\n'
-
-
-def listing(items: Sequence[str]) -> str:
+def listing(items: Iterable[str]) -> str:
     """Return a list; `items` are HTML."""
     return "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
 

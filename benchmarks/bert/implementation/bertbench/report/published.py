@@ -16,6 +16,7 @@ from bertbench.report.charts import Axis, Bar, bars
 MLPERF_TARGET = 0.720  # masked-LM accuracy, since round 1.0
 _MOST_BARS = 15
 TABLE = Path(__file__).with_name("published_bert.csv")
+_KINDS = ("published, closed", "published, open", "here")
 _HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmup_steps", "start_warmup_step")
 
 
@@ -49,12 +50,9 @@ def published() -> tuple[Published, ...]:
 
 def _result(row: dict[str, str]) -> Published:
     logged = [row[name] for name in _HYPER_PARAMETERS]
+    texts = {name: row[name] for name in ("rounds", "submitter", "system", "division", "accelerator")}
     return Published(
-        rounds=row["rounds"],
-        submitter=row["submitter"],
-        system=row["system"],
-        division=row["division"],
-        accelerator=row["accelerator"],
+        **texts,
         accelerators=int(row["accelerators"]) if row["accelerators"] else None,
         nodes=int(float(row["nodes"])),
         seconds=60 * float(row["time_to_train_min"]),
@@ -72,21 +70,22 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
     """
     if accelerators is None:
         return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
-    by_time = sorted(published(), key=lambda result: result.minutes)
-    same = [result for result in by_time if result.accelerators == accelerators]
+    same = [r for r in sorted(published(), key=lambda r: r.minutes) if r.accelerators == accelerators]
     machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
     if not same:
-        known = ", ".join(str(count) for count in sorted({r.accelerators for r in published() if r.accelerators}))
+        known = ", ".join(map(str, sorted({r.accelerators for r in published() if r.accelerators})))
         return page.paragraph(f"No published result has {machines}; there are results with {known}.", "soft")
-    rows = [(result.minutes, _bar(result)) for result in _fastest_of_each_kind(same)[:_MOST_BARS]]
-    if minutes is None:
-        note = (
-            f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time isn't drawn beside these."
-        )
-    else:
+    fastest = {(r.accelerator, r.division): r for r in reversed(same)}.values()
+    rows = [(r.minutes, _label(r), f"published, {r.division}") for r in fastest]
+    rows = sorted(rows)[:_MOST_BARS]
+    note = f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time isn't drawn beside these."
+    if minutes is not None:
         note = "Times are comparable if model, data and target are MLPerf's."
-        rows.append((minutes, Bar(f"{name} (here)", _part("here", minutes), f"{minutes:.2f}", strong=True)))
-    rows.sort(key=lambda row: row[0])
+        rows = sorted([*rows, (minutes, f"{name} (here)", "here")])
+    drawn = [  # all kinds in one order, so that each has the same colour on every page
+        Bar(label, dict.fromkeys(_KINDS, 0.0) | {kind: time}, f"{time:.2f}", kind == "here")
+        for time, label, kind in rows
+    ]
     title = f"Published MLPerf results with {machines}: the fastest of each kind"
     header = ("submitter", "system", "rounds", "division", "accelerator", "nodes", "minutes", "samples", "batch size")
     cells = [
@@ -96,25 +95,12 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
     ]  # fmt: skip
     source = "Source: result logs in mlcommons/training_results_v1.1 to v5.0"
     return (
-        page.panels(bars(title, [bar for _, bar in rows], Axis("minutes to train")))
+        page.panels(bars(title, drawn, Axis("minutes to train")))
         + page.paragraph(note, "soft")
         + page.folded(f"All {len(same)} published results with {machines}", page.table(header, cells, source))
     )
 
 
-def _fastest_of_each_kind(results: list[Published]) -> list[Published]:
-    best: dict[tuple[str, str], Published] = {}
-    for result in results:
-        best.setdefault((result.accelerator, result.division), result)
-    return list(best.values())
-
-
-def _bar(result: Published) -> Bar:
+def _label(result: Published) -> str:
     machine = result.accelerator.removeprefix("NVIDIA ") if result.accelerators else f"{result.nodes} nodes"
-    label = f"{machine}, {result.submitter} {result.rounds.split(';')[-1]}"
-    return Bar(label, _part(f"published, {result.division}", result.minutes), f"{result.minutes:.2f}")
-
-
-def _part(kind: str, minutes: float) -> dict[str, float]:
-    """Return all kinds in one order, so that each has the same colour on every page."""
-    return {"published, closed": 0.0, "published, open": 0.0, "here": 0.0, kind: minutes}
+    return f"{machine}, {result.submitter} {result.rounds.split(';')[-1]}"

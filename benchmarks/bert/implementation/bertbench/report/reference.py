@@ -16,8 +16,7 @@ from bertbench.common.errors import DataError
 from bertbench.report.beside import described
 from bertbench.report.listing import system_name
 from bertbench.report.settings import LOGGED, Runs, Values, flattened
-from compliance.judge import find_logs
-from compliance.log import CannotJudge, read_events
+from compliance.log import CannotJudge
 from compliance.official_tools import Converged, convergence, runs_per_result
 from compliance.run import RunFacts
 from compliance.source import read_plain
@@ -49,14 +48,6 @@ class Verdict(NamedTuple):
     """Runs with a larger mean converge more slowly than the reference."""
     note: str | None
     """What the reference doesn't record, so that it isn't checked."""
-
-
-def read_runs(paths: Sequence[Path]) -> Runs:
-    """Return the results in logs and folders of logs. Raises DataError if one can't be read."""
-    try:
-        return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
-    except CannotJudge as problem:
-        raise DataError(str(problem)) from problem
 
 
 def reference_of(runs: Runs) -> dict[str, Any]:

@@ -1,18 +1,22 @@
-"""Tabulate runs: time to train per run, the mean that counts, samples to converge, and where the time went.
+"""Tabulate runs: time to train per run, the mean that counts, samples to converge, speed and balance.
 
 A table holds the runs of one system with the same settings (settings.py).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.common.log_spans import KEY, TIMED, UNTIMED, evaluation_s, init_s, startup, startup_s
-from bertbench.common.timeline import BUCKETS, TRAINING
+from bertbench.common.errors import DataError
+from bertbench.common.log_spans import KEY, evaluation_s, init_s, startup, startup_s
+from bertbench.common.timeline import TRAINING
+from bertbench.report.beside import curve
+from bertbench.report.details import details
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
+from bertbench.report.markup import aligned, cell
 from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
 from bertbench.report.straggler import Straggler, straggler_of
 from compliance.judge import find_logs
@@ -35,18 +39,21 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     """Group runs by system and settings, in the order of the logs; an unreadable log has no facts.
 
     A system is a folder's logs of one submission_platform; if folders share a platform, the folder is named too.
-    Raises CannotJudge if there is no log, or none can be read.
+    Raises DataError if there is no log, or none can be read.
     """
     found: Runs = []
     problems: list[CannotJudge] = []
-    for log in (log for path in paths for log in find_logs(path)):
-        try:
-            found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
-        except CannotJudge as problem:
-            problems.append(problem)
-            found.append((log, RunFacts([])))
-    if len(problems) == len(found):
-        raise problems[0]
+    try:
+        for log in (log for path in paths for log in find_logs(path)):
+            try:
+                found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
+            except CannotJudge as problem:
+                problems.append(problem)
+                found.append((log, RunFacts([])))
+        if len(problems) == len(found):
+            raise problems[0]
+    except CannotJudge as problem:
+        raise DataError(printable(str(problem))) from problem
     platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
     groups: dict[tuple[Path, str], Runs] = defaultdict(list)
     for log, facts in found:
@@ -60,18 +67,8 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     ]
 
 
-def summary(found: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return one object for each group of runs."""
-    return [summarized(group) for group in found]
-
-
-def table(contents: Sequence[dict[str, Any]]) -> str:
-    """Return the output of `report` for a `summary`: a table for each object."""
-    return "\n\n".join(map(_table, contents))
-
-
 def summarized(group: Group) -> dict[str, Any]:
-    """Return one object of `summary`."""
+    """Return the object of a group in `report --json`."""
     rows = [_row(log, facts) for log, facts in group.runs]
     results = [row for row in rows if row["not_a_result"] is None]
     times = [row["time_to_train_s"] if row["status"] == "success" else None for row in results]
@@ -91,6 +88,7 @@ def summarized(group: Group) -> dict[str, Any]:
 def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
     total, begun_s, pieces = facts.time_to_train_s, startup_s(facts), startup(facts)
     steps = None if total is None or begun_s is None else total - begun_s - evaluation_s(facts)
+    efficiency = [value for _, value in curve(log, "load_efficiency")]
     return {
         "log": str(log),
         "status": facts.status,
@@ -109,6 +107,7 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "startup": pieces and pieces._asdict(),
         "ledger": _ledger(log),
         "energy": energy(log, facts),
+        "load_efficiency": mean(efficiency) if efficiency else None,
         "straggler": None if facts.not_a_result or not (slow := straggler_of(log)) else slow._asdict(),
     }
 
@@ -122,28 +121,41 @@ def _ledger(log: Path) -> dict[str, float] | None:
     return {"wall_s": wall, **buckets, "goodput": seconds[TRAINING] / wall if wall else 0.0}
 
 
-_COLUMNS = (
-    ("time_to_train_s", "time s", "{:.1f}"),
-    ("samples", "samples", "{:,.0f}"),
-    ("samples_per_s", "samples/s", "{:,.1f}"),
-    ("best_accuracy", "accuracy", "{:.4f}"),
-    ("evaluations", "evals", "{}"),
-    ("startup_s", "start-up s", "{:.2f}"),
-    ("steps_s", "steps s", "{:.1f}"),
-    ("evaluation_s", "eval s", "{:.1f}"),
-)
+COLUMNS = {
+    "run": ("run", "{}"),
+    "system": ("system", "{}"),
+    "seed": ("seed", "{}"),
+    "status": ("status", "{}"),
+    "time_to_train_s": ("time s", "{:.1f}"),
+    "samples": ("samples", "{:,.0f}"),
+    "best_accuracy": ("accuracy", "{:.4f}"),
+    "samples_per_s": ("samples/s", "{:,.1f}"),
+    "evaluations": ("evals", "{}"),
+    "startup_s": ("start-up s", "{:.2f}"),
+    "steps_s": ("steps s", "{:.1f}"),
+    "evaluation_s": ("eval s", "{:.1f}"),
+    "commit": ("commit", "{:.7}"),
+    "verdict": ("verdict", "{}"),
+}
+"""Heading and form of each value of a run that a table shows."""
+_REPORTED = (
+    "time_to_train_s", "samples", "samples_per_s", "best_accuracy", "evaluations", "startup_s", "steps_s",
+    "evaluation_s",
+)  # fmt: skip
 
 
-_WIDEST_CELL = 40
+def cells(row: dict[str, Any], columns: Sequence[str]) -> list[str]:
+    """Return these values of a run as text."""
+    return ["-" if row[key] is None else cell(COLUMNS[key][1].format(row[key])) for key in columns]
 
 
 def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and a row per run, for an object of `summary`."""
-    header = ["run", *(title for _, title, _ in _COLUMNS), "status"]
+    """Return the header and a row per run, for an object of `summarized`."""
+    header = ["run", *(COLUMNS[key][0] for key in _REPORTED), "status"]
     rows = [
         [
             cell(Path(row["log"]).stem),
-            *("-" if row[key] is None else cell(form.format(row[key])) for key, _, form in _COLUMNS),
+            *cells(row, _REPORTED),
             "no result" if row["not_a_result"] else cell(str(row["status"] or "unfinished")),
         ]
         for row in content["runs"]
@@ -151,14 +163,8 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def cell(text: str) -> str:
-    """Return a log's text for a table, with terminal control characters escaped, cut to fit."""
-    shown = printable(text)
-    return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 3]}..."
-
-
 def conclusion(content: dict[str, Any]) -> str:
-    """Return a sentence on the runs of an object of `summary`."""
+    """Return a sentence on the runs of an object of `summarized`."""
     runs, reached = sum(row["not_a_result"] is None for row in content["runs"]), content["reached"]
     if not reached:
         return f"{reached} of {runs} runs reached the target"
@@ -170,85 +176,26 @@ def conclusion(content: dict[str, Any]) -> str:
     )
 
 
-def _table(content: dict[str, Any]) -> str:
-    lines = [title(content["system"], content["settings"]), *aligned(*text_rows(content)), conclusion(content)]
-    header, rows = startup_rows(content)
-    if rows:
-        lines += ["start-up: seconds from launch to run_start | on the clock", *aligned(header, rows)]
-        lines.append(startup_conclusion(content))
-    for heading, (header, rows) in ((LEDGER_TITLE, ledger_rows(content)), (ENERGY_TITLE, energy_rows(content))):
-        if rows:
-            lines += [heading, *aligned(header, rows)]
-    for row in content["runs"]:
+def remarks(content: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence each on the convergence, the speed and the balance of a group, as far as they are known."""
+    yield conclusion(content)
+    results = [row for row in content["runs"] if row["not_a_result"] is None]
+    timed = [row for row in results if row["time_to_train_s"] and row["samples_per_s"] and row["steps_s"] is not None]
+    if timed:
+        total = sum(row["time_to_train_s"] for row in timed)
+        parts = (("training", "steps_s"), ("evaluation", "evaluation_s"), ("start-up", "startup_s"))
+        shares = ", ".join(f"{sum(row[key] for row in timed) / total:.1%} {name}" for name, key in parts)
+        yield f"speed: {mean(row['samples_per_s'] for row in timed):,.0f} samples/s; of the time on the clock {shares}"
+    if efficiencies := [row["load_efficiency"] for row in results if row["load_efficiency"] is not None]:
+        yield f"balance: load efficiency {mean(efficiencies):.1%} (mean over slowest rank)"
+    for row in results:
         if row["straggler"]:
-            lines.append(f"straggler: {cell(Path(row['log']).stem)}: {Straggler(**row['straggler']).text()}")
+            yield f"straggler: {cell(Path(row['log']).stem)}: {Straggler(**row['straggler']).text()}"
+
+
+def text(content: dict[str, Any], detailed: bool) -> str:
+    """Return the output of `report` for an object of `summarized`; `detailed` adds a table for each detail."""
+    lines = [title(content["system"], content["settings"]), *aligned(*text_rows(content)), *remarks(content)]
+    for found in details(content) if detailed else ():
+        lines += [found.caption, *aligned(found.header, found.rows), *([found.conclusion] if found.conclusion else [])]
     return "\n".join(lines)
-
-
-def startup_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and two rows per run, for rank 0 and the slowest rank, with seconds of each piece."""
-    measured = [(cell(Path(row["log"]).stem), row["startup"]) for row in content["runs"] if row["startup"]]
-    rows = []
-    for name, pieces in measured:
-        of_rank = pieces["untimed_s"] | pieces["timed_s"]
-        for label, seconds in ((name, of_rank), ("slowest rank", pieces["slowest_s"])):
-            cells = [[f"{seconds[p]:z.2f}" if p in seconds else "-" for p in part] for part in (UNTIMED, TIMED)]
-            rows.append([label, *cells[0], "|", *cells[1]])
-    return ["run", *UNTIMED, "|", *TIMED], rows
-
-
-LEDGER_TITLE = "wall clock: seconds from submission to the end, over restarts and requeues"
-
-
-def ledger_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and a row for each run with a timeline: the division of its wall clock."""
-    rows = []
-    for row in content["runs"]:
-        if row["ledger"]:
-            wall, *seconds, goodput = row["ledger"].values()
-            cells = [f"{value:.1f}" for value in (wall, *seconds)]
-            rows.append([cell(Path(row["log"]).stem), *cells, f"{goodput:.1%}"])
-    return ["run", "wall", *BUCKETS, "goodput"], rows
-
-
-ENERGY_TITLE = "energy: joules from run_start to run_stop, and mean watts"
-
-
-def energy_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and a row for each run with sampled power: joules, and watts by node."""
-    measured = [(cell(Path(row["log"]).stem), row["energy"]) for row in content["runs"] if row["energy"]]
-    nodes = list(dict.fromkeys(node for _, energy in measured for node in energy["watts"]))
-    rows = [
-        [
-            name,
-            f"{energy['joules']:,.0f}",
-            *(f"{energy['watts'][node]:,.1f}" if node in energy["watts"] else "-" for node in nodes),
-            cell(", ".join(energy["meters"])),
-        ]
-        for name, energy in measured
-    ]
-    return ["run", "joules", *(cell(node) for node in nodes), "meters"], rows
-
-
-def startup_conclusion(content: dict[str, Any]) -> str:
-    """Return the cost of start-up in the runs of an object of `summary` that log its pieces."""
-    measured = [row for row in content["runs"] if row["startup"]]
-    untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in measured)
-    shares = [row["startup_s"] / row["time_to_train_s"] for row in measured if row["time_to_train_s"]]
-    initialised = [row["initialisation_s"] for row in measured if row["initialisation_s"] is not None]
-    on_clock = f"{mean(row['startup_s'] for row in measured):.3f} s on the clock before the first step"
-    share = f", {mean(shares):.1%} of the run" if shares else ""
-    within = f"; initialisation took {max(initialised) / 60:.1f} min at most" if initialised else ""
-    return f"launch to run_start takes {untimed:.1f} s on average; {on_clock}{share}{within}"
-
-
-def aligned(header: list[str], rows: list[list[str]], left: int = 0) -> list[str]:
-    """Return the lines of a table for a terminal, with the first `left` columns left-aligned, the others right."""
-    widths = [max(len(line[column]) for line in [header, *rows]) for column in range(len(header))]
-    return [
-        "  ".join(
-            text.ljust(width) if column < left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [header, *rows]
-    ]

@@ -7,12 +7,15 @@ processor, versions). Each of the three may be missing; an unknown setting doesn
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bertbench.common.errors import DataError
 from bertbench.report.beside import described
+from bertbench.report.markup import cell
 from compliance import description
+from compliance.judge import find_logs
+from compliance.log import CannotJudge, read_events
 from compliance.record import printable
 from compliance.run import RunFacts
 
@@ -32,28 +35,29 @@ _SET_UP = ("submission_", "opt_", "max_", "eval_samples")
 _IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
-_LONGEST_SHOWN = 40
 Values = dict[str, Any]
 Runs = list[tuple[Path, RunFacts]]
 
 
-@dataclass
-class Group:
+class Group(NamedTuple):
     """Runs with equal known settings; `settings` are those that differ from other groups."""
 
     name: str
     runs: Runs
-    settings: Values = field(default_factory=dict)
+    settings: Values
 
-    @property
-    def title(self) -> str:
-        """Return the system's name and these settings."""
-        return title(self.name, self.settings)
+
+def read_runs(paths: Sequence[Path]) -> Runs:
+    """Return the runs in logs and folders of logs. Raises DataError without a log, or if one can't be read."""
+    try:
+        return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
+    except CannotJudge as problem:
+        raise DataError(printable(str(problem))) from problem
 
 
 def title(name: str, settings: Values) -> str:
     """Return the name of a group: its system's, and its distinguishing settings."""
-    parts = [f"{_cut(key)}={_cut(value_text(key, value))}" for key, value in settings.items()]
+    parts = [f"{cell(key)}={cell(value_text(key, value))}" for key, value in settings.items()]
     more = [f"and {len(parts) - _MOST_SHOWN} more"] if len(parts) > _MOST_SHOWN else []
     return printable(name) + (": " if parts else "") + ", ".join([*parts[:_MOST_SHOWN], *more])
 
@@ -75,7 +79,11 @@ def divided(name: str, runs: Runs) -> list[Group]:
             found.append((settings, [run]))
     differing = differing_keys([settings for settings, _ in found])
     groups = [
-        Group(name, sorted(members, key=lambda run: order[run[0]]), _label(settings, differing))
+        Group(
+            name,
+            sorted(members, key=lambda run: order[run[0]]),
+            {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing},
+        )
         for settings, members in found
     ]
     return sorted(groups, key=lambda group: order[group.runs[0][0]])
@@ -133,17 +141,8 @@ def differing_keys(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]
     return pairs
 
 
-def _label(settings: dict[str, Values], differing: list[tuple[str, str]]) -> Values:
-    return {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing}
-
-
 def value_text(key: str, value: Any) -> str:
     """Return a setting's value for a report; a commit is cut to its first digits."""
     if key == "commit" and isinstance(value, str):
         return value[:_COMMIT_DIGITS]
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _cut(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."

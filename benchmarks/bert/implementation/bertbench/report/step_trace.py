@@ -7,7 +7,9 @@ of the operator that launched them. Each moment of a step counts once.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any
 
 from bertbench.common.ranges import ALL_REDUCE, ATTENTION, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
 
@@ -24,9 +26,9 @@ _ORDER = (
     DATA_WAIT, f"{FORWARD}: {ATTENTION}", f"{FORWARD}: {_PRODUCT}", f"{FORWARD}: {_OTHER}",
     f"{BACKWARD}: {_PRODUCT}", f"{BACKWARD}: {_OTHER}", ALL_REDUCE, OPTIMIZER, _HOST, IDLE,
 )  # fmt: skip
-Interval = tuple[float, float]
 Event = dict[str, Any]
-Spent = dict[str, float]
+Interval = tuple[float, float, int, str]
+"""Start, end, priority, part of a step."""
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
@@ -36,83 +38,65 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     """
     spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
     steps = [span for span in spans if span["name"].startswith(_STEP) and span.get("cat") == "user_annotation"]
-    placed = list(_placed(span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")))
+    nested = list(_nested(span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")))
     on_device = [span for span in spans if span.get("cat") in _ON_DEVICE]
-    spent = _device_time(on_device, placed, steps) if on_device else _host_time(placed, steps)
+    spent = _lengths(_device_intervals(on_device, nested, steps) if on_device else _host_intervals(nested, steps))
     return {name: spent[name] / 1e3 / len(steps) for name in _ORDER if spent.get(name)}
 
 
-class _Placed(NamedTuple):
-    """A span of the host, the spans around it on its thread (outermost first), and its time outside inner spans."""
-
-    span: Event
-    around: tuple[str, ...]
-    own: float
-
-
-def _placed(spans: Iterable[Event]) -> Iterator[_Placed]:
-    threads: dict[Any, list[Event]] = defaultdict(list)
-    for span in spans:
-        threads[span["tid"]].append(span)
-    for thread in threads.values():
-        open_spans: list[tuple[Event, float, list[Interval]]] = []
-        for span in sorted(thread, key=lambda one: (one["ts"], -one["dur"])):
-            while open_spans and span["ts"] >= open_spans[-1][1]:
-                yield _closed(open_spans)
-            end = span["ts"] + span["dur"]
-            if open_spans:
-                end = min(end, open_spans[-1][1])  # clocks are cut to nanoseconds: a child may seem to end later
-                open_spans[-1][2].append((span["ts"], end))
-            open_spans.append((span, end, []))
-        while open_spans:
-            yield _closed(open_spans)
+def _nested(spans: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
+    """Yield each span of the host, and the names of the spans around it on its thread, outermost first, and its own."""
+    around: dict[Any, list[tuple[str, float]]] = defaultdict(list)
+    for span in sorted(spans, key=lambda one: (one["ts"], -one["dur"])):
+        open_spans = around[span["tid"]]
+        while open_spans and span["ts"] >= open_spans[-1][1]:
+            open_spans.pop()
+        end = min([span["ts"] + span["dur"], *(end for _, end in open_spans[-1:])])  # clocks are cut to nanoseconds
+        open_spans.append((span["name"], end))
+        yield span, tuple(name for name, _ in open_spans)
 
 
-def _closed(open_spans: list[tuple[Event, float, list[Interval]]]) -> _Placed:
-    span, end, inside = open_spans.pop()
-    around = tuple(one["name"] for one, _, _ in open_spans)
-    return _Placed(span, around, end - span["ts"] - _length(inside))
+def _host_intervals(nested: list[tuple[Event, tuple[str, ...]]], steps: list[Event]) -> Iterator[Interval]:
+    """Yield the spans in a step on a CPU, on the thread of the steps; the innermost counts."""
+    for span, names in nested:
+        if span["tid"] == steps[0]["tid"] and names[0].startswith(_STEP):
+            yield span["ts"], span["ts"] + span["dur"], len(names), _part(names)
 
 
-def _host_time(placed: list[_Placed], steps: list[Event]) -> Spent:
-    """Add up the own time of each span in a step on a CPU, on the thread of the steps."""
-    spent: Spent = defaultdict(float)
+def _device_intervals(
+    on_device: list[Event], nested: list[tuple[Event, tuple[str, ...]]], steps: list[Event]
+) -> Iterator[Interval]:
+    """Yield a GPU's kernels; gradient sums count only where nothing else runs, waits for data where it is idle."""
     main = steps[0]["tid"]
-    for one in placed:
-        names = (*one.around, one.span["name"])
-        if one.span["tid"] != main or not names[0].startswith(_STEP):
-            continue
-        spent[_part(names)] += one.own
-    return spent
+    begin, end = min(step["ts"] for step in steps), max(step["ts"] + step["dur"] for step in steps)
+    asked_by = {
+        span["args"]["External id"]: (span["tid"], names)
+        for span, names in nested
+        if "External id" in span.get("args", {})
+    }
+    parts = [(span, 1, DATA_WAIT) for span, _ in nested if span["name"] == DATA_WAIT]
+    for span in on_device:
+        thread, names = asked_by.get(span.get("args", {}).get("External id"), (main, ()))
+        part = _kernel_part(span["name"].lower(), names, thread == main)
+        parts.append((span, 2 if part == ALL_REDUCE else 3, part))
+    yield begin, end, 0, IDLE
+    for span, priority, part in parts:
+        yield max(span["ts"], begin), min(span["ts"] + span["dur"], end), priority, part
 
 
-def _device_time(on_device: list[Event], placed: list[_Placed], steps: list[Event]) -> Spent:
-    """Add up each kernel's time on a GPU, gradient sums only where nothing else runs, and the idle time."""
-    asked_by = {one.span["args"]["External id"]: one for one in placed if "External id" in one.span.get("args", {})}
-    at, end = min(step["ts"] for step in steps), max(step["ts"] + step["dur"] for step in steps)
-    spent: Spent = defaultdict(float)
-    free: list[Interval] = []
-    sums: list[Interval] = []
-    for span in sorted(on_device, key=lambda one: one["ts"]):
-        asker = asked_by.get(span.get("args", {}).get("External id"))
-        names = (*asker.around, asker.span["name"]) if asker else ()
-        main = asker is None or asker.span["tid"] == steps[0]["tid"]
-        part = _kernel_part(span["name"].lower(), names, main)
-        start, stop = min(span["ts"], end), min(span["ts"] + span["dur"], end)
-        if part == ALL_REDUCE:
-            sums.append((start, stop))
-            continue
-        if start > at:
-            free.append((at, start))
-        spent[part] += max(0.0, stop - max(start, at))
-        at = max(at, stop)
-    free.append((at, end))
-    waits = [(o.span["ts"], o.span["ts"] + o.span["dur"]) for o in placed if o.span["name"] == DATA_WAIT]
-    for part, taken in ((ALL_REDUCE, sums), (DATA_WAIT, waits)):
-        left = _without(free, taken)
-        spent[part] += _length(free) - _length(left)
-        free = left
-    spent[IDLE] = _length(free)
+def _lengths(intervals: Iterable[Interval]) -> dict[str, float]:
+    """Return the length of each part; each moment belongs to the interval of the highest priority."""
+    spent: dict[str, float] = defaultdict(float)
+    waiting = sorted((one for one in intervals if one[0] < one[1]), reverse=True)
+    running: list[tuple[int, float, str]] = []
+    for now, after in pairwise(sorted({time for start, stop, *_ in waiting for time in (start, stop)})):
+        while waiting and waiting[-1][0] <= now:
+            _, stop, priority, part = waiting.pop()
+            heappush(running, (-priority, stop, part))
+        while running and running[0][1] <= now:
+            heappop(running)
+        if running:
+            spent[running[0][2]] += after - now
     return spent
 
 
@@ -138,22 +122,6 @@ def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
     if phase in (FORWARD, BACKWARD) and not part.endswith(ATTENTION) and any(s in kernel for s in _PRODUCT_KERNELS):
         return f"{phase}: {_PRODUCT}"
     return part
-
-
-def _without(intervals: list[Interval], taken: list[Interval]) -> list[Interval]:
-    """Return the parts of disjoint intervals that the others don't cover."""
-    for begin, end in taken:
-        intervals = [
-            piece
-            for start, stop in intervals
-            for piece in ((start, min(stop, begin)), (max(start, end), stop))
-            if piece[0] < piece[1]
-        ]
-    return intervals
-
-
-def _length(intervals: list[Interval]) -> float:
-    return sum(stop - start for start, stop in intervals)
 
 
 def step_table(found: dict[str, float], evaluation: dict[str, Any], steps: int) -> str:

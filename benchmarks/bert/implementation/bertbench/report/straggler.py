@@ -7,14 +7,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bertbench.common.phases import OWN, RANKS_MS
-from bertbench.report.beside import recorded
+from bertbench.report.beside import metrics
 from compliance.run import number
 
 RankTimes = Mapping[str, Sequence[float]]
 
 _APART = 1.1  # times the median of the others, and half a millisecond more: less is scheduling noise
 _LEAST_MS = 0.5
-_LARGEST, _MOST_ROWS = 256 << 20, 100_000  # bytes and steps, as for curves
 
 
 class Straggler(NamedTuple):
@@ -53,7 +52,7 @@ def straggler(times: RankTimes) -> Straggler | None:
 
 def straggler_of(log: Path) -> Straggler | None:
     """Return the straggler of a whole run, from the metrics beside its log."""
-    return straggler(mean_times(rank_times(row) for row in _rows(log.with_suffix("") / "metrics.jsonl")))
+    return straggler(mean_times(map(rank_times, metrics(log))))
 
 
 def rank_times(row: Mapping[str, Any]) -> RankTimes:
@@ -78,7 +77,3 @@ def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
 
 def _usual(values: Sequence[float], besides: int) -> float:
     return median(value for rank, value in enumerate(values) if rank != besides)
-
-
-def _rows(path: Path) -> Iterable[dict[str, Any]]:
-    return recorded(path, _LARGEST, _MOST_ROWS)
