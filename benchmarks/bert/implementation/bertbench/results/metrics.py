@@ -51,9 +51,7 @@ class _TakenStep(NamedTuple):
     samples: int
     report: StepReport
     step_ms: float
-    load_efficiency: float
-    wait_ms: float
-    skipped: int
+    loaded: LoadedStep
 
 
 class Metrics:
@@ -92,9 +90,8 @@ class Metrics:
             self._timed_steps = 0
         else:
             self._timed_steps += 1
-        self._steps.append(
-            _TakenStep(step, samples, report, step_ms, loaded.load_efficiency, loaded.wait_ms, loaded.skipped)
-        )
+        without_tensors = loaded._replace(parts=[])  # which would wait on the device for the flush
+        self._steps.append(_TakenStep(step, samples, report, step_ms, without_tensors))
         if self._world.device.type == "cpu" and step % self._every == 0:
             self.flush()
 
@@ -109,7 +106,7 @@ class Metrics:
             return
         reports = [step.report for step in steps]
         on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
-        on_host = torch.tensor([[step.wait_ms, step.skipped] for step in steps])
+        on_host = torch.tensor([[step.loaded.wait_ms, step.loaded.skipped] for step in steps])
         table = torch.cat((on_device, on_host.to(on_device)), dim=1)
         times = self._own_times()
         on_gpu_ms = self._on_gpu_ms(times)
@@ -132,12 +129,14 @@ class Metrics:
                 "clipped": round(clipped / self._world.size, 6),
                 "step_ms": round(on_gpu_ms or taken.step_ms, 3),
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
-                "load_efficiency": round(taken.load_efficiency, 4),
+                "load_efficiency": round(taken.loaded.load_efficiency, 4),
                 "skipped": int(skipped),
-                **({} if scale is None else {"loss_scale": scale}),
             }
+            if scale is not None:
+                line["loss_scale"] = scale
             if taken is steps[-1] and ranks_ms.any():
-                line[RANKS_MS] = _by_phase(ranks_ms)
+                by_phase = zip(PHASES, ranks_ms.T.tolist(), strict=True)
+                line[RANKS_MS] = {phase: [round(ms, 2) for ms in of_ranks] for phase, of_ranks in by_phase}
             lines.append(json.dumps(line) + "\n")
             if skipped:
                 self._log.point(SKIPPED, int(skipped), {"step": taken.step})
@@ -188,11 +187,6 @@ class Metrics:
         self._clocked.__exit__(None, None, None)
         if self._file:
             self._file.close()
-
-
-def _by_phase(ranks_ms: torch.Tensor) -> dict[str, list[float]]:
-    """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
-    return {phase: [round(one, 2) for one in of] for phase, of in zip(PHASES, ranks_ms.T.tolist(), strict=True)}
 
 
 def _read(values: list[Any]) -> list[Any]:

@@ -2,31 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import Clock, MlperfLog
 from bertbench.results.timeline import Timeline
-
-
-class RunFiles(Protocol):
-    """Where rank 0 writes."""
-
-    @property
-    def log(self) -> Path:
-        """The MLPerf log."""
-
-    @property
-    def metrics(self) -> Path:
-        """One line a step."""
-
-    @property
-    def timeline(self) -> Path:
-        """What the run did when."""
 
 
 class Opened(NamedTuple):
@@ -41,7 +25,7 @@ class Opened(NamedTuple):
 def open_run(
     system: System,
     world: World,
-    files: RunFiles | None,
+    files: ResultFiles | None,
     startup: Startup,
     resumed: bool = False,
     not_a_result: str | None = None,

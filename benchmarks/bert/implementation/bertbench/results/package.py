@@ -11,6 +11,7 @@ benchmarks/bert/implementations/<system>/               what makes the runs agai
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,21 @@ def build(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PackageError(f"{out}: exists already and is not an empty folder; remove it or name another with --out")
     found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
-    descriptions = {system: _description(logs) | {"submitter": submitter} for system, logs in found.items()}
+    descriptions = {system: _shared(logs, "system.json") | {"submitter": submitter} for system, logs in found.items()}
     if not allow_dirty:
         _require_commits(found)
     try:
         with new_folder(out) as unfinished:
             _copy_sources(unfinished / _IMPLEMENTATION)
+            (unfinished / "systems").mkdir()
             for system, logs in found.items():
-                _write(unfinished / "systems" / f"{system}.json", descriptions[system])
+                description, config = descriptions[system], _shared(logs, "config.json")
+                text = json.dumps(description, indent=2) + "\n"
+                (unfinished / "systems" / f"{system}.json").write_text(text, encoding="utf-8")
                 _copy_runs(logs, unfinished, system)
-                write_power(logs, unfinished / "results" / system / "bert", _configuration(logs))
-                implementation.write(
-                    unfinished / _IMPLEMENTATIONS / system,
-                    system,
-                    _configuration(logs),
-                    descriptions[system],
-                    [_read(log.with_suffix("") / "run.json") for log in logs],
-                    commit(),
-                )
+                write_power(logs, unfinished / "results" / system / "bert", config)
+                folder = unfinished / _IMPLEMENTATIONS / system
+                implementation.write(folder, system, config, description, _runs(logs), commit())
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 raise PackageError(
@@ -77,7 +75,7 @@ def build(
 
 def origins(results: Path, system: str) -> str:
     """From which commits a system's runs are, as their run.json say: a line for people."""
-    runs = [_read(log.with_suffix("") / "run.json") for log in _logs(results, system)]
+    runs = _runs(_logs(results, system))
     commits = dict.fromkeys(
         f"{str(run.get('commit') or 'unknown')[:12]}{' with changes' if run.get('tree_dirty') else ''}" for run in runs
     )
@@ -95,24 +93,14 @@ def _logs(results: Path, system: str) -> list[Path]:
     return logs
 
 
-def _description(logs: Sequence[Path]) -> dict[str, Any]:
-    """Return the description that all runs share."""
-    first, *others = [log.with_suffix("") / "system.json" for log in logs]
-    fields = _read(first)
+def _shared(logs: Sequence[Path], name: str) -> dict[str, Any]:
+    """Return the content of a file beside the logs that all runs share: configuration or description."""
+    first, *others = [log.with_suffix("") / name for log in logs]
+    content = _read(first)
     for other in others:
-        if _read(other) != fields:
-            raise PackageError(f"{other}: differs from {first}; package runs of one system, described alike")
-    return fields
-
-
-def _configuration(logs: Sequence[Path]) -> dict[str, Any]:
-    """Return the configuration that all runs share."""
-    first, *others = [log.with_suffix("") / "config.json" for log in logs]
-    config = _read(first)
-    for other in others:
-        if _read(other) != config:
-            raise PackageError(f"{other}: differs from {first}; package runs of one configuration")
-    return config
+        if _read(other) != content:
+            raise PackageError(f"{other}: differs from {first}; package runs of one system and one configuration")
+    return content
 
 
 def _require_commits(found: Mapping[str, Sequence[Path]]) -> None:
@@ -120,11 +108,15 @@ def _require_commits(found: Mapping[str, Sequence[Path]]) -> None:
     remedy = "commit and run again, or package it as it is with --allow-dirty"
     if changed := uncommitted(_SOURCES):
         raise PackageError(f"{REPOSITORY}: found changes in {', '.join(changed[:5])}, expected none; {remedy}")
-    for logs in found.values():
-        for log in logs:
-            run = log.with_suffix("") / "run.json"
-            if _read(run).get("tree_dirty"):
-                raise PackageError(f"{run}: this run's code had changes that no commit holds; {remedy}")
+    for log in chain(*found.values()):
+        run = log.with_suffix("") / "run.json"
+        if _read(run).get("tree_dirty"):
+            raise PackageError(f"{run}: this run's code had changes that no commit holds; {remedy}")
+
+
+def _runs(logs: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the origin of each run."""
+    return [_read(log.with_suffix("") / "run.json") for log in logs]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -152,8 +144,3 @@ def _copy_runs(logs: Sequence[Path], package: Path, system: str) -> None:
         measured.mkdir(parents=True)
         for name in ("config.json", "run.json"):
             shutil.copy2(log.with_suffix("") / name, measured)
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -74,14 +74,16 @@ def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) 
             f"package runs that were all measured, or remove the folders {POWER}/ beside the logs"
         )
     settings = config[POWER]
+    efficiency, interconnect = settings["conversion_efficiency"], settings["interconnect_watts"]
     for log, found in measured.items():
         folder = results / POWER / log.stem
         folder.mkdir(parents=True)
         facts = RunFacts(read_events(log))
         for node in found:
-            (folder / f"{node.name}.txt").write_text(_node_file(node, facts, settings["conversion_efficiency"]))
-        if settings["interconnect_watts"] is not None:
-            (folder / "sw_0.txt").write_text(_switch_file(facts, settings["interconnect_watts"]))
+            (folder / f"{node.name}.txt").write_text(_node_file(node, facts, efficiency))
+        if interconnect is not None:
+            switch = _line(facts.started_ms or 0.0, "POINT_IN_TIME", ESTIMATE, interconnect, host="sw_0")
+            (folder / "sw_0.txt").write_text(switch)
     description = _description(list(measured.values()), settings)
     (results / POWER / "description.json").write_text(json.dumps(description, indent=2) + "\n")
 
@@ -89,30 +91,19 @@ def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) 
 def _node_file(node: NodeReadings, facts: RunFacts, efficiency: float) -> str:
     readings = node.around(facts, efficiency)
     times = [time for time, _ in readings.readings] or [0.0]
-    host = {"host": node.name}
-    return "".join(
-        [
-            _line(readings.start_ms or times[0], "INTERVAL_START", START, None, host),
-            _line(
-                readings.start_ms or times[0],
-                "POINT_IN_TIME",
-                EFFICIENCY,
-                efficiency,
-                {"measurement_type": _side(node)},
-            ),
-            *(_line(time, "POINT_IN_TIME", READING, watts, host) for time, watts in readings.readings),
-            _line(readings.stop_ms or times[-1], "INTERVAL_END", STOP, None, host),
-        ]
-    )
+    start, stop = readings.start_ms or times[0], readings.stop_ms or times[-1]
+    lines = [
+        _line(start, "INTERVAL_START", START, None, host=node.name),
+        _line(start, "POINT_IN_TIME", EFFICIENCY, efficiency, measurement_type=_side(node)),
+        *(_line(time, "POINT_IN_TIME", READING, watts, host=node.name) for time, watts in readings.readings),
+        _line(stop, "INTERVAL_END", STOP, None, host=node.name),
+    ]
+    return "".join(lines)
 
 
-def _switch_file(facts: RunFacts, watts: float) -> str:
-    return _line(facts.started_ms or 0.0, "POINT_IN_TIME", ESTIMATE, watts, {"host": "sw_0"})
-
-
-def _line(time_ms: float, kind: str, key: str, value: float | None, metadata: Mapping[str, str]) -> str:
+def _line(time_ms: float, kind: str, key: str, value: float | None, **metadata: str) -> str:
     record = {"namespace": "", "time_ms": round(time_ms), "event_type": kind, "key": key, "value": value}
-    return f"{RECORD_TOKEN}{json.dumps({**record, 'metadata': dict(metadata)})}\n"
+    return f"{RECORD_TOKEN}{json.dumps({**record, 'metadata': metadata})}\n"
 
 
 def _side(node: NodeReadings) -> str:
