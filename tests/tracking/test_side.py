@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -65,17 +64,13 @@ def side_processes(log: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("9100", ("127.0.0.1", 9100)), ("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:81", ("::1", 81))]
-)
-def test_a_port_is_served_on_loopback_unless_an_address_is_given(text: str, expected: tuple[str, int]) -> None:
-    assert address(text) == expected
-
-
-@pytest.mark.parametrize("text", ["0", "65536", "http", "host:", "-1"])
-def test_a_port_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="expected a port from 1 to 65535, or HOST:PORT"):
-        address(text)
+def test_a_port_is_served_on_loopback_unless_an_address_is_given() -> None:
+    assert address("9100") == ("127.0.0.1", 9100)
+    assert address("0.0.0.0:80") == ("0.0.0.0", 80)
+    assert address("[::1]:81") == ("::1", 81)
+    for text in ("0", "65536", "http", "host:", "-1"):
+        with pytest.raises(ConfigError, match="expected a port from 1 to 65535, or HOST:PORT"):
+            address(text)
 
 
 def test_the_options_of_a_run_are_passed_on_to_its_ranks() -> None:
@@ -108,8 +103,7 @@ def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
     """A side process on a written run that goes on, started as a rank starts it."""
     pytest.importorskip("prometheus_client")
     log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
-    work = {"track": [], "metrics_port": str(port)}
-    words = json.dumps({"work": work, "log": str(log), "runs": str(tmp_path), "leads": True})
+    words = json.dumps({"track": [], "metrics_port": str(port), "log": str(log), "runs": str(tmp_path)})
     process = subprocess.Popen(
         [sys.executable, "-m", "bertbench.tracking.side", words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "RANK": "0"},
@@ -151,18 +145,10 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
     port, log = free_port(), tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    words = [
-        "train",
-        tiny_file,
-        "--track",
-        "tensorboard",
-        "--metrics-port",
-        str(port),
-        "--set",
-        "evaluation.target=0.999",
-    ]
+    words = f"train {tiny_file} --track tensorboard --metrics-port {port} --set evaluation.target=0.999"
+    settings = "--set schedule.max_steps=1500 --set evaluation.interval_samples=6000"
     run = subprocess.Popen(
-        [*BERTBENCH, *words, "--set", "schedule.max_steps=1500", "--set", "evaluation.interval_samples=6000"],
+        [*BERTBENCH, *words.split(), *settings.split()],
         env={**os.environ, "LOGDIR": str(tmp_path / "runs")}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -211,36 +197,3 @@ def test_a_side_process_ends_with_a_rank_that_is_killed(tiny_file: str, tmp_path
     finally:
         run.terminate()
         run.wait()
-
-
-@pytest.mark.slow
-def test_a_real_prometheus_scrapes_a_run(beside: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:
-    _, _, port = beside
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("no prometheus here: apt-get install prometheus")
-    own = free_port()
-    (tmp_path / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s}\n"
-        f"scrape_configs: [{{job_name: bertbench, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
-    )
-    server = subprocess.Popen(
-        [program, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/tsdb",
-         f"--web.listen-address=127.0.0.1:{own}"],
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-    def asked(query: str) -> list[str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{own}/api/v1/query?query={query}", timeout=5) as answer:
-                return [one["value"][1] for one in json.load(answer)["data"]["result"]]
-        except OSError:
-            return []
-
-    try:
-        until(lambda: asked("up") == ["1"], 30)
-        assert asked("bertbench_step") == ["2"]
-        assert asked("bertbench_run_info") == ["1"]
-    finally:
-        server.terminate()
-        server.wait()

@@ -12,7 +12,7 @@ from bertbench.commands import emit
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import run_logs, silence_s
-from bertbench.tracking.ranks import Process, between, elsewhere, ranks_of
+from bertbench.tracking.ranks import RankSampler, elsewhere, ranks_of
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 from compliance.judge import named_run
@@ -60,16 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _looker(followed: FollowedRun) -> Callable[[], RunState]:
     """Return a function that reads the run's files and samples its ranks on each call."""
     earlier = earlier_runs(followed.log)
-    before: list[Process] = ranks_of(followed.log)
-    if before:
+    sampler = RankSampler(lambda: ranks_of(followed.log))
+    if sampler.look():
         time.sleep(_FIRST_LOOK_S)
 
     def look() -> RunState:
-        nonlocal before
         followed.read()
-        now = ranks_of(followed.log)
-        here, before = between(before, now), now
-        return state_of(followed, [*here, *elsewhere(followed.folder)], earlier)
+        return state_of(followed, [*sampler.look(), *elsewhere(followed.folder)], earlier)
 
     return look
 

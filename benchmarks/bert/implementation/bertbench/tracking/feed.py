@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from bertbench.tracking.reading import FollowedRun, Row
 from bertbench.tracking.state import phases
@@ -76,7 +76,7 @@ class Feed:
         facts = self._run.facts
         self._passed = sys.maxsize
         self._forward({})
-        summary: dict[str, Any] = {
+        summary = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,
             "samples_to_train": facts.samples,

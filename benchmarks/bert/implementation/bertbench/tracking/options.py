@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-TRACKERS = ("tensorboard", "mlflow", "wandb-offline")
+PACKAGES = {
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
+    "wandb-offline": ("wandb",),
+}
+"""Trackers, and the packages that each needs."""
+TRACKERS = tuple(PACKAGES)
 
 
 @dataclass(frozen=True)

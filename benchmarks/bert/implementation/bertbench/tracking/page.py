@@ -1,13 +1,13 @@
-"""The page of a run in a terminal, drawn by rich: numbers, curves, where the time goes, ranks."""
+"""Draw the page of a run in a terminal, with rich: numbers, curves, where the time goes, ranks."""
 
-from collections.abc import Iterator, Sequence
-from statistics import mean
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from bertbench.report.beside import thinned
 from bertbench.tracking.braille import plot
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun
@@ -27,7 +27,7 @@ def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
     accuracy = [(one.samples, one.accuracy) for one in run.facts.evaluations if one.samples is not None]
     half = width // 2
     drawn = (
-        ("loss by step", plot(_thinned(loss), half - 4, _CURVE_LINES)),
+        ("loss by step", plot(thinned(loss, _MOST_POINTS), half - 4, _CURVE_LINES)),
         ("accuracy by samples, target dashed", plot(accuracy, half - 4, _CURVE_LINES, state.target)),
     )
     curves = Table.grid()
@@ -102,7 +102,7 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
         table.add_column(heading, justify="left" if heading in ("host", "") else "right")
     busiest = sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]
     for rank in sorted(busiest, key=lambda rank: rank.rank):
-        note = _waited_for(state) if rank.rank == state.straggler else _process_note(rank)
+        note = _note(state, rank)
         table.add_row(
             str(rank.rank), rank.host, str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
             style="yellow" if note else "",
@@ -112,18 +112,10 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
         yield Text(f" the {_MOST_RANKS} busiest of {len(state.ranks)}", style="dim")
 
 
-def _waited_for(state: RunState) -> str:
-    return "the others wait for it" + (f": slow in {state.straggler_phase}" if state.straggler_phase else "")
-
-
-def _process_note(rank: Rank) -> str:
+def _note(state: RunState, rank: Rank) -> str:
+    if rank.rank == state.straggler:
+        return f"the others wait for it: slow in {state.straggler_phase}"
     return {"T": "stopped", "Z": "has ended", "D": "waits for a disk"}.get(rank.state, "")
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    stride = -(-len(points) // _MOST_POINTS) or 1
-    groups = (points[start : start + stride] for start in range(0, len(points), stride))
-    return [(group[-1][0], mean(y for _, y in group)) for group in groups]
 
 
 def _shown(value: float | None, form: str = "{}") -> str:

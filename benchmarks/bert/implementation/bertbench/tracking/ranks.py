@@ -1,13 +1,10 @@
-"""The ranks of a run as Linux sees their processes: alive, how much processor each uses, how much memory.
-
-A rank that waits for others in a collective sleeps, so on CPUs the rank that works the most is the one that the others
-wait for: the straggler. The wall time of a step can't say so, because a collective levels it over all ranks.
-"""
+"""Sample the ranks of a run as Linux sees their processes: alive, how much processor each uses, how much memory."""
 
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,61 +12,57 @@ from bertbench.common.atomic import write_state
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_APART = 1.1
-"""A straggler works at least this many times as much as the next rank: less is noise of a scheduler."""
 _FOLDER = "ranks"
 _FRESH_S = 30.0
-_LEAST_BUSY = 0.2  # share of a core below which a rank doesn't compute
-
-
-class Process(NamedTuple):
-    """A rank's process at one time."""
-
-    rank: int
-    pid: int
-    host: str
-    cpu_s: float
-    """Processor time since it began, of all its threads."""
-    rss_bytes: int
-    state: str
-    """proc(5)'s letter: R runs, S sleeps, D waits for a disk, T is stopped, Z has ended."""
-    time_s: float
 
 
 class Rank(NamedTuple):
-    """A rank between two looks."""
+    """A rank's process between two looks."""
 
     rank: int
     host: str
     pid: int
     busy: float
-    """Cores that it kept busy."""
+    """Cores that it kept busy; 0 at the first look."""
     rss_bytes: int
     state: str
+    """proc(5)'s letter: R runs, S sleeps, D waits for a disk, T is stopped, Z has ended."""
 
 
-def ranks_of(log: Path) -> list[Process]:
-    """Return the processes on this machine that are ranks of the run that writes `log`, by rank."""
+class RankSampler:
+    """Looks at the processes that `find` names, by their ids, and that have a rank."""
+
+    def __init__(self, find: Callable[[], Iterable[int]]) -> None:
+        self._find = find
+        self._before: dict[int, tuple[float, float]] = {}  # of each process: time, and processor seconds until then
+
+    def look(self) -> list[Rank]:
+        """Return the ranks that run now, and their load since the last look."""
+        numbers = {pid: number for pid in self._find() if (number := _rank(pid)) is not None}
+        found, now = [], {}
+        for pid, number in numbers.items():
+            fields = _stat(pid)
+            if not fields or int(fields[1]) in numbers:  # it has ended, or is a rank's child, which is no rank
+                continue
+            time_s, used_s = now[pid] = time.time(), _processor_s(fields)
+            before_s, before_used_s = self._before.get(pid, now[pid])
+            busy = (used_s - before_used_s) / (time_s - before_s) if time_s > before_s else 0.0
+            found.append(Rank(number, os.uname().nodename, pid, busy, int(fields[21]) * _PAGE, fields[0]))
+        self._before = now
+        return sorted(found)
+
+
+def ranks_of(log: Path) -> list[int]:
+    """Return the processes on this machine that are ranks of the run that writes `log`."""
     wanted = log.resolve()
-    return _sorted(pid for pid in _pids() if (words := _words(pid)) and _result(pid, words) == wanted)
+    return [pid for path in Path("/proc").glob("[0-9]*") if _result(pid := int(path.name)) == wanted]
 
 
-def ranks_beside(pid: int) -> list[Process]:
+def ranks_beside(pid: int) -> list[int]:
     """Return the processes on this machine that were started with `pid`, a rank, by the same launcher."""
-    parent = _parent(pid)
-    return _sorted(iter({pid, *children(parent)} if parent > 1 else {pid}))
-
-
-def between(before: Sequence[Process], after: Sequence[Process]) -> list[Rank]:
-    """Return each rank of `after`, its load since `before`; of one that is new, since it began to be looked at: 0."""
-    known = {process.pid: process for process in before}
-    found = []
-    for process in after:
-        earlier = known.get(process.pid, process)
-        seconds = process.time_s - earlier.time_s
-        busy = (process.cpu_s - earlier.cpu_s) / seconds if seconds > 0 else 0.0
-        found.append(Rank(process.rank, process.host, process.pid, busy, process.rss_bytes, process.state))
-    return found
+    fields = _stat(pid)
+    parent = int(fields[1]) if fields else 0
+    return [pid, *(child for child in children(parent) if child != pid)] if parent > 1 else [pid]
 
 
 def leave(folder: Path, ranks: Sequence[Rank]) -> None:
@@ -83,70 +76,17 @@ def elsewhere(folder: Path) -> list[Rank]:
     """Return the ranks that other machines left within the last half minute; what can't be read is passed over."""
     found: list[Rank] = []
     for path in sorted((folder / _FOLDER).glob("*.json")):
-        try:
+        with suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(path.read_text())
             if path.stem != os.uname().nodename and time.time() - content["time_s"] < _FRESH_S:
                 found += [Rank(*one) for one in content["ranks"]]
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
     return found
-
-
-def straggler(ranks: Sequence[Rank]) -> int | None:
-    """Return the rank that the others wait for, if one clearly works more than all others."""
-    if len(ranks) < 2:
-        return None
-    first, second = sorted(ranks, key=lambda rank: rank.busy, reverse=True)[:2]
-    return first.rank if first.busy > _LEAST_BUSY and first.busy > _APART * second.busy else None
-
-
-def _sorted(pids: Iterator[int]) -> list[Process]:
-    found = {pid: process for pid in pids if (process := _process(pid)) is not None}
-    own = (process for pid, process in found.items() if _parent(pid) not in found)  # a rank's children are no ranks
-    return sorted(own, key=lambda process: process.rank)
-
-
-def _pids() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-
-
-def _process(pid: int) -> Process | None:
-    """Return a process that has a rank; None for others, and where it ended or belongs to somebody else."""
-    try:
-        pairs = (pair.partition(b"=") for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-        environment = {name: value for name, _, value in pairs}
-        rank = environment.get(b"RANK", environment.get(b"SLURM_PROCID", b""))
-        if not rank.isdigit():
-            return None
-        fields = _stat(pid)
-        cpu_s, rss_bytes = _processor_s(fields), int(fields[21]) * _PAGE
-        return Process(int(rank), pid, os.uname().nodename, cpu_s, rss_bytes, fields[0], time.time())
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of proc(5)'s stat behind the name, which may hold blanks: the state is the first."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def processor_s(pid: int) -> float:
     """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
-    try:
-        return _processor_s(_stat(pid))
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-def _processor_s(fields: list[str]) -> float:
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(_stat(pid)[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+    fields = _stat(pid)
+    return _processor_s(fields) if fields else 0.0
 
 
 def children(pid: int) -> list[int]:
@@ -158,18 +98,38 @@ def children(pid: int) -> list[int]:
     return [int(child) for text in lists for child in text.split()]
 
 
-def _words(pid: int) -> list[str]:
+def _rank(pid: int) -> int | None:
+    """Return the rank of a process; None for others, and where it ended or belongs to somebody else."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        pairs = (pair.partition(b"=") for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return None
+    environment = {name: value for name, _, value in pairs}
+    rank = environment.get(b"RANK", environment.get(b"SLURM_PROCID", b""))
+    return int(rank) if rank.isdigit() else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of proc(5)'s stat behind the name, which may hold blanks: the state is the first.
+
+    None of a process that has ended.
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def _result(pid: int, words: list[str]) -> Path | None:
-    """Return the log that a command line names behind --result, as the process sees it."""
-    if "--result" not in words[:-1]:
-        return None
+def _processor_s(fields: list[str]) -> float:
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _result(pid: int) -> Path | None:
+    """Return the log that a process's command line names behind --result, as the process sees it."""
     try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        if "--result" not in words[:-1]:
+            return None
         return (Path(f"/proc/{pid}/cwd").readlink() / words[words.index("--result") + 1]).resolve()
     except OSError:
         return None

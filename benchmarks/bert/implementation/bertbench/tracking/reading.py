@@ -3,12 +3,11 @@
 A resumed run truncates both files to its snapshot: later steps are then forgotten here too.
 """
 
-import json
 from collections import deque
 from pathlib import Path
 from typing import Any
 
-from bertbench.report.beside import described
+from bertbench.report.beside import described, json_object
 from bertbench.report.listing import system_name
 from bertbench.report.settings import flattened
 from bertbench.report.straggler import RankTimes, rank_times
@@ -38,14 +37,14 @@ class GrowingFile:
                 file.seek(self._offset - len(self._before))
                 again = file.read(len(self._before)) != self._before
                 if again:
-                    self._offset = 0
+                    self._offset, self._before = 0, b""
                     file.seek(0)
                 content = b"".join(file.readlines(at_most))
         except OSError:  # not there yet, or a file system that comes back
             return [], False
         whole = content[: content.rfind(b"\n") + 1]
         self._offset += len(whole)
-        self._before = ((b"" if again else self._before) + whole)[-_REMEMBERED:]
+        self._before = (self._before + whole)[-_REMEMBERED:]
         return whole.splitlines(), again
 
 
@@ -54,6 +53,7 @@ class FollowedRun:
 
     def __init__(self, log: Path) -> None:
         self.log = log
+        self.folder = log.with_suffix("")
         self.facts = RunFacts([])
         self.rows: dict[int, Row] = {}
         """What metrics.jsonl has of each step, in order."""
@@ -64,26 +64,14 @@ class FollowedRun:
         self.read()
 
     @property
-    def folder(self) -> Path:
-        """The folder beside the log."""
-        return self.log.with_suffix("")
-
-    @property
     def system(self) -> str:
-        """The system's name."""
+        """Return the system's name."""
         return system_name(self.log, self.facts)
 
     @property
     def name(self) -> str:
-        """Name of the run among others: system, folder and number, such as cpu_demo/bert/result_0."""
+        """Return the run's name among others: system, folder and number, such as cpu_demo/bert/result_0."""
         return f"{self.system}/{self.log.parent.name}/{self.log.stem}"
-
-    def setting(self, name: str) -> Any:
-        """Return a setting by its dotted name, or None."""
-        value: Any = described(self.log, "config.json")
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        return value
 
     def parameters(self) -> dict[str, Any]:
         """Return what the run ran with: the system file's settings, and seed, commit, processor and versions."""
@@ -100,8 +88,7 @@ class FollowedRun:
             self.rows.clear()
             self.rank_times.clear()
         fresh: list[int] = []
-        for line in lines:
-            content = _content(line)
+        for content in map(json_object, lines):
             row = {name: value for name, one in content.items() if (value := number(one)) is not None}
             if "step" not in row:
                 continue
@@ -124,11 +111,3 @@ class FollowedRun:
             self._seen = (stat.st_size, stat.st_mtime_ns)
         except (OSError, CannotJudge):  # it has no line yet, or half of one
             return
-
-
-def _content(line: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -25,7 +25,7 @@ from bertbench.report.listing import status
 from bertbench.tracking.feed import Feed
 from bertbench.tracking.openmetrics import address, check_free, serve
 from bertbench.tracking.options import SideWork
-from bertbench.tracking.ranks import Rank, between, children, elsewhere, leave, processor_s, ranks_beside
+from bertbench.tracking.ranks import Rank, RankSampler, children, elsewhere, leave, processor_s, ranks_beside
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
@@ -60,7 +60,7 @@ def side_process(work: SideWork, log: Path, runs: Path, leads: bool) -> Iterator
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    words = json.dumps({"work": asdict(work), "log": str(log), "runs": str(runs), "leads": leads})
+    words = json.dumps({**asdict(work if leads else SideWork()), "log": str(log), "runs": str(runs)})
     command = [sys.executable, "-m", "bertbench.tracking.side", words]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
@@ -88,18 +88,13 @@ def main(words: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # they are for the run: it ends first
     _step_aside()
-    work = SideWork(tuple(asked["work"]["track"]), asked["work"]["metrics_port"])
-    log, runs = Path(asked["log"]), Path(asked["runs"])
+    work = SideWork(tuple(asked["track"]), asked["metrics_port"])
     try:
-        if not asked["leads"]:
-            work = SideWork()
         check(work)
-        side = Side(log, runs, work)
-    except BertbenchError as error:
-        print(error, flush=True)
-        return 1
+        side = Side(Path(asked["log"]), Path(asked["runs"]), work)
     except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
-        print(" ".join(f"--track: {error!r}".split())[:_LONGEST_REASON], flush=True)
+        reason = str(error) if isinstance(error, BertbenchError) else f"--track: {error!r}"[:_LONGEST_REASON]
+        print(" ".join(reason.split()), flush=True)
         return 1
     print(_READY, flush=True)
     while side.rank_lives() and not select.select([sys.stdin], [], [], _EVERY_S)[0]:
@@ -143,7 +138,8 @@ class Side:
         self._run = FollowedRun(log)
         self._waiting: list[int] = []
         self._rank = os.getppid()
-        self._before = ranks_beside(self._rank)
+        self._sampler = RankSampler(lambda: ranks_beside(self._rank))
+        self._sampler.look()
         self._ranks: list[Rank] = []
         self._feeds = {
             name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
@@ -162,9 +158,8 @@ class Side:
 
     def look(self) -> None:
         """Sample this node's ranks, and read and pass on as much of the run's new output as there is time for."""
-        now = ranks_beside(self._rank)
-        if now:
-            self._ranks, self._before = between(self._before, now), now
+        if now := self._sampler.look():
+            self._ranks = now
             with suppress(OSError):  # the run itself says if its disk is full
                 leave(self._run.folder, self._ranks)
         if self._serves:  # a scraper wants today's state, trackers get every step, be it later

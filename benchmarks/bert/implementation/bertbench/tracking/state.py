@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import described
 from bertbench.report.listing import run_logs, silence_s, status, system_name
-from bertbench.report.straggler import mean_times
-from bertbench.report.straggler import straggler as slow_rank
+from bertbench.report.settings import flattened
+from bertbench.report.straggler import mean_times, straggler
 from bertbench.tracking.forecast import Forecast, forecast
-from bertbench.tracking.ranks import Rank, straggler
+from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun, Row
 from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts
+from compliance.run import RunFacts, number
 
 _RECENT = 50  # steps that the speed of now is measured on
 _MOST_EARLIER = 50  # runs beside this one that the forecast reads
@@ -73,34 +74,35 @@ class RunState:
 
 def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[float] = ()) -> RunState:
     """Return where a run stands now; `earlier` is what runs of the same system took to the target, in samples."""
-    facts, now = run.facts, time.time()
+    facts, now, parameters = run.facts, time.time(), run.parameters()
     last: Row = next((run.rows[step] for step in reversed(run.rows)), {})
-    going = status(run.log, facts) == "running"
-    end_ms = 1e3 * now if going else facts.stopped_ms or _last_ms(facts)
+    stands = status(run.log, facts)
+    going = stands == "running"
+    end_ms = 1e3 * now if going else facts.stopped_ms or (facts.events()[-1].time_ms if facts.events() else None)
     elapsed = None if facts.started_ms is None or end_ms is None else max(0.0, (end_ms - facts.started_ms) / 1e3)
     speed = _speed(run)
     samples = max(last.get("samples", 0.0), facts.samples or 0.0)
-    silent = max(0.0, silence_s(run.log))
-    ahead = _next_evaluation(facts) if going else None
+    silent, ahead = max(0.0, silence_s(run.log)), _next_evaluation(facts) if going else None
     # a GPU's steps are written only at evaluations: until then assume its last speed
-    reached = min(ahead, samples + speed * silent) if ahead is not None and speed else samples
-    target = run.setting("evaluation.target")
-    target = float(target) if isinstance(target, int | float) else None
+    reached = min(ahead, samples + speed * silent) if ahead and speed else samples
+    target = number(parameters.get("evaluation.target"))
     curve = [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
     expected = forecast(curve, target, earlier) if target is not None and going else None
-    seed, commit, size = (described(run.log, "run.json").get(name) for name in ("seed", "commit", "world_size"))
-    max_steps = run.setting("schedule.max_steps")
-    slow = slow_rank(mean_times(run.rank_times)) if going else None
-    busiest = straggler(ranks) if going and run.setting("launch.device") == "cpu" else None
+    slow = straggler(mean_times(run.rank_times)) if going else None
+    seed, size, max_steps = (
+        value if isinstance(value := parameters.get(name), int) else None
+        for name in ("run.seed", "run.world_size", "schedule.max_steps")
+    )
+    commit = parameters.get("run.commit")
     return RunState(
         name=run.name,
         system=run.system,
-        status=status(run.log, facts),
-        seed=seed if isinstance(seed, int) else None,
+        status=stands,
+        seed=seed,
         commit=commit if isinstance(commit, str) else None,
-        world_size=size if isinstance(size, int) else None,
+        world_size=size,
         step=int(last.get("step", 0)),
-        max_steps=max_steps if isinstance(max_steps, int) else None,
+        max_steps=max_steps,
         samples=samples,
         loss=last.get("loss"),
         learning_rate=last.get("lr"),
@@ -114,29 +116,28 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         silent_s=silent,
         phases_s=phases(run, end_ms),
         next_evaluation_samples=ahead,
-        next_evaluation_s=(ahead - reached) / speed if ahead is not None and speed else None,
+        next_evaluation_s=(ahead - reached) / speed if ahead and speed else None,
         target_forecast=expected,
         target_s=_seconds(expected, reached, facts, speed),
         ranks=tuple(ranks),
-        straggler=slow.rank if slow else busiest,
+        straggler=slow and slow.rank,
         straggler_phase=slow and slow.phase,
     )
 
 
 def earlier_runs(log: Path) -> list[float]:
     """Return the samples to the target of the runs beside `log`, of the same system and target, that reached it."""
-    target = FollowedRun(log).setting("evaluation.target")
-    name = system_name(log, RunFacts([]))
-    found = []
+
+    def kind(log: Path, facts: RunFacts) -> tuple[str, Any]:
+        return system_name(log, facts), flattened(described(log, "config.json")).get("evaluation.target")
+
+    wanted, found = kind(log, RunFacts([])), []
     others = (other for other in reversed(run_logs(log.parent)) if other != log)
     for other in islice(others, _MOST_EARLIER):
-        try:
+        with suppress(CannotJudge):
             facts = RunFacts(read_events(other))
-        except CannotJudge:
-            continue
-        same = described(other, "config.json").get("evaluation", {}).get("target") == target
-        if facts.status == "success" and facts.samples and same and system_name(other, facts) == name:
-            found.append(facts.samples)
+            if facts.status == "success" and facts.samples and kind(other, facts) == wanted:
+                found.append(facts.samples)
     return found
 
 
@@ -193,7 +194,3 @@ def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: 
         return None
     evaluated = evaluation_s(facts) / facts.samples if facts.samples else 0.0
     return max(0.0, expected.samples - samples) * (1 / speed + evaluated)
-
-
-def _last_ms(facts: RunFacts) -> float | None:
-    return facts.events()[-1].time_ms if facts.events() else None

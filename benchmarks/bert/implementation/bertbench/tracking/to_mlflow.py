@@ -60,3 +60,6 @@ class Mlflow:
         self._client.log_batch(self._id, metrics=metrics, tags=[RunTag("status", status)])
         if status != "running":
             self._client.set_terminated(self._id, "FINISHED" if status == "success" else "FAILED")
+
+
+TRACKER = Mlflow

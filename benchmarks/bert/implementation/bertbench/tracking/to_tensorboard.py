@@ -47,3 +47,6 @@ class TensorBoard:
         tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
         values: list[Any] = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]
         self._writer.add_event(Event(step=0, summary=Summary(value=values)))
+
+
+TRACKER = TensorBoard
