@@ -1,8 +1,8 @@
 """Hook of mkdocs: add the pages that are not in docs/, and mend the links that leave it.
 
-README.md, results/README.md and CHANGELOG.md become pages, and `bertbench report` draws one of results/. Links between
-pages stay links. A link to another file of the repository leads to GitHub where the site is built there
-(GITHUB_REPOSITORY), and is plain text elsewhere.
+README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws one of
+results/. Links between pages stay links. A link to another file of the repository leads to GitHub where
+the site is built there (GITHUB_REPOSITORY), and is plain text elsewhere.
 """
 
 import os
@@ -18,7 +18,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
-_PAGES = {"README.md": "index.md", "results/README.md": "results.md", "CHANGELOG.md": "changelog.md"}
+_PAGES = {
+    "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
+    "CHANGELOG.md": "changelog.md",
+}  # fmt: skip
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 

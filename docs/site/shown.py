@@ -1,34 +1,69 @@
-"""Keep the tables that pages show of results/bench/ as they were recorded.
+"""Write what pages show of the records in results/ and of the judge's rules.
 
-A line `<!-- results/bench/... -->` before a fenced block names the record whose command and printed table the block
-shows; after a colon, the heading of the only table to show. `python docs/site/shown.py` rewrites the blocks; a test
-finds those that differ.
+A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
+record of results/bench/ (a pattern means the newest; after a colon, the heading of the only table to show), a
+command of bertbench or the judge (after a colon, words of the last line to show), or a name of readings.py.
+`python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
 """
 
 import json
+import os
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 _REPOSITORY = Path(__file__).parents[2]
-_SHOWN = re.compile(r"(<!-- (results/bench/\S+?)(?:: (.+?))? -->\n```\n).*?(^```$)", re.MULTILINE | re.DOTALL)
+_SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
+_READINGS: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("readings.py")))
 
 
 def current(page: str) -> str:
-    """Return a page with every such block as its record has it."""
-
-    def block(found: re.Match[str]) -> str:
-        record = json.loads((_REPOSITORY / found[2]).read_text())
-        head, *tables = "\n".join(record["printed"]).split("\n\n")
-        command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
-        tables = [table for table in tables if found[3] is None or table.startswith(found[3])]
-        return found[1] + "\n\n".join([f"$ {command}\n{head}", *tables]) + "\n" + found[4]
-
-    return _SHOWN.sub(block, page)
+    """Return a page with every such block as the records have it."""
+    return _SHOWN.sub(lambda found: found[1] + _block(*found[2].partition(": ")[::2]), page)
 
 
 def pages() -> list[Path]:
     """Return the pages that may show records."""
-    return [_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").glob("*.md"))]
+    folders = (_REPOSITORY / "docs", _REPOSITORY / "results", _REPOSITORY / "compliance")
+    return [_REPOSITORY / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
+
+
+def _block(source: str, part: str) -> str:
+    if source.startswith("results/bench/"):
+        record = max(map(_read, _REPOSITORY.glob(source)), key=lambda record: record["measured"])
+        return _fenced(_command(record), *_tables(record, part))
+    if source.startswith(("bertbench ", "python ")):
+        lines = _printed(source).splitlines()
+        end = next((number for number, line in enumerate(lines, start=1) if part in line), len(lines))
+        return _fenced(source, *(lines[:end] if part else lines))
+    return str(_READINGS["READINGS"][source]())
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def _command(record: Any) -> str:
+    command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
+    return f"{command}    # {record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
+
+
+def _tables(record: Any, heading: str) -> list[str]:
+    head, *tables = "\n".join(record["printed"]).split("\n\n")
+    return ["\n\n".join([head, *(table for table in tables if table.startswith(heading))])]
+
+
+def _fenced(command: str, *lines: str) -> str:
+    return "\n".join(["```", f"$ {command}", *lines, "```"])
+
+
+def _printed(command: str) -> str:
+    words = [sys.executable, "-m", *command.removeprefix("python -m ").split()]
+    done = subprocess.run(words, cwd=_REPOSITORY, env={**os.environ, "COLUMNS": "120"}, capture_output=True, text=True)  # noqa: PLW1510 - the judge's code is its verdict
+    return done.stdout
 
 
 if __name__ == "__main__":

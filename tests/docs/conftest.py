@@ -3,6 +3,7 @@
 import contextlib
 import io
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,7 @@ def printed(place: Path) -> Callable[[str], Done]:
             program, *words = plain(tuple(command.split()))
             entry, words = (main, words) if program == "bertbench" else (judge, words[2:])  # python -m compliance
             with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as output:
+                patch.setattr(sys, "stderr", output)
                 for name, value in variables.items():
                     patch.setenv(name, value)
                 patch.chdir(place)

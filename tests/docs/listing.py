@@ -18,24 +18,22 @@ _PROGRAMS = (
 
 
 class Command(NamedTuple):
-    """A command of a fenced block: the page, and the words without comment and variables."""
+    """A command of a fenced block: the page, the words without comment and variables, and the output shown below."""
 
     page: str
     words: tuple[str, ...]
+    output: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         return " ".join(self.words)
 
 
-def blocks(page: Path) -> list[str]:
-    """Return the fenced blocks of a page."""
-    return _BLOCK.findall(page.read_text())
-
-
 def commands() -> list[Command]:
     """Return the commands of all fenced blocks; a block of output that begins with `$ ` has one."""
-    found = (Command(page.name, words) for page in PAGES for block in blocks(page) for words in _commands(block))
+    found = (
+        command for page in PAGES for block in _BLOCK.findall(page.read_text()) for command in _commands(page, block)
+    )
     return list(dict.fromkeys(found))
 
 
@@ -49,12 +47,12 @@ def spans() -> list[Command]:
     return list(dict.fromkeys(found))
 
 
-def _commands(block: str) -> Iterator[tuple[str, ...]]:
-    lines = block.replace("\\\n", " ").splitlines()
+def _commands(page: Path, block: str) -> Iterator[Command]:
+    lines, output = block.replace("\\\n", " ").splitlines(), ()
     if lines and lines[0].startswith("$ "):
-        lines = [lines[0].removeprefix("$ ")]
+        lines, output = [lines[0].removeprefix("$ ")], tuple(line for line in lines[1:] if line.strip() != "...")
     for line in lines:
         program = next((word for word in line.split() if not _SETTING.match(word)), "")
         if program in _PROGRAMS:
             words = shlex.split(line, comments=True)
-            yield tuple(words[words.index(program) :])
+            yield Command(page.name, tuple(words[words.index(program) :]), output)
