@@ -1,6 +1,5 @@
 """Read the records of results/ into the tables that shown.py writes into pages."""
 
-import itertools
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from scipy import stats
 from compliance.log import read_events
 from compliance.rules import RULES
 from compliance.run import RunFacts
+from lab.study.intervals import holm
 
 _RESULTS = Path(__file__).parents[2] / "results"
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
@@ -145,7 +145,7 @@ def _study_claims(name: str) -> Iterator[list[str]]:
     sides = {"comparisons": "each at its own values", "at_equal_values": "both at the first's values"}
     pairs = [(pair, side) for field, side in sides.items() for pair in found.get(field, [])]
     p_values = [_p_value(pair["difference"]["mean"], pair["difference"]["low"], pair["seeds"] - 1) for pair, _ in pairs]
-    for (pair, side), undecided in zip(pairs, _undecided(p_values), strict=True):
+    for (pair, side), p_value in zip(pairs, holm(p_values), strict=True):
         arm, against = (pair["difference"][end] for end in ("arm", "against"))
         mean, low, high = (100 * pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
         ranks = f", {pair['ranks']} ranks, {side}" if "ranks" in pair else ""
@@ -155,7 +155,7 @@ def _study_claims(name: str) -> Iterator[list[str]]:
             f"Samples of `{arm}` less `{against}`{ranks}",
             figure,
             str(pair["seeds"]),
-            _shown(undecided),
+            _shown(p_value > 0.05),
             command,
             _link(path),
         ]
@@ -165,11 +165,11 @@ def _optimizers() -> Iterator[list[str]]:
     pairs = {(pair["arm"], pair["against"], pair["cells"]): pair for pair in _study("optimizer")["pooled"]}
     chosen = [pairs[arm, "adam", cells] for arm in _OPTIMIZERS for cells in _STARTS]
     p_values = [_p_value(math.log(pair["samples"]), math.log(pair["low"]), pair["counted"] - 1) for pair in chosen]
-    for pair, undecided in zip(chosen, _undecided(p_values), strict=True):
+    for pair, p_value in zip(chosen, holm(p_values), strict=True):
         figure = f"{pair['samples']:.2f} ({pair['low']:.2f} to {pair['high']:.2f}); seconds {pair['seconds']:.2f}"
         yield [
             f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}", figure,
-            f"10 x {pair['counted']} cells", _shown(undecided), "bertbench lab optimizer",
+            f"10 x {pair['counted']} cells", _shown(p_value > 0.05), "bertbench lab optimizer",
             _link(_RESULTS / "studies" / "optimizer.json"),
         ]  # fmt: skip
 
@@ -178,14 +178,6 @@ def _p_value(mean: float, low: float, freedom: int) -> float:
     """Return the two-sided p-value of a mean with this end of its 95 % interval by Student's t."""
     error = (mean - low) / stats.t.ppf(0.975, freedom)
     return float(2 * stats.t.sf(abs(mean) / error, freedom))
-
-
-def _undecided(p_values: list[float]) -> list[bool]:
-    """Return which of a study's comparisons show nothing at 5 %, by Holm's correction."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    holds = itertools.takewhile(lambda at: p_values[order[at]] <= 0.05 / (len(order) - at), range(len(order)))
-    decided = {order[at] for at in holds}
-    return [at not in decided for at in range(len(order))]
 
 
 def _shown(undecided: bool) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 _REPOSITORY = Path(__file__).parents[2]
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
+sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
 _READINGS: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("readings.py")))
 
 
