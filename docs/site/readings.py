@@ -96,9 +96,9 @@ def preparation() -> str:
     rows = []
     for name, step in record["steps"].items():
         seconds = step["seconds"][1] - step["seconds"][0]
-        by = [record[f"all_{unit}"] / (record[unit][1] - record[unit][0]) for unit in ("tokens", "samples")]
+        by = [record[f"all_{unit}"] / (step[unit][1] - step[unit][0]) for unit in ("tokens", "samples")]
         hours = " to ".join(f"{seconds * times / 3600:.1f}" for times in by)
-        disk = f"{step['bytes'] * record['all_tokens'] / record['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
+        disk = f"{step['bytes'] * record['all_tokens'] / step['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
         rows.append([name, hours, disk, f"{step['memory_mb'] / 1e3:.1f} GB"])
     return _table(["step", "hours of one core", "disk", "memory"], rows)
 

@@ -2,7 +2,7 @@
 
 A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
 record of results/bench/ (a pattern means the newest; after a colon, the heading of the only table to show), a
-command of bertbench or the judge (after a colon, words of the last line to show), or a name of readings.py.
+command of bertbench or the judge, or a name of readings.py.
 `python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
 """
 
@@ -37,9 +37,7 @@ def _block(source: str, part: str) -> str:
         record = max(map(_read, _REPOSITORY.glob(source)), key=lambda record: record["measured"])
         return _fenced(_command(record), *_tables(record, part))
     if source.startswith(("bertbench ", "python ")):
-        lines = _printed(source).splitlines()
-        end = next((number for number, line in enumerate(lines, start=1) if part in line), len(lines))
-        return _fenced(source, *(lines[:end] if part else lines))
+        return _fenced(source, *_printed(source).splitlines())
     return str(_READINGS["READINGS"][source]())
 
 
