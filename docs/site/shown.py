@@ -1,8 +1,7 @@
 """Write what pages show of the records in results/ and of the judge's rules.
 
 A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
-record of results/bench/ (a pattern means the newest; after a colon, the heading of the only table to show), a
-command of bertbench or the judge, or a name of readings.py.
+record of results/bench/ (a pattern means the newest), a command of bertbench or the judge, or a name of readings.py.
 `python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
 """
 
@@ -23,7 +22,7 @@ _READINGS: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("reading
 
 def current(page: str) -> str:
     """Return a page with every such block as the records have it."""
-    return _SHOWN.sub(lambda found: found[1] + _block(*found[2].partition(": ")[::2]), page)
+    return _SHOWN.sub(lambda found: found[1] + _block(found[2]), page)
 
 
 def pages() -> list[Path]:
@@ -32,10 +31,10 @@ def pages() -> list[Path]:
     return [_REPOSITORY / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
 
 
-def _block(source: str, part: str) -> str:
+def _block(source: str) -> str:
     if source.startswith("results/bench/"):
         record = max(map(_read, _REPOSITORY.glob(source)), key=lambda record: record["measured"])
-        return _fenced(_command(record), *_tables(record, part))
+        return _fenced(_command(record), *record["printed"])
     if source.startswith(("bertbench ", "python ")):
         return _fenced(source, *_printed(source).splitlines())
     return str(_READINGS["READINGS"][source]())
@@ -48,11 +47,6 @@ def _read(path: Path) -> Any:
 def _command(record: Any) -> str:
     command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
     return f"{command}    # {record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
-
-
-def _tables(record: Any, heading: str) -> list[str]:
-    head, *tables = "\n".join(record["printed"]).split("\n\n")
-    return ["\n\n".join([head, *(table for table in tables if table.startswith(heading))])]
 
 
 def _fenced(command: str, *lines: str) -> str:
