@@ -35,6 +35,10 @@ from tests.tiny import TINY_SYSTEM
         ("loss.normalize=rank", "data.balance planned gives ranks different numbers of samples; set data.equal_counts"),
         ("data.recipe.vocab_size=98", "data.recipe.vocab_size 98 is larger than model.vocab_size 97"),
         ("model.attention_heads=3", "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
+        (
+            'model={"initial_attention": "neighbours", "hidden_size": 13, "attention_heads": 1}',
+            "model.hidden_size 13 is odd; choose an even one",
+        ),
         ("hardware.division=closed", "optimizer.name adam is not allowed in the closed division; use lamb"),
         ("launch.device=cuda", "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0"),
         (

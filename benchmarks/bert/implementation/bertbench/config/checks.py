@@ -85,6 +85,16 @@ def _heads_divide(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("model.hidden_size", "model.initial_attention")
+def _positions_rotate(settings: Settings) -> Iterator[str]:
+    model = settings.model
+    if model.initial_attention == "neighbours" and model.hidden_size % 2:
+        yield (
+            "model.initial_attention neighbours pairs sines with cosines, but model.hidden_size "
+            f"{model.hidden_size} is odd; choose an even one, or random"
+        )
+
+
 @rule("data.recipe.vocab_size", "model.vocab_size")
 def _vocabulary_fits(settings: Settings) -> Iterator[str]:
     model, recipe = settings.model, settings.data.recipe
@@ -249,6 +259,7 @@ def _speeds_need_an_unequal_deal(settings: Settings) -> Iterator[str]:
 
 RULES = (
     _one_batch, _batch_over_ranks, _batch_over_parts, _counts_of_rows, _counts_of_means, _edges_rise, _heads_divide,
+    _positions_rotate,
     _vocabulary_fits, _warm_up_ends_in_the_run, _scaling_is_adams, _scaling_keeps_betas, _one_rank_a_gpu,
     _errors_take_their_own_way, _errors_never_overflow, _errors_sum_whole_gradients, _apex_takes_whole_tensors,
     _apex_skips_no_step, _residual_fits, _kernels_need_a_gpu, _snapshots_are_whole, _windows_fit_the_model,
