@@ -1,4 +1,4 @@
-"""The finished trials of a study in its folder, each with its result, commit, machine and time.
+"""The finished trials of a study or bench in its folder, each with its result, commit, machine and time.
 
 A study that resumes repeats none of them.
 """

@@ -1,7 +1,8 @@
 """Train by Hugging Face's Trainer on the same shards to the same target: the rival of `bertbench train`.
 
 Model, batch, schedule, evaluation interval and target come from the system file. It is tuned as a careful user would:
-fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving.
+fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving; and its first
+step isn't timed.
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -24,8 +25,10 @@ from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.training.inputs import open_data
+from bertbench.training.trainer import initial_model
+from bertbench.weights.names import pieces, take_apart
 from lab.bench.stock import IGNORED, PaddedBatch, padded, stock_model
-from lab.bench.whole_run import Course, Trained
+from lab.bench.whole_run import Course, SetUp, Trained
 
 _EVALUATED = 256  # samples of an evaluation batch
 
@@ -38,13 +41,12 @@ class Request(NamedTuple):
     seed: int
     steps: int | None
     """Optimizer steps without an evaluation; None: train to the target."""
-    grouped: bool
-    """Batches of similar length, made by the Trainer's group_by_length."""
+    setup: SetUp
 
 
 def train_rival(request: Request) -> Trained:
     """Train in this process, as the rank that the environment names."""
-    system = load_system(request.system, request.overrides)
+    system, setup = load_system(request.system, request.overrides), request.setup
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     seed = derive(request.seed, "rival") % 2**31
@@ -52,7 +54,10 @@ def train_rival(request: Request) -> Trained:
     model = stock_model(system.model.shape(), system.model.initializer_range)
     training, evaluation = map(_Samples, open_data(system))
     watch = _Watch(system.evaluation.target)
-    optimizer = _adamw(model, system)
+    if setup.ours:
+        parts = take_apart(pieces(system.model.shape()), initial_model(system, request.seed).state_dict())
+        model.load_state_dict({piece.hugging_face: tensor for piece, tensor in parts.items()}, strict=False)
+    optimizer = _MuonAndAdamW(model, system) if setup.ours else _adamw(model.parameters(), system)
     with tempfile.TemporaryDirectory() as folder:
         trainer = _Trainer(
             model=model,
@@ -65,10 +70,10 @@ def train_rival(request: Request) -> Trained:
             preprocess_logits_for_metrics=_predictions,
             compute_metrics=_accuracy,
         )
-        if request.grouped:
+        if setup.grouped:
             trainer.group_by = training.lengths
         trainer.train()
-    samples = trainer.state.global_step * system.global_batch_size
+    samples = (request.steps or trainer.state.global_step) * system.global_batch_size
     return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
 
 
@@ -76,7 +81,7 @@ def _arguments(system: System, request: Request, ranks: int, seed: int, folder: 
     return transformers.TrainingArguments(
         output_dir=folder,
         use_cpu=True,
-        max_steps=request.steps or system.max_steps,
+        max_steps=request.steps + 1 if request.steps else system.max_steps,  # the first isn't timed
         per_device_train_batch_size=system.global_batch_size // ranks,
         per_device_eval_batch_size=_EVALUATED,
         max_grad_norm=system.clip.max_norm,
@@ -88,17 +93,21 @@ def _arguments(system: System, request: Request, ranks: int, seed: int, folder: 
         disable_tqdm=True,
         remove_unused_columns=False,
         label_names=["labels", "next_sentence_label"],
+        bf16=request.setup.precision == "bf16",
+        torch_compile=request.setup.extra == "torch_compile",
+        dataloader_num_workers=int(request.setup.extra == "a worker"),
+        dataloader_persistent_workers=request.setup.extra == "a worker",
         seed=seed,
         ddp_backend="gloo" if ranks > 1 else None,
         ddp_find_unused_parameters=False if ranks > 1 else None,
     )
 
 
-def _adamw(model: torch.nn.Module, system: System) -> torch.optim.Optimizer:
+def _adamw(parameters: Iterable[torch.nn.Parameter], system: System) -> torch.optim.Optimizer:
     """Return fused AdamW; biases and LayerNorms don't decay."""
     options = system.optimizer
     groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
-    for parameter in model.parameters():
+    for parameter in parameters:
         groups[parameter.dim() > 1].append(parameter)
     decays = {True: options.weight_decay, False: 0.0}
     return torch.optim.AdamW(
@@ -108,6 +117,35 @@ def _adamw(model: torch.nn.Module, system: System) -> torch.optim.Optimizer:
         eps=options.epsilon,
         fused=True,
     )
+
+
+class _MuonAndAdamW(torch.optim.Optimizer):
+    """Our optimizer from torch's parts: Muon updates the encoder's matrices, fused AdamW everything else."""
+
+    def __init__(self, model: Any, system: System) -> None:
+        options = system.optimizer
+        matrices = [parameter for parameter in model.bert.encoder.parameters() if parameter.dim() > 1]
+        taken = set(matrices)
+        muon = torch.optim.Muon(
+            matrices,
+            lr=1.0,
+            weight_decay=options.weight_decay,
+            momentum=options.muon.momentum,
+            nesterov=options.muon.nesterov,
+            ns_steps=options.muon.ns_steps,
+            adjust_lr_fn="match_rms_adamw",  # as ours scales updates
+        )
+        adamw = _adamw((parameter for parameter in model.parameters() if parameter not in taken), system)
+        self._parts = (muon, adamw)
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Update all weights; the schedule writes its rates into this optimizer's own groups."""
+        groups = iter(self.param_groups)
+        for part in self._parts:
+            for group in part.param_groups:
+                group["lr"] = next(groups)["lr"]
+            part.step()
 
 
 class _Samples(TorchDataset[PaddedBatch]):
@@ -139,7 +177,7 @@ class _Trainer(transformers.Trainer):
 
 
 class _Watch(transformers.TrainerCallback):
-    """Record when training began and ended; stop it at the target."""
+    """Record when training began, after its first step, and ended; stop it at the target."""
 
     def __init__(self, target: float) -> None:
         self._target = target
@@ -147,9 +185,9 @@ class _Watch(transformers.TrainerCallback):
         self.reached = False
         self.course: Course = []
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Start the clock."""
-        self.began = time.perf_counter()
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Start the clock when the first step, which compiles, is done."""
+        self.began = self.began or time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Stop the clock."""
@@ -177,7 +215,8 @@ def _accuracy(found: Any) -> dict[str, float]:
 
 def main() -> None:
     """Train by the JSON on the command line; rank 0 prints the outcome."""
-    trained = train_rival(Request(*json.loads(sys.argv[1])))
+    request = Request(*json.loads(sys.argv[1]))
+    trained = train_rival(request._replace(setup=SetUp(*request.setup)))
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps(trained))
 

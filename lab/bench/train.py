@@ -1,130 +1,186 @@
-"""`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards and settings, in turns.
+"""`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
 
-Every run is a separate process group. Our time is from run_start to run_stop, the Trainer's from the start of training
-to the evaluation that reached the target: both exclude imports, model and data set-up.
+The Trainer is tuned first: its set-ups are compared by samples/s, values of its settings by samples to the target. Then
+every row runs once a seed, each run in a process group of its own. Our time is from run_start to run_stop; the
+Trainer's starts when its first step ends, which compiles, and stops at the evaluation that reached the target. Both
+exclude imports, model and data set-up. The journal keeps every finished run, so a stopped comparison resumes.
 """
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
 
 from bertbench.commands import SYSTEM_HELP, add_system_arguments
-from bertbench.common.errors import RunError
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
-from bertbench.config import System, load_system
+from bertbench.common.section import Section
+from bertbench.config import load_system
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.machine.processor import processor
 from bertbench.training.inputs import open_data
-from lab.bench.harness import Found, command, in_turns, table
-from lab.bench.whole_run import Trained, read_run, steps_only
+from lab.bench.harness import Found, command, in_turns
+from lab.bench.train_result import OURS, lines_of, result
+from lab.bench.whole_run import SetUp, Trained, read_run, steps_only
+from lab.journal import Journal
 
-OURS = "bertbench"
-_COLUMNS = {
-    "": "{0.name}", "seconds": "{0.seconds_to_target:,.1f}", "samples": "{0.samples_to_target:,.0f}",
-    "samples/s": "{0.samples_per_s:,.0f}",
-}  # fmt: skip
+_TUNED_ON = 1001  # a seed that no row runs with
+_SCREENED_STEPS = 100
+_PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 
 
-@dataclass(frozen=True)
-class Result:
-    """Medians of one program over all seeds."""
+class Program(NamedTuple):
+    """What trains, and with which overrides of the system file."""
 
-    name: str
-    seconds_to_target: float | None
-    """None if a run missed the target, or had none."""
-    samples_to_target: float | None
-    samples_per_s: float
-    """Rate over whole runs, with evaluations."""
-    reached: bool
-    """Whether every run reached the target."""
+    train: Callable[[Sequence[str], int], Trained]
+    """Trains once with overrides and a seed."""
+    overrides: tuple[str, ...]
+
+
+class Definition(Section):
+    """What a journal's runs have in common; another needs a folder of its own."""
+
+    ours: dict[str, Any]
+    rivals: dict[str, Any]
+    steps: int | None
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
     system = load_system(arguments.system, arguments.overrides)
-    load_system(arguments.system, (*arguments.overrides, *arguments.rival_overrides))
+    given = (*arguments.overrides, *arguments.rival_overrides)
+    rivals = load_system(arguments.system, given)
+    for values in combinations(arguments.rival_sweeps):
+        load_system(arguments.system, (*given, *values))
     open_data(system)  # report bad data before minutes of training
-    programs: dict[str, Callable[[int], Trained]] = {OURS: partial(_ours, arguments, system)}
-    if all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
-        programs |= _rivals(arguments)
-    else:
-        progress.message(
-            "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
-        )
-
-    def trained(name: str, number: int) -> Trained:
-        run = programs[name](number + 1)
-        rate = f"{run.samples / run.seconds:,.0f} samples/s"
-        progress.message(f"seed {number + 1}: {name}: {run.seconds:,.1f} s, {run.samples:,} samples, {rate}")
-        return run
-
-    runs = in_turns({name: partial(trained, name) for name in programs}, arguments.seeds)
-    results = [_result(name, done) for name, done in runs.items()]
-    head = f"{system.name} on {processor()}; medians"
-    courses = {name: [run.course for run in done] for name, done in runs.items()}
-    return Found(results, [head, *table(results, _COLUMNS), *_headlines(*results)], {"courses": courses})
-
-
-def _result(name: str, runs: Sequence[Trained]) -> Result:
-    reached = all(run.reached for run in runs)
-    return Result(
-        name,
-        round(statistics.median(run.seconds for run in runs), 3) if reached else None,
-        statistics.median(run.samples for run in runs) if reached else None,
-        round(statistics.median(run.samples / run.seconds for run in runs), 1),
-        reached,
+    definition = Definition(
+        ours=system.model_dump(mode="json"), rivals=rivals.model_dump(mode="json"), steps=arguments.steps
     )
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
+        programs = comparison.programs()
+        arms = {name: partial(comparison.run, name, program) for name, program in programs.items()}
+        runs = in_turns(arms, arguments.seeds)
+    results = [result(name, done, runs[OURS]) for name, done in runs.items()]
+    courses = {name: [run.course for run in done] for name, done in runs.items()}
+    lines = [f"{system.name} on {processor()}; means of {arguments.seeds} seeds each", *lines_of(results)]
+    origins, records = comparison.journal.origins, comparison.journal.records
+    if len(origins) > 1:
+        lines.append(f"runs of {len(origins)} commits or machines, which the record lists")
+    settings = {name: program.overrides for name, program in programs.items()}
+    tuning = [record for record in records if record["kind"] != "comparison"]
+    return Found(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
 
 
-def _headlines(ours: Result, *rivals: Result) -> list[str]:
-    lines = []
-    if rivals:
-        fastest = max(rivals, key=lambda result: result.samples_per_s)
-        lines.append(f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}")
-    timed = {result.seconds_to_target: result.name for result in rivals if result.seconds_to_target is not None}
-    if ours.seconds_to_target and timed:
-        best = min(timed)
-        ratio = f"{best / ours.seconds_to_target:.2f} times as fast to the target as {timed[best]}"
-        lines.append(f"{ratio}, the fastest Trainer that reached it")
-    return lines
+class _Comparison:
+    """The runs of one command, finished ones from its journal."""
+
+    def __init__(self, arguments: argparse.Namespace, journal: Journal, progress: Progress) -> None:
+        self._arguments, self.journal, self._progress = arguments, journal, progress
+
+    def programs(self) -> dict[str, Program]:
+        """Return what runs in turns, by name; tune the Trainer first."""
+        system, steps = self._arguments.system, self._arguments.steps
+        given = tuple(self._arguments.overrides)
+        own = {OURS: Program(partial(_ours, system, steps), given)}
+        if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
+            self._progress.message(
+                "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
+            )
+            return own
+        tuned = (*given, *self._arguments.rival_overrides)
+        screened = {
+            setup: Program(partial(_rival, system, steps or _SCREENED_STEPS, setup), tuned) for setup in set_ups()
+        }
+        if steps is not None:
+            return own | {setup.name: program for setup, program in screened.items()}
+        rates = {setup: self._tuning("set-up", setup, program).rate for setup, program in screened.items()}
+        fastest = max((setup for setup in rates if not setup.grouped), key=lambda setup: rates[setup])
+        tuned = (*tuned, *self._swept(fastest, tuned))
+        equipped = fastest._replace(ours=True)
+        return own | {
+            f"{OURS}, AdamW, not averaged": Program(partial(_ours, system, None), (*tuned, *_PLAIN_ADAM)),
+            fastest.name: Program(partial(_rival, system, None, fastest), tuned),
+            equipped.name: Program(partial(_rival, system, None, equipped), given),
+        }
+
+    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[str, ...]:
+        """Return the values with which the Trainer needs the fewest samples; a trial ends where it can't win."""
+        found: dict[tuple[str, ...], int] = {}
+        for values in combinations(self._arguments.rival_sweeps):
+            limit = [f"evaluation.max_samples={min(found.values())}"] if found else []
+            program = Program(partial(_rival, self._arguments.system, None, setup), (*overrides, *values, *limit))
+            trained = self._tuning("sweep", setup, program)
+            if trained.reached:
+                found[values] = trained.samples
+        if self._arguments.rival_sweeps and not found:
+            raise RunError("no run of --rival-sweep reached the target; give it other values")
+        return min(found, key=found.__getitem__, default=())
+
+    def _tuning(self, kind: str, setup: SetUp, program: Program) -> Trained:
+        return self.run(setup.name, program, _TUNED_ON - 1, kind)
+
+    def run(self, name: str, program: Program, number: int, kind: str = "comparison") -> Trained:
+        """Return the run of a program with seed `number` + 1, from the journal if it finished before."""
+        seed = number + 1
+        key = {"kind": kind, "program": name, "settings": " ".join(program.overrides), "seed": seed}
+        record = self.journal.trial(key, lambda: program.train(program.overrides, seed)._asdict())
+        trained = Trained(*(record[field] for field in Trained._fields))
+        rate = f"{trained.rate:,.0f} samples/s"
+        self._progress.message(f"seed {seed}: {name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, {rate}")
+        return trained
 
 
-def _ours(arguments: argparse.Namespace, system: System, seed: int) -> Trained:
-    own = () if arguments.steps is None else steps_only(arguments.steps, system.global_batch_size)
+def set_ups() -> list[SetUp]:
+    """Return the Trainer's set-ups: one process and one a core, in each number format, with one extra each."""
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    formats = ("fp32", "bf16") if has_bf16 else ("fp32",)
+    return [
+        SetUp(ranks, precision, extra)
+        for ranks, precision, extra in itertools.product(
+            dict.fromkeys((available_cores(), 1)), formats, ("", "group_by_length", "torch_compile", "a worker")
+        )
+    ]
+
+
+def combinations(sweeps: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the settings of each trial of `NAME=VALUE,VALUE...`; none without sweeps. Raises ConfigError."""
+    choices = []
+    for sweep in sweeps:
+        name, equals, values = sweep.partition("=")
+        if not equals or not values:
+            raise ConfigError(f"--rival-sweep {sweep}: expected NAME=VALUE,VALUE")
+        choices.append([f"{name}={value}" for value in values.split(",")])
+    return [*itertools.product(*choices)] if sweeps else []
+
+
+def _ours(system: str, steps: int | None, overrides: Sequence[str], seed: int) -> Trained:
+    batch = load_system(system, overrides).global_batch_size
+    own = () if steps is None else steps_only(steps, batch)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
-        words = ["-m", "bertbench", "train", arguments.system, "--seed", str(seed), "--result", str(log)]
-        words += [word for override in (*arguments.overrides, *own) for word in ("--set", override)]
+        words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
+        words += [word for override in (*overrides, *own) for word in ("--set", override)]
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
         if done.returncode not in (0, 3):
             raise RunError(f"{OURS}: its run ended with code {done.returncode}: {_last_line(done.stderr)}")
-        return read_run(log, to_target=arguments.steps is None)
+        return read_run(log, to_target=steps is None)
 
 
-def _rivals(arguments: argparse.Namespace) -> dict[str, Callable[[int], Trained]]:
-    """Return the Trainer's set-ups by name: on one process and on every core, without and with grouping."""
-    cores = available_cores()
-    return {
-        f"transformers Trainer, {name}{suffix}": partial(_rival, arguments, ranks, grouped)
-        for ranks, name in {cores: f"{cores} processes", 1: "one process"}.items()
-        for suffix, grouped in (("", False), (", group_by_length", True))
-    }
-
-
-def _rival(arguments: argparse.Namespace, ranks: int, grouped: bool, seed: int) -> Trained:
-    overrides = (*arguments.overrides, *arguments.rival_overrides)
-    request = json.dumps([arguments.system, overrides, seed, arguments.steps, grouped])
-    environments: list[Mapping[str, str]] = [*environments_of(ranks)] if ranks > 1 else [{}]
+def _rival(system: str, steps: int | None, setup: SetUp, overrides: Sequence[str], seed: int) -> Trained:
+    request = json.dumps([system, overrides, seed, steps, setup])
+    environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "lab.bench.rival_train", request], env={**os.environ, **environment},
@@ -135,7 +191,7 @@ def _rival(arguments: argparse.Namespace, ranks: int, grouped: bool, seed: int) 
     answers = [process.communicate() for process in processes]
     for process, (_, stderr) in zip(processes, answers, strict=True):
         if process.returncode:
-            raise RunError(f"transformers Trainer: its run ended with code {process.returncode}: {_last_line(stderr)}")
+            raise RunError(f"{setup.name}: its run ended with code {process.returncode}: {_last_line(stderr)}")
     return Trained(*json.loads(answers[0][0].splitlines()[-1]))
 
 
@@ -149,7 +205,16 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
-        help="override a setting for the Trainer only, such as the learning rate of its AdamW; may be repeated",
+        help="override a setting for AdamW, the Trainer's and ours, such as its learning rate; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
+        help=f"try these values for AdamW first, with seed {_TUNED_ON}, and keep those that need the fewest samples; "
+        "may be repeated for all combinations",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER",
+        help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
     )  # fmt: skip
     add_system_arguments(parser)
 

@@ -16,6 +16,34 @@ Course = list[tuple[float, float]]
 """Seconds since training began and accuracy, at each evaluation."""
 
 
+class SetUp(NamedTuple):
+    """How the Trainer runs."""
+
+    ranks: int = 1
+    precision: str = "fp32"
+    extra: str = ""
+    """`group_by_length`, `torch_compile`, `a worker` that loads data in a process of its own, or nothing."""
+    ours: bool = False
+    """Our initial weights, and our optimizer from torch's parts; else transformers' and AdamW."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its row."""
+        processes = "one process" if self.ranks == 1 else f"{self.ranks} processes"
+        parts = [
+            f"transformers Trainer, {processes}",
+            self.precision,
+            self.extra,
+            "our Muon and initial weights" if self.ours else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def grouped(self) -> bool:
+        """Return whether batches hold sequences of similar length, which trains in another order."""
+        return self.extra == "group_by_length"
+
+
 class Trained(NamedTuple):
     """One run of one program."""
 
@@ -24,6 +52,11 @@ class Trained(NamedTuple):
     samples: int
     reached: bool
     course: Course
+
+    @property
+    def rate(self) -> float:
+        """Return samples/s over the whole run."""
+        return self.samples / self.seconds
 
 
 def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Run a study: tune every arm on one budget, run all with the same seeds, and compare their samples to target.
 
-A study gives a definition and a function that runs one trial; the rest is here, in journal.py and intervals.py.
+A study gives a definition and a function that runs one trial; the rest is here, in lab/journal.py and intervals.py.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any
 
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
+from lab.journal import Journal, Record
 from lab.study.definition import Arm, Definition, Stopping, Values
 from lab.study.intervals import (
     SAMPLES,
@@ -25,7 +26,6 @@ from lab.study.intervals import (
     holm,
     samples_of,
 )
-from lab.study.journal import Journal, Record
 from lab.study.search import search
 
 TUNING_SEED = 1000

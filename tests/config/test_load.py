@@ -36,7 +36,8 @@ from tests.tiny import TINY_SYSTEM
         ("data.recipe.vocab_size=98", "data.recipe.vocab_size 98 is larger than model.vocab_size 97"),
         ("model.attention_heads=3", "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
         (
-            'model={"initial_attention": "neighbours", "hidden_size": 13, "attention_heads": 1}',
+            'model={"initial_attention": "neighbours", "hidden_size": 13, "attention_heads": 1, "vocab_size": 97, '
+            '"layers": 1, "feed_forward_size": 8, "max_positions": 8}',
             "model.hidden_size 13 is odd; choose an even one",
         ),
         ("hardware.division=closed", "optimizer.name adam is not allowed in the closed division; use lamb"),

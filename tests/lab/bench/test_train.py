@@ -1,9 +1,15 @@
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from bertbench.cli import main
+from lab.bench.train_result import fieller
+from lab.bench.whole_run import SetUp, Trained
+
+NAMES = {"name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached"}
+ADDED = {"runs", "mean_seconds", "mean_samples", "times_ours"}
 
 
 def test_ours_alone_stops_after_the_steps_asked_for(
@@ -11,11 +17,11 @@ def test_ours_alone_stops_after_the_steps_asked_for(
 ) -> None:
     monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny"])
-    record = tmp_path / "train.json"
-    assert main(["lab", "train", tiny_file, "--steps", "3", "--json", "--record", str(record)]) == 0
+    record, words = tmp_path / "train.json", ["lab", "train", tiny_file, "--out", str(tmp_path / "runs"), "--json"]
+    assert main([*words, "--steps", "3", "--record", str(record)]) == 0
     answer = capsys.readouterr()
     (ours,) = json.loads(answer.out)
-    assert set(ours) == {"name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached"}
+    assert set(ours) == NAMES | ADDED
     assert (ours["name"], ours["seconds_to_target"], ours["reached"]) == ("bertbench", None, False)
     assert ours["samples_per_s"] > 0
     assert "36 samples" in answer.err  # 3 steps of 12
@@ -29,23 +35,101 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     ((seconds, accuracy),) = course  # one evaluation, after the last step
     assert seconds > 0 and 0 <= accuracy <= 1
 
+    monkeypatch.setattr("lab.bench.train._ours", lambda *_: pytest.fail("trained again"))
+    assert main([*words, "--steps", "3"]) == 0  # from the journal
+    assert json.loads(capsys.readouterr().out) == [ours]
+    assert main([*words, "--steps", "4"]) == 2
+    assert "holds another study" in capsys.readouterr().err
 
-def test_a_wrong_setting_of_the_rivals_is_one_message(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "train", tiny_file, "--rival-set", "optimizer.rate=1"]) == 2
-    assert "optimizer.rate" in capsys.readouterr().err
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--rival-set", "optimizer.rate=1"], "optimizer.rate"),
+        (["--rival-sweep", "optimizer.learning_rate"], "expected NAME=VALUE,VALUE"),
+        (["--steps", "0"], "--steps 0: expected at least 1"),
+    ],
+)
+def test_a_mistake_is_one_message(
+    tiny_file: str, capsys: pytest.CaptureFixture[str], words: list[str], named: str
+) -> None:
+    assert main(["lab", "train", tiny_file, *words]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_the_trainer_runs_as_its_trials_were_best(
+    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rates = {"": 10.0, "group_by_length": 40.0, "torch_compile": 5.0, "a worker": 20.0}
+    needed = {"1e-3": 600, "2e-3": 300, "4e-3": None}
+    asked: list[tuple[str, tuple[str, ...], int]] = []
+
+    def ours(_: str, __: int | None, overrides: tuple[str, ...], seed: int) -> Trained:
+        asked.append(("ours", tuple(overrides), seed))
+        return Trained(2.0 + seed, 100, True, [])
+
+    def rival(_: str, steps: int | None, setup: SetUp, overrides: tuple[str, ...], seed: int) -> Trained:
+        if steps:
+            return Trained(1.0, int(rates[setup.extra] * setup.ranks), False, [])
+        asked.append((setup.name, tuple(overrides), seed))
+        rate = next((one.partition("=")[2] for one in overrides if "learning_rate" in one), "2e-3")
+        samples = needed[rate]
+        return Trained(6.0 + seed, samples or 900, samples is not None, [])
+
+    monkeypatch.setattr("lab.bench.train._ours", ours)
+    monkeypatch.setattr("lab.bench.train._rival", rival)
+    monkeypatch.setattr("lab.bench.train.available_cores", lambda: 2)
+    monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: argparse)
+    words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3", "--record", str(tmp_path / "train.json")]
+    assert main(["lab", "train", tiny_file, "--seeds", "2", "--json", *words]) == 0
+    best = "optimizer.learning_rate=2e-3"
+    trainer = next(name for name, *_ in asked if name != "ours")
+    assert trainer.startswith("transformers Trainer, 2 processes") and trainer.endswith(", a worker")
+    trials, runs = asked[:3], asked[3:]
+    assert [overrides[1:] for _, overrides, _ in trials] == [
+        (),
+        ("evaluation.max_samples=600",),
+        ("evaluation.max_samples=300",),
+    ]
+    assert {seed for *_, seed in trials} == {1001} and {seed for *_, seed in runs} == {1, 2}
+    assert [given for *given, seed in runs if seed == 1] == [
+        ["ours", ()],
+        ["ours", (best, "optimizer.name=adam", "optimizer.ema_decay=0")],
+        [trainer, (best,)],
+        [f"{trainer}, our Muon and initial weights", ()],
+    ]
+    first, *_, equipped = json.loads(capsys.readouterr().out)
+    assert (first["mean_seconds"], first["mean_samples"], first["runs"]) == (3.5, 100, 2)
+    assert equipped["times_ours"][0] == round(7.5 / 3.5, 4)
+    kept = json.loads((tmp_path / "train.json").read_text())
+    assert [trial["kind"] for trial in kept["tuning"]].count("sweep") == 3
+    assert all(trial["origin"]["commit"] for trial in kept["tuning"])
+    assert kept["settings"][trainer] == [best]
+    assert "2.14 x" in kept["printed"][-2] and "3.00 of it by fewer samples" in kept["printed"][-2]
+
+
+def test_the_interval_of_a_ratio_of_means_is_fiellers() -> None:
+    t_1 = 12.7062  # Student's quantile at 97.5 % for one degree of freedom
+    assert fieller([2.0, 4.0], [1.0, 1.0]) == pytest.approx((3, 3 - t_1, 3 + t_1), abs=1e-3)  # an exact divisor
+    above, below = [5.0, 6.0, 7.5, 8.0], [2.0, 2.5, 2.2, 1.9]
+    ratio, low, high = fieller(above, below)
+    assert low is not None and high is not None and low < ratio < high
+    assert (1 / ratio, 1 / high, 1 / low) == pytest.approx(fieller(below, above), abs=1e-3)  # either way round
+    assert fieller([3.0], [1.5]) == (2, None, None)
+    assert fieller([3.0, 3.1], [0.1, 4.0])[1:] == (None, None)  # the divisor may be 0
 
 
 @pytest.mark.slow
-def test_the_trainer_reaches_a_target_that_ours_reaches(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trainer_reaches_a_target_that_ours_reaches(
+    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("accelerate")
+    chosen = [SetUp(extra=extra) for extra in ("", "a worker")]
+    monkeypatch.setattr("lab.bench.train.set_ups", lambda: [*chosen, SetUp(2, "fp32", "group_by_length")])
+    monkeypatch.setattr("lab.bench.train._SCREENED_STEPS", 3)
     assert main(["lab", "train", tiny_file, "--json", "--set", "evaluation.target=0.001"]) == 0
-    ours, *rivals = json.loads(capsys.readouterr().out)
-    assert ours["reached"] and rivals
-    for rival in rivals:
-        assert rival["reached"], rival
-        assert rival["samples_to_target"] == 36  # 25, rounded up to whole steps of 12
-
-
-def test_a_mistake_is_one_message(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "train", tiny_file, "--steps", "0"]) == 2
-    assert capsys.readouterr().err == "bertbench: --steps 0: expected at least 1\n"
+    ours, *others = json.loads(capsys.readouterr().out)
+    assert ours["reached"] and len(others) == 3
+    for row in others:
+        assert row["reached"], row
+        assert row["samples_to_target"] == 36  # 25, rounded up to whole steps of 12
