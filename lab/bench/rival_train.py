@@ -194,11 +194,11 @@ class _Watch(transformers.TrainerCallback):
         self.ended = time.perf_counter()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Stop training if the target is reached."""
+        """Stop training if the target is reached, as the Trainer does after its last step."""
         accuracy = given["metrics"]["eval_accuracy"]
         self.course.append((time.perf_counter() - self.began, accuracy))
         self.reached = accuracy >= self._target
-        control.should_training_stop = self.reached
+        control.should_training_stop = control.should_training_stop or self.reached
 
 
 def _predictions(logits: Any, _: Any) -> torch.Tensor:

@@ -120,16 +120,18 @@ def test_the_interval_of_a_ratio_of_means_is_fiellers() -> None:
 
 
 @pytest.mark.slow
-def test_the_trainer_reaches_a_target_that_ours_reaches(
-    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("target", "reached"), [(0.001, 36), (0.999, None)])  # 25, rounded up to whole steps of 12
+def test_the_trainer_stops_at_the_target_or_after_its_last_step(
+    tiny_file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    target: float,
+    reached: int | None,
 ) -> None:
     pytest.importorskip("accelerate")
-    chosen = [SetUp(extra=extra) for extra in ("", "a worker")]
-    monkeypatch.setattr("lab.bench.train.set_ups", lambda: [*chosen, SetUp(2, "fp32", "group_by_length")])
+    chosen = [SetUp(extra="a worker"), SetUp(2, extra="group_by_length")]
+    monkeypatch.setattr("lab.bench.train.set_ups", lambda: chosen)
     monkeypatch.setattr("lab.bench.train._SCREENED_STEPS", 3)
-    assert main(["lab", "train", tiny_file, "--json", "--set", "evaluation.target=0.001"]) == 0
-    ours, *others = json.loads(capsys.readouterr().out)
-    assert ours["reached"] and len(others) == 3
-    for row in others:
-        assert row["reached"], row
-        assert row["samples_to_target"] == 36  # 25, rounded up to whole steps of 12
+    assert main(["lab", "train", tiny_file, "--json", "--set", f"evaluation.target={target}"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["samples_to_target"] for row in rows] == [reached] * 4
