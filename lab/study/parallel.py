@@ -193,7 +193,7 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, m
         trace = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(trace))
         busy = busy_share(json.loads(trace.read_text())["traceEvents"])
-    utilisation = [float(share) for share in world.from_all(str(busy))]
+    utilisation = world.from_all(busy)
     trainer.close()
     rate = steps * batch / runtime
     return Row(layout, world.size, seed, runtime, rate, loss, accuracy, utilisation, rate / most_samples_per_s, curve)

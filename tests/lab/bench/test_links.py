@@ -29,7 +29,7 @@ def test_a_message_takes_as_long_as_the_latency_says() -> None:
 def seconds_of_a_sum(world: World) -> float:
     world.barrier()
     began = time.perf_counter()
-    world.from_first(7)
+    world.from_all(7)
     world.barrier()
     return time.perf_counter() - began
 

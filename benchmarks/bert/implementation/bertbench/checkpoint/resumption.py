@@ -71,16 +71,6 @@ class Resumption:
                 "undo that, or give --allow-config-change (the log records it)"
             )
 
-    def as_text(self) -> str:
-        """Serialize it for the other ranks."""
-        return json.dumps([str(self.log), str(self.path), self.meta.model_dump(mode="json")])
-
-    @classmethod
-    def from_text(cls, text: str) -> "Resumption":
-        """Parse the text of `as_text`."""
-        log, path, meta = json.loads(text)
-        return cls(Path(log), Path(path), Meta.model_validate_json(json.dumps(meta)))
-
 
 def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
     """Return the run that `--resume` names, or None to begin a new one.

@@ -4,7 +4,6 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 """
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -46,19 +45,17 @@ def checked(system: System, world: World, least_gbit: float) -> tuple[float | No
 
     Expects consecutive rank numbers on each node.
     """
-    begins = [rank for rank, text in enumerate(world.from_all(str(world.ranks.local_rank))) if text == "0"]
+    begins = [rank for rank, place in enumerate(world.from_all(world.ranks.local_rank)) if place == 0]
     nodes = [list(range(first, stop)) for first, stop in zip(begins, [*begins[1:], world.size], strict=True)]
     offsets = clock_offsets_s(world)
     overall, with_neighbours = all_reduce_gbit(world), neighbours_gbit(world, nodes)
-    mine = ""
-    if world.ranks.local_rank == 0:
-        ranks = next(ranks for ranks in nodes if ranks[0] == world.rank)
-        mine = json.dumps(asdict(this_node(system, ranks)))
-    said = [Node(**json.loads(text)) for text in world.from_all(mine) if text]
-    bandwidths = [json.loads(text) for text in world.from_all(json.dumps(with_neighbours or overall))]
+    own = next((ranks for ranks in nodes if ranks[0] == world.rank), None)
+    said = world.from_all(this_node(system, own) if own else None)
+    bandwidths = world.from_all(with_neighbours or overall)
     found = [
         replace(node, clock_offset_ms=1e3 * offsets[node.ranks[0]], all_reduce_gbit=bandwidths[node.ranks[0]])
         for node in said
+        if node is not None
     ]
     return overall, judged(found, least_gbit)
 

@@ -194,16 +194,13 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         profiler = Profiler(world, on=short == "profile")
         if world.leads and (log := log_left(world.store)):
             arguments = argparse.Namespace(**{**vars(arguments), "resume": "auto", "result": log})
-        code = _over(arguments) if world.leads else None
-        if (over := world.from_first(-1 if code is None else code)) >= 0:
+        if (over := world.from_all(_over(arguments) if world.leads else None)[0]) is not None:
             return over
         found = _resumption(system, arguments) if world.leads else None
         if found and not restored_by_launcher():
             _record_attempt(found.files)
             continue_run(found, system)
-        found_text = world.from_all(found.as_text() if found else "")[0]
-        resumption = Resumption.from_text(found_text) if found_text else None
-        if resumption:
+        if resumption := world.from_all(found)[0]:
             seed, files = resumption.meta.seed, resumption.files if world.leads else None
         else:
             seed = agreed_seed(world, arguments.seed)

@@ -34,8 +34,8 @@ def collective() -> str:
 
     If it waits in several, return the oldest: the others wait for it.
     """
-    if shared_memory.waiting():
-        return shared_memory.waiting()
+    if own := shared_memory.waiting():
+        return own
     waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
     if not waiting:
         return ""
@@ -54,9 +54,7 @@ def write(folder: Path, rank: int) -> None:
     with suppress(OSError):  # the disk is full or hangs for this rank: the other ranks' evidence must do
         folder.mkdir(exist_ok=True)
         (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
-        (folder / f"rank_{rank}.json").write_text(
-            json.dumps(_recorded() + _shared(), indent=1) + "\n", encoding="utf-8"
-        )
+        (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")
 
 
 def _ours(frame: FrameType) -> str | None:
@@ -64,13 +62,10 @@ def _ours(frame: FrameType) -> str | None:
     return f"{path.relative_to(PACKAGE)}:{frame.f_lineno}" if path.is_relative_to(PACKAGE) else None
 
 
-def _shared() -> list[dict[str, Any]]:
-    """Return the sum in shared memory that this rank waits in, if any, as an entry of a flight recorder."""
-    return [{"profiling_name": f"shared_memory:{shared_memory.waiting()}"}] if shared_memory.waiting() else []
-
-
 def _recorded(active: bool = False) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
+    """Return the entries of all recorders; the sum in shared memory that this rank waits in, if any, is one."""
+    own = shared_memory.waiting()
+    entries: list[dict[str, Any]] = [{"profiling_name": f"shared_memory:{own}"}] if own else []
     for name in _RECORDERS:
         if recorder := getattr(_distributed_c10d, name, None):
             with suppress(RuntimeError, ValueError, TypeError):

@@ -3,7 +3,6 @@
 A piece lasts from one mark to the next. Names and order of the pieces: common/log_spans.py.
 """
 
-import json
 import os
 import time
 from itertools import pairwise
@@ -46,7 +45,7 @@ class Startup:
 
     def gathered(self, world: World) -> dict[str, dict[str, float]]:
         """Return rank 0's pieces, and each piece's longest over all ranks. Every rank must call it, off the clock."""
-        everyone = [json.loads(text) for text in world.from_all(json.dumps(self.seconds()))]
+        everyone = world.from_all(self.seconds())
         slowest = {piece: max(seconds[piece] for seconds in everyone) for piece in everyone[0]}
         return {"seconds": everyone[0], "slowest": slowest}
 

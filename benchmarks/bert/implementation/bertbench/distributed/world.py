@@ -1,14 +1,13 @@
 """The process group of a run: this rank, its device and its peers. The only place that names devices and backends."""
 
 import gc
-import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -22,6 +21,7 @@ from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named,
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
+Value = TypeVar("Value")
 _LIMITS = Limits(silent_s=60, progress_s=600)
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -75,12 +75,6 @@ class World:
             self.shared.sum(tensor)
         return tensor
 
-    def from_first(self, value: int) -> int:
-        """Return rank 0's value on every rank."""
-        holder = torch.tensor([value], dtype=torch.int64, device=self.device)
-        distributed.broadcast(holder, 0)
-        return int(holder.item())
-
     def neighbours(self, ranks: int) -> distributed.ProcessGroup:
         """Return a new gloo group of this rank and its neighbours, `ranks` in all.
 
@@ -89,11 +83,11 @@ class World:
         group, _ = distributed.new_subgroups(ranks, backend="gloo", timeout=self.timeout)
         return group
 
-    def from_all(self, value: str) -> list[str]:
-        """Return every rank's text, by rank, on every rank."""
-        texts = [""] * self.size
-        distributed.all_gather_object(texts, value)
-        return texts
+    def from_all(self, value: Value) -> list[Value]:
+        """Return every rank's value, by rank, on every rank."""
+        values = [value] * self.size
+        distributed.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
@@ -124,7 +118,8 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
     """
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
-    _limit_threads(ranks.local_size)
+    # ranks share the cores: `bertbench lab ideas` times a layer with and without
+    torch.set_num_threads(max(1, available_cores() // ranks.local_size))
     if device_kind == "cpu":
         keep_freed_memory()
     device = _device(device_kind, ranks.local_rank)
@@ -193,13 +188,7 @@ def _nccl_options(device: torch.device) -> dict[str, Any]:
 
 def _bind_cores(world: World) -> None:
     mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
-    everyone = [json.loads(text) for text in world.from_all(json.dumps(mine))]
-    on_node = sorted((place, cores) for host, place, cores in everyone if host == mine[0])
+    on_node = sorted((place, cores) for host, place, cores in world.from_all(mine) if host == mine[0])
     cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(len(cores))
-
-
-def _limit_threads(local_size: int) -> None:
-    """Share the cores: `bertbench lab ideas` times a layer with and without."""
-    torch.set_num_threads(max(1, available_cores() // local_size))

@@ -56,7 +56,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
 
 def agreed_seed(world: World, seed: int | None) -> int:
     """Return the seed on every rank: the one given, or one that rank 0 draws from the system's entropy."""
-    return world.from_first(secrets.randbits(_SEED_BITS) if seed is None else seed)
+    return world.from_all(secrets.randbits(_SEED_BITS) if seed is None else seed)[0]
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:

@@ -93,12 +93,11 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
 
     `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
     """
-    cache, key, known = _cache_file(), _key(system, world), ""
+    cache, key, record = _cache_file(), _key(system, world), None
     if world.leads:
         record = _read(resumed) if resumed else _read(cache).get(key)
-        known = json.dumps(record) if record else ""
-    if known := world.from_all(known)[0]:
-        arithmetic = Arithmetic.of(json.loads(known), "as measured before")
+    if known := world.from_all(record)[0]:
+        arithmetic = Arithmetic.of(known, "as measured before")
     else:
         arithmetic = choose(system, world.device, world.sum)
         if world.leads and arithmetic.source == MEASURED:

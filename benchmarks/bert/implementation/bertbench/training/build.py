@@ -173,8 +173,7 @@ def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | 
 
 def caches_cleared(system: System, world: World) -> list[bool]:
     """Return whether each node's page cache was dropped, by its launcher or now by its first rank."""
-    mine = ""
+    cleared = None
     if world.ranks.local_rank == 0:
         cleared = cleared_by_launcher() or (system.launch.clear_caches and clear_caches())
-        mine = "yes" if cleared else "no"
-    return [answer == "yes" for answer in world.from_all(mine) if answer]
+    return [answer for answer in world.from_all(cleared) if answer is not None]
