@@ -26,8 +26,8 @@ from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.sums import sum_class
 from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm
-from bertbench.parallel.counting import Traffic
 from tests.optim.drawn import lamb
+from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=8)

@@ -21,12 +21,12 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
-from bertbench.parallel.counting import Traffic, expected
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
 from tests.compiling import compiled_by
+from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
 
 STEPS = 2
@@ -50,11 +50,6 @@ LAYOUTS: Layouts = {
     "4 sharded": ("parallel.fully_shard=true",),
     "4 sharded, accumulated": (
         "parallel.fully_shard=true", "data.gradient_accumulation_steps=2", "parallel.recompute=true",
-    ),
-}  # fmt: skip
-ON_TWO_RANKS: Layouts = {
-    "1x1x2 interleaved": (
-        "parallel.pipeline=2", "parallel.virtual_stages=2", "parallel.schedule=interleaved", "parallel.microbatches=4",
     ),
 }  # fmt: skip
 
@@ -139,7 +134,7 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
         assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place.pipeline)
-    return expected(system, trainer.groups.place, tokens)
+    return theory.sent_bytes(system, trainer.groups.place, tokens)
 
 
 def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -207,14 +202,6 @@ def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_pieces_of_a_split_model_take_the_steps_of_one_rank(tiny: Callable[..., System], name: str) -> None:
     check(tiny, [name], "lamb", ranks=2, layouts=COMPILED, train=trained_compiled)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["lamb", "adam"])
-def test_an_interleaved_pipeline_of_two_ranks_takes_the_steps_of_one(
-    tiny: Callable[..., System], optimizer: str
-) -> None:
-    check(tiny, list(ON_TWO_RANKS), optimizer, ranks=2, layouts=ON_TWO_RANKS)
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
-from bertbench.parallel.counting import expected
-from bertbench.parallel.theory import stage_parameters
+from bertbench.parallel.theory import sent_bytes, stage_parameters
 from bertbench.training.inputs import check_weights, open_data
 
 _GB = 1e9
@@ -41,7 +40,7 @@ class DryRun:
     def sent_bytes(self) -> dict[str, int]:
         """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
         tokens = round(self.system.parts * load_of(self.system).most_tokens) if self.system.parallel.splits else 0
-        return expected(self.system, self.system.layout.coordinate(self.rank), tokens)
+        return sent_bytes(self.system, self.system.layout.coordinate(self.rank), tokens)
 
     @property
     def memory_gb(self) -> dict[str, float]:

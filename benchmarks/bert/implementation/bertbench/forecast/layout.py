@@ -78,18 +78,16 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
     rate = system.world_size * hardware.peak_flops * calibrated.compute_share
     compute = load.flops / rate * (_RECOMPUTED if parallel.recompute else 1.0)
     slowest = compute * load.most_tokens / load.mean_tokens
-    widths = theory.Widths.of(system.precision.compute)
     tokens = round(parts * load.most_tokens)
-    shape = system.model.shape()
     tensor = pipeline = 0.0
     if layout.tensor > 1:
-        calls = parts * shape.layers // layout.pipeline * (6 if parallel.recompute else 4)
+        calls = parts * system.model.layers // layout.pipeline * (6 if parallel.recompute else 4)
         calls *= 2 if parallel.sequence else 1
-        sent = theory.tensor_bytes(shape, layout, layout.coordinate(0), tokens, widths, parallel.recompute)
+        sent = theory.tensor_bytes(system, layout.coordinate(0), tokens)
         tensor = sent / hardware.nvlink + calls * _COLLECTIVE_S
     if layout.pipeline > 1:
         sent = max(
-            theory.pipeline_bytes(shape, layout, layout.coordinate(rank), tokens, widths)
+            theory.pipeline_bytes(system, layout.coordinate(rank), tokens)
             for rank in range(0, system.world_size, layout.data * layout.tensor)
         )
         pipeline = sent / hardware.network + 2 * parts * layout.virtual_stages * _COLLECTIVE_S

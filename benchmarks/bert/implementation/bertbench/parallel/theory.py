@@ -4,10 +4,12 @@ Formulas of Narayanan et al. 2021 (arXiv 2104.04473), with tokens T for their ba
 padded but a pipeline's microbatches. All byte counts are what one rank sends in a step.
 """
 
-from typing import NamedTuple
+import math
 
+from bertbench.config import System
 from bertbench.config.layout import Coordinate, Layout
 from bertbench.model.shape import BertShape
+from bertbench.weights.names import pieces
 
 _GRADIENT_BYTES = 4
 
@@ -22,67 +24,60 @@ def ring(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-class Widths(NamedTuple):
-    """Bytes of a number that tensor-parallel ranks sum, and that stages send each other."""
+def sent_bytes(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
+    """Return the bytes that a rank sends in a step of `tokens` tokens, by dimension; none is 0."""
+    shape, layout = system.model.shape(), system.layout
+    if system.parallel.fully_shard:
+        # weights gathered twice and gradients scattered in every part: 3 (d - 1) / d, rows rounded up to d
+        rows = sum(-(-piece.shape[0] // layout.data) * math.prod(piece.shape[1:]) for piece in pieces(shape))
+        return {"data": 3 * system.parts * _GRADIENT_BYTES * rows * (layout.data - 1)}
+    tied = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
+    sent = {
+        "tensor": tensor_bytes(system, place, tokens),
+        "pipeline": pipeline_bytes(system, place, tokens),
+        # the gradient of this rank's part (section 3.3.1)
+        "data": round(_GRADIENT_BYTES * stage_parameters(shape, layout, place.pipeline) * ring(layout.data)),
+        # the word embeddings' gradient, summed over the first and the last stage
+        "tied words": tied * _GRADIENT_BYTES * shape.vocab_size * shape.hidden_size,
+    }
+    return {dimension: size for dimension, size in sent.items() if size}
 
-    forward: int
-    backward: int
-    between_stages: int
 
-    @classmethod
-    def of(cls, precision: str) -> "Widths":
-        """Return the widths: under autocast products are bf16; the residual stream and its gradient stay fp32."""
-        return cls(2, 4, 2) if precision == "bf16" else cls(4, 4, 4)
-
-
-def tensor_bytes(
-    shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths, recompute: bool
-) -> int:
-    """Return bytes sent per step for `tokens` tokens: 8 T h (t - 1) / t numbers a layer (section 3.2).
+def tensor_bytes(system: System, place: Coordinate, tokens: int) -> int:
+    """Return bytes that tensor-parallel ranks send for `tokens`: 8 T h (t - 1) / t numbers a layer (section 3.2).
 
     These are two all-reduces forward and two backward. Recomputation makes the forward ones again. With sequence
     parallelism each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2), which send as much; the
     embeddings' gradients and the heads' inputs are gathered too, and the gradients of the LayerNorms are summed.
     """
-    layers, numbers = shape.layers // layout.pipeline, tokens * shape.hidden_size
+    layout, recompute = system.layout, system.parallel.recompute
+    layers, numbers = system.model.layers // layout.pipeline, tokens * system.model.hidden_size
+    forward = _forward_bytes(system)
     if not layout.sequence:
-        width = 2 * widths.forward * (1 + recompute) + 2 * widths.backward
+        width = 2 * forward * (1 + recompute) + 2 * _GRADIENT_BYTES
         return round(layers * numbers * width * ring(layout.tensor))
     # hidden states are gathered as they stay, products are scattered as they come; backward the reverse
-    width = 2 * (widths.forward + widths.backward)
+    width = 2 * (forward + _GRADIENT_BYTES)
     ends = (place.pipeline == 0) + (place.pipeline == layout.pipeline - 1)
-    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * widths.backward
-    norms = 4 * layers * shape.hidden_size * _GRADIENT_BYTES
+    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * _GRADIENT_BYTES
+    norms = 4 * layers * system.model.hidden_size * _GRADIENT_BYTES
     return round(gathered * ring(layout.tensor) / 2 + norms * ring(layout.tensor))
 
 
-def pipeline_bytes(shape: BertShape, layout: Layout, place: Coordinate, tokens: int, widths: Widths) -> int:
-    """Return bytes sent per step for `tokens` tokens, fillers included: T h numbers per stage boundary (section 3.2).
+def pipeline_bytes(system: System, place: Coordinate, tokens: int) -> int:
+    """Return bytes that a stage sends for `tokens` tokens, fillers included: T h numbers per boundary (section 3.2).
 
     Forward to the next stage, and backward to the previous one; ranks that share tokens send their share.
     """
+    layout = system.layout
     stages = range(place.pipeline, layout.stages, layout.pipeline)
     sends = sum((stage < layout.stages - 1) + (stage > 0) for stage in stages)
-    return sends * tokens // layout.token_shares * shape.hidden_size * widths.between_stages
+    return sends * tokens // layout.token_shares * system.model.hidden_size * _forward_bytes(system)
 
 
-def tied_bytes(shape: BertShape, layout: Layout, place: Coordinate) -> int:
-    """Return bytes of the word embeddings' gradient, summed over the first and the last stage."""
-    holds = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
-    return holds * _GRADIENT_BYTES * shape.vocab_size * shape.hidden_size
-
-
-def data_bytes(elements: int, layout: Layout) -> int:
-    """Return bytes of the gradient of this rank's `elements`: 2 (d - 1) / d of it (section 3.3.1)."""
-    return round(_GRADIENT_BYTES * elements * ring(layout.data))
-
-
-def fully_sharded_bytes(elements: int, layout: Layout, parts: int) -> int:
-    """Return bytes of weights gathered twice and gradients scattered in every part of a step: 3 (d - 1) / d of them.
-
-    `elements` counts the whole model, each tensor's rows rounded up to a multiple of d.
-    """
-    return round(parts * _GRADIENT_BYTES * elements * 3 * (layout.data - 1) / layout.data)
+def _forward_bytes(system: System) -> int:
+    """Return bytes of a number that ranks sum forward, or that stages send: gradients of sums stay fp32."""
+    return 2 if system.precision.compute == "bf16" else 4
 
 
 def layer_parameters(shape: BertShape, tensor: int = 1) -> int:

@@ -1,10 +1,9 @@
-"""Count the bytes that a rank sends in each dimension of a layout, from its operations and by formula.
+"""Count the bytes that a rank sends in each dimension of a layout, from its operations.
 
 A collective counts as its ring algorithm sends: an all-reduce of n bytes over g ranks 2 (g - 1) / g n, a gather or a
 reduce-scatter of n bytes in all (g - 1) / g n. A send to one rank counts once.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -15,19 +14,13 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertbench.config import System
-from bertbench.config.layout import Coordinate
-from bertbench.parallel import theory
 from bertbench.parallel.process_groups import ProcessGroups
-from bertbench.weights.names import pieces
 
 # Factor on the bytes of an operation's input, on g ranks, by a part of its name
 _SENT = {
-    "all_reduce": lambda g: 2 * (g - 1) / g,
     "allreduce": lambda g: 2 * (g - 1) / g,
-    "all_gather": lambda g: g - 1,
     "allgather": lambda g: g - 1,
-    "reduce_scatter": lambda g: (g - 1) / g,
+    "reducescatter": lambda g: (g - 1) / g,
     "send": lambda _: 1.0,
 }
 _FUNCTIONAL = "_c10d_functional"
@@ -69,7 +62,7 @@ class Traffic(TorchDispatchMode):
 
     def _count(self, operation: Any, arguments: Sequence[Any]) -> None:
         name = operation.__name__
-        factor = next((factor for part, factor in _SENT.items() if part in name), None)
+        factor = next((factor for part, factor in _SENT.items() if part in name.replace("_", "")), None)
         if factor is None:
             return
         group = _group(arguments)
@@ -95,20 +88,3 @@ def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
 
 def _tensors(argument: Any) -> list[torch.Tensor]:
     return [argument] if isinstance(argument, torch.Tensor) else list(argument)
-
-
-def expected(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
-    """Return the bytes that a rank sends in a step of `tokens` tokens by the formulas, by dimension; none is 0."""
-    shape, layout = system.model.shape(), system.layout
-    if system.parallel.fully_shard:
-        ranks = layout.data
-        rows = sum(-(-piece.shape[0] // ranks) * ranks * math.prod(piece.shape[1:]) for piece in pieces(shape))
-        return {"data": theory.fully_sharded_bytes(rows, layout, system.parts)}
-    widths = theory.Widths.of(system.precision.compute)
-    sent = {
-        "tensor": theory.tensor_bytes(shape, layout, place, tokens, widths, system.parallel.recompute),
-        "pipeline": theory.pipeline_bytes(shape, layout, place, tokens, widths),
-        "data": theory.data_bytes(theory.stage_parameters(shape, layout, place.pipeline), layout),
-        "tied words": theory.tied_bytes(shape, layout, place),
-    }
-    return {dimension: size for dimension, size in sent.items() if size}
