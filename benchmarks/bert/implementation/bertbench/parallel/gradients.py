@@ -4,7 +4,6 @@ A bucket of gradients is sent as soon as the last backward pass of a step has fi
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import distributed, nn
@@ -22,17 +21,23 @@ from bertbench.parallel.process_groups import ProcessGroups
 _BUCKET_ELEMENTS = 25 * 2**20 // 4  # as DDP's buckets, 25 MiB
 
 
-def sharded(parameter: torch.Tensor) -> bool:
-    """Return whether a rank holds only a part of the tensor."""
+def shares(parameters: Sequence[torch.Tensor], shards: distributed.ProcessGroup) -> torch.Tensor:
+    """Return by what to multiply each tensor's square norm so that its sum over `shards` counts every element once."""
+    copies = distributed.get_world_size(shards)
+    return torch.tensor([1.0 if _sharded(one) else 1 / copies for one in parameters], device=parameters[0].device)
+
+
+def _sharded(parameter: torch.Tensor) -> bool:
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
 class SplitReducer:
     """Reduces the gradients of this rank's part of the model; see `optim.reducer.Reducer`.
 
-    `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient.
-    `of_shares` are those whose gradient each tensor-parallel rank has for its share of the tokens only. A gradient is
-    whole after `parts` backward passes.
+    `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient,
+    so that their bucket waits for the end of the step. `of_shares` are those whose gradient each tensor-parallel rank
+    has for its share of the tokens only. A gradient is whole after `parts` backward passes. With `fully_shard`, FSDP2
+    sums gradients in the backward pass.
     """
 
     def __init__(
@@ -45,34 +50,25 @@ class SplitReducer:
         parts: int,
         of_shares: Sequence[nn.Parameter] = (),
     ) -> None:
-        self._parameters = parameters
+        self._parameters, self._of_shares = parameters, of_shares
         self._words = words if groups.layout.pipeline > 1 else None
-        self._of_shares = of_shares
         self._groups, self._clip = groups, clip
-        self._reduced_behind = fully_shard  # by FSDP2, in the backward pass
-        copies = distributed.get_world_size(groups.shards)
-        shares = [1.0 if sharded(parameter) else 1 / copies for parameter in parameters]
-        if self._words is not None and groups.place.pipeline > 0:  # the first stage counts them
-            shares[next(i for i, parameter in enumerate(parameters) if parameter is words)] = 0.0
-        self._shares = torch.tensor(shares, device=groups.world.device)
-        self.buckets = [] if fully_shard else _buckets([local(parameter).numel() for parameter in parameters])
-        """Places of the parameters whose gradients are reduced together, in the order of reduction."""
-        self._held = next(
-            (
-                number
-                for number, places in enumerate(self.buckets)
-                if self._words is not None and any(parameters[place] is self._words for place in places)
-            ),
-            None,
-        )
-        """The word embeddings' bucket, which waits for the end because another stage holds a part of them."""
-        self._sums: list[_Sum] = []
-        counts = [1 if number == self._held else parts * len(places) for number, places in enumerate(self.buckets)]
+        self._shares = shares(parameters, groups.shards)
+        others = [parameter for parameter in parameters if parameter is not self._words]
+        self.buckets = [] if fully_shard else _buckets(others)
+        """The parameters whose gradients are reduced together, in the order of reduction."""
+        counts = [parts * len(bucket) for bucket in self.buckets]
+        if self._words is not None:
+            self.buckets.append([self._words])
+            counts.append(1)
+            if groups.place.pipeline > 0:  # the first stage counts them
+                self._shares[[parameter is self._words for parameter in parameters].index(True)] = 0.0
+        self._sums: list[tuple[list[torch.Tensor], torch.Tensor, distributed.Work]] = []
         self._countdown = BucketCountdown(counts, self._send)
-        if groups.layout.data > 1:
-            for number, places in enumerate(self.buckets):
-                if number != self._held:
-                    self._countdown.watch(number, [parameters[place] for place in places])
+        self._reduces = groups.layout.data > 1 and not fully_shard
+        if self._reduces:
+            for number, bucket in enumerate(self.buckets[: len(self.buckets) - (self._words is not None)]):
+                self._countdown.watch(number, bucket)
 
     def finish(self) -> Reduced:
         """See `optim.reducer.Reducer`."""
@@ -97,50 +93,35 @@ class SplitReducer:
     def _reduce(self) -> None:
         """Sum every gradient over the ranks that have a part of it."""
         if self._words is not None:
-            assert self._words.grad is not None, "every trained parameter takes part in every step"
-            distributed.all_reduce(self._words.grad, group=self._groups.tied)
-        if not self._reduced_behind and self._groups.layout.data > 1:
-            self._end_reductions()
+            (gradient,) = _gradients([self._words])
+            distributed.all_reduce(gradient, group=self._groups.tied)
+        if self._reduces:
+            if self._words is not None:  # they are whole now
+                self._countdown.arrive(len(self.buckets) - 1)
+            self._countdown.end_step()
+            for gradients, flat, work in self._sums:
+                work.wait()
+                torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
+            self._sums = []
         if self._of_shares:
             gradients = _gradients(self._of_shares)
-            # functional, as DTensor's collectives are, so that `Traffic` counts it with theirs
+            # functional, as DTensor's collectives are: both count as tensor parallelism's
             flat = all_reduce(_flatten_dense_tensors(gradients), "sum", self._groups.tensor)
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
-
-    def _end_reductions(self) -> None:
-        if self._held is not None:  # its word embeddings are whole now
-            self._countdown.arrive(self._held)
-        self._countdown.end_step()
-        for gradients, flat, work in self._sums:
-            work.wait()
-            torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
-        self._sums = []
 
     @torch.no_grad()
     def norm(self) -> torch.Tensor:
         """Return the norm of the whole model's gradient, every element counted once, on the device."""
-        squares = torch.stack(torch._foreach_norm(self._local())).square()
+        squares = torch.stack(torch._foreach_norm(_gradients(self._parameters))).square()
         total = squares @ self._shares
         distributed.all_reduce(total, group=self._groups.model)
         return total.sqrt()
 
     @torch.no_grad()
     def _send(self, number: int) -> None:
-        gradients = self._local(self.buckets[number])
+        gradients = _gradients(self.buckets[number])
         flat = _flatten_dense_tensors(gradients)
-        work = distributed.all_reduce(flat, group=self._groups.data, async_op=True)
-        self._sums.append(_Sum(gradients, flat, work))
-
-    def _local(self, places: Sequence[int] | None = None) -> list[torch.Tensor]:
-        return _gradients(self._parameters if places is None else [self._parameters[place] for place in places])
-
-
-class _Sum(NamedTuple):
-    """A bucket whose sum has begun."""
-
-    gradients: list[torch.Tensor]
-    flat: torch.Tensor
-    work: distributed.Work
+        self._sums.append((gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True)))
 
 
 def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
@@ -151,14 +132,15 @@ def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
     return gradients
 
 
-def _buckets(sizes: Sequence[int]) -> list[list[int]]:
+def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Fill buckets from the last parameter on, about the order in which a backward pass gives gradients."""
-    buckets: list[list[int]] = [[]]
+    buckets: list[list[nn.Parameter]] = [[]]
     filled = 0
-    for place, size in reversed(list(enumerate(sizes))):
+    for parameter in reversed(parameters):
+        size = local(parameter).numel()
         if buckets[-1] and filled + size > _BUCKET_ELEMENTS:
             buckets.append([])
             filled = 0
-        buckets[-1].append(place)
+        buckets[-1].append(parameter)
         filled += size
     return buckets

@@ -10,7 +10,7 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
 from bertbench.optim.state import Optimizer, matrices_and_vectors
-from bertbench.parallel.gradients import sharded
+from bertbench.parallel.gradients import shares
 
 
 def shard_optimizer(
@@ -18,13 +18,12 @@ def shard_optimizer(
 ) -> Optimizer:
     """Return Adam or LAMB for this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
     matrices, _ = matrices_and_vectors(parameters)
-    copies = distributed.get_world_size(shards)
-    shares = torch.tensor([1.0 if sharded(matrix) else 1 / copies for matrix in matrices], device=parameters[0].device)
+    counted = shares(matrices, shards)
 
     def whole_norms(norms: torch.Tensor) -> torch.Tensor:
-        squares = norms.square() * shares
+        squares = norms.square() * counted
         distributed.all_reduce(squares, group=shards)
         return squares.sqrt()
 
-    step = foreach_step if copies == 1 else partial(foreach_step, whole_norms=whole_norms)
+    step = foreach_step if distributed.get_world_size(shards) == 1 else partial(foreach_step, whole_norms=whole_norms)
     return MultiTensorAdam(parameters, options, matrix_step=step)

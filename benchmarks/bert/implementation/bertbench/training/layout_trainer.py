@@ -117,9 +117,8 @@ class LayoutTrainer(Trainer):
 
     def communication(self) -> Communication:
         """Return how gradients are sent and applied, for the run's output and records."""
-        sizes = [local(parameter).numel() for parameter in self.parameters]
-        whole = [parameter.numel() for parameter in self.parameters]
-        buckets = [sum(sizes[place] for place in places) for places in self.reducer.buckets] or [sum(whole)]
+        buckets = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.reducer.buckets]
+        buckets = buckets or [sum(parameter.numel() for parameter in self.parameters)]
         return Communication(
             clip=self._system.clip.mode,
             compression="none",
