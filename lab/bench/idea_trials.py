@@ -215,7 +215,8 @@ def _pass(model: Bert, batch: Batch, read: Read | None = None, precision: Precis
             scores, labels_M = model(*batch.inputs), batch.masked_labels_M
         else:
             hidden_TD, (places, labels_M) = model.hidden(*batch.inputs[:4]), read
-            scores = model.heads(hidden_TD[places], hidden_TD[batch.sequences.cu_seqlens_S1[:-1]])
+            first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[:-1]]
+            scores = model.heads(hidden_TD[places], first_SD, model.embeddings.word.weight)
     weights = 1 / len(batch.masked_at_M), 1 / len(batch.next_sentence_S)
     return _results(weighted_loss(scores, labels_M, batch.next_sentence_S, *weights), list(model.parameters()))
 

@@ -19,7 +19,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.loss import plain_weighted_loss
+from bertbench.model.loss import plain_cross_entropy_sum, weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
@@ -100,9 +100,11 @@ class VirtualRanks:
         sequences = group[0].batch.sequences
 
         def loss(weights: dict[str, torch.Tensor], share: tuple[torch.Tensor, ...]) -> torch.Tensor:
-            tokens_T, segments_T, positions_T, masked_at_M, *labels_and_weights = share
+            tokens_T, segments_T, positions_T, masked_at_M, masked_M, pairs_S, masked_weight, pair_weight = share
             inputs = tokens_T, segments_T, positions_T, sequences, masked_at_M
-            return plain_weighted_loss(functional_call(self._model, weights, inputs), *labels_and_weights)
+            scores = functional_call(self._model, weights, inputs)
+            masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_M, masked_weight)
+            return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, pairs_S, pair_weight)
 
         tensors = [
             (
@@ -133,7 +135,7 @@ def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> torch.Tensor:
     total = torch.zeros(())
     for part, batch in shares:
         weights = part.masked_lm_weight, part.next_sentence_weight
-        loss = plain_weighted_loss(model(*batch.inputs), *batch.labels, *weights)
+        loss = weighted_loss(model(*batch.inputs), *batch.labels, *weights)
         loss.backward()
         total += loss.detach()
     return total

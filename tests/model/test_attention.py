@@ -34,7 +34,3 @@ def test_the_flash_operator_has_the_arguments_that_we_give_it_and_a_gradient() -
     assert context.shape == (71, 3, 8)
     assert qkv.grad is not None
     assert qkv.grad.shape == qkv.shape
-
-
-def test_sequences_know_their_longest() -> None:
-    assert Sequences.of(np.array(LENGTHS)).longest == 23

@@ -46,6 +46,16 @@ def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itsel
     assert counter.frame_count == 2
 
 
+def test_joined_layers_compile_once_for_all_layers_and_sizes(counter: CompileCounter) -> None:
+    model = Bert(replace(SHAPE, layers=4))
+    compile_pieces(model)
+    for samples, length in ((2, 9), (3, 12)):
+        batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+        assert isinstance(model(*batch.inputs, batch.labels), LossSums)
+    assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
+    assert isinstance(model(*batch.inputs), Scores), "an evaluation"
+
+
 def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCounter) -> None:
     torch.manual_seed(1)
     model = Bert(SHAPE).double()
@@ -57,7 +67,7 @@ def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCo
         inputs = masked_MD.clone().requires_grad_(), first_SD.clone().requires_grad_()
         if compiled:
             compile_pieces(model)
-        scores = model.heads(*inputs, labels if model.sums_losses else None)
+        scores = model.heads(*inputs, model.embeddings.word.weight, labels)
         assert isinstance(scores, LossSums if compiled else Scores)
         loss = weighted_loss(scores, *labels, 0.5, 0.25)
         loss.backward()
@@ -67,39 +77,6 @@ def test_the_losses_are_in_the_heads_pieces_and_stay_the_same(counter: CompileCo
         answers.append((loss.detach(), inputs[0].grad, inputs[1].grad, *gradients))
     torch.testing.assert_close(*answers, rtol=2e-7, atol=1e-7)  # the plain loss is float32's
     assert counter.frame_count == 4, "masked-LM head with its loss, pooler, sentence pairs, their loss"
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-def test_joined_layers_train_as_single_ones_and_compile_once_for_all_layers(
-    autocast: bool, counter: CompileCounter
-) -> None:
-    torch.manual_seed(1)
-    model = Bert(replace(SHAPE, layers=4, hidden_dropout=0.0, attention_dropout=0.0))
-    answers = []
-    for compiled in (False, True):
-        if compiled:
-            compile_pieces(model)
-        for samples, length in ((2, 9), (3, 12)):
-            model.zero_grad()
-            batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
-            inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                scores = model(*inputs, batch.labels)
-            weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
-        answers.append(torch.cat([one.grad.view(-1) for one in model.parameters() if one.grad is not None]))
-    plain, joined = answers
-    assert (joined - plain).norm() < (2e-2 if autocast else 1e-6) * plain.norm()
-    assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
-
-
-def test_a_model_gives_losses_only_for_labels_and_where_pieces_are_compiled(counter: CompileCounter) -> None:
-    model = Bert(SHAPE)
-    batch = synthetic(2, 8, SHAPE.vocab_size, torch.Generator().manual_seed(1))
-    inputs = batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M
-    assert isinstance(model(*inputs, batch.labels), Scores)
-    compile_pieces(model)
-    assert isinstance(model(*inputs), Scores)
-    assert isinstance(model(*inputs, batch.labels), LossSums)
 
 
 def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

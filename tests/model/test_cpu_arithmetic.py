@@ -13,76 +13,57 @@ from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 
 # 131 and 97 are products of their own, the three of 31 share one in squares of 32.
-SEQUENCES = Sequences.of(np.array([131, 131, 97, 31, 31, 31, 5, 2]))
-TOKENS, HEADS, WIDTH = 459, 3, 8
+LENGTHS = [131, 131, 97, 31, 31, 31, 5, 2]
+HEADS, WIDTH = 3, 8
 
 
-def _inputs() -> tuple[torch.Tensor, torch.Tensor]:
+def _inputs(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
-    qkv = torch.randn(TOKENS, 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
-    return qkv, torch.randn(TOKENS, HEADS, WIDTH, dtype=torch.float64, generator=generator)
-
-
-@pytest.mark.parametrize("scores", [2**18, 2 * 131**2])  # all heads of a long sequence at once, or two and then one
-def test_attention_in_place_equals_torchs_operations_forward_and_backward(
-    scores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_place, "_SCORES", scores)
-    monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
-    qkv, gradient = _inputs()
-    plain = plain_attention(qkv, SEQUENCES, 0.0)
-    (expected,) = torch.autograd.grad(plain, qkv, gradient)
-    context = in_place.cpu_attention(qkv, SEQUENCES, 0.0)
-    (found,) = torch.autograd.grad(context, qkv, gradient)
-    torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_attention_drops_the_same_probabilities_forward_and_backward(dtype: torch.dtype) -> None:
-    qkv, gradient = (tensor.detach().to(dtype).requires_grad_() for tensor in _inputs())
-    torch.manual_seed(11)
-    context = in_place.cpu_attention(qkv, SEQUENCES, 0.3)
-    (found,) = torch.autograd.grad(context, qkv, gradient)
-    torch.manual_seed(11)
-    wide = qkv.detach().double().requires_grad_()
-    expected_context = torch.empty_like(context, dtype=torch.float64)
-    squares = [([2], slice(457, 459)), ([5], slice(452, 457)), ([31, 31, 31], slice(359, 452))]  # of 4, 16 and 32
-    if dtype == torch.bfloat16:
-        order = [*squares, ([97], slice(262, 359)), ([131], slice(0, 131)), ([131], slice(131, 262))]
-    else:  # long sequences one by one, then squares
-        order = [([131], slice(0, 131)), ([131], slice(131, 262)), ([97], slice(262, 359)), *squares]
-    for lengths, tokens in order:
-        length, some = lengths[0], len(lengths)
-        query, key, value = (
-            part.unflatten(0, (some, length)).transpose(1, 2).flatten(0, 1) for part in wide[tokens].unbind(1)
-        )
-        probabilities = (query @ key.transpose(1, 2) / WIDTH**0.5).softmax(-1)
-        columns = {2: 4, 5: 16, 31: 32, 97: 112, 131: 144}[length]
-        room = columns if length <= 31 or dtype == torch.bfloat16 else length
-        mask = keep_mask(torch.Size((some * HEADS, room, columns)), 0.3, torch.float64)[:, :length, :length]
-        answer = (probabilities * mask / keep_share(0.3)) @ value
-        expected_context[tokens] = answer.unflatten(0, (some, -1)).transpose(1, 2).flatten(0, 1)
-    (expected,) = torch.autograd.grad(expected_context, wide, gradient.double())
-    tolerance = 1e-12 if dtype == torch.float64 else 3e-2
-    torch.testing.assert_close(context.double(), expected_context, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    qkv = torch.randn(tokens, 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
+    return qkv, torch.randn(tokens, HEADS, WIDTH, dtype=torch.float64, generator=generator)
 
 
 @pytest.mark.parametrize(
     "lengths",
-    [[64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
-    ids=["short", "one token", "out of order among long ones", "no filler"],
+    [LENGTHS, [64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
+    ids=["long ones and squares", "short", "one token", "out of order among long ones", "no filler"],
 )
-def test_attention_in_squares_equals_torchs_operations(lengths: list[int]) -> None:
-    generator = torch.Generator().manual_seed(7)
-    qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
-    gradient = torch.randn(sum(lengths), HEADS, WIDTH, dtype=torch.float64, generator=generator)
-    sequences = Sequences.of(np.array(lengths))
+@pytest.mark.parametrize("scores", [2**18, 2 * 131**2])  # all heads of a long sequence at once, or two and then one
+def test_attention_in_place_and_in_squares_equals_torchs_operations(
+    lengths: list[int], scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_place, "_SCORES", scores)
+    monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
+    sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths))
     plain, context = plain_attention(qkv, sequences, 0.0), in_place.cpu_attention(qkv, sequences, 0.0)
     torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
     (found,), (expected,) = (torch.autograd.grad(result, qkv, gradient) for result in (context, plain))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "step", "tolerance"), [(torch.float64, 1e-4, 1e-6), (torch.bfloat16, 0.05, 0.02)])
+def test_attention_drops_the_same_probabilities_forward_and_backward(
+    dtype: torch.dtype, step: float, tolerance: float
+) -> None:
+    """With one seed, a step along the gradient changes the result by the gradient at both its ends."""
+    qkv, weights = (tensor.detach().to(dtype) for tensor in _inputs(sum(LENGTHS)))
+
+    def with_gradient(leaf: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(11)
+        leaf = leaf.detach().requires_grad_()
+        context = in_place.cpu_attention(leaf, Sequences.of(np.array(LENGTHS)), 0.3)
+        context.backward(weights)
+        assert leaf.grad is not None
+        return (context.double() * weights.double()).sum(), leaf.grad.double()
+
+    further = qkv + (step * with_gradient(qkv)[1].sign()).to(dtype)
+    (before, from_before), (after, from_after) = with_gradient(qkv), with_gradient(further)
+    expected = ((from_before + from_after) / 2 * (further.double() - qkv.double())).sum()
+    assert (after - before).item() == pytest.approx(expected.item(), rel=tolerance)
+    ones = torch.ones_like(qkv)
+    context = in_place.cpu_attention(ones, Sequences.of(np.array(LENGTHS)), 0.3).double()
+    assert context.mean().item() == pytest.approx(1, abs=0.02), "kept probabilities are enlarged"
+    assert context.std() > 0.05
 
 
 def test_a_nan_stays_in_its_short_sequence() -> None:

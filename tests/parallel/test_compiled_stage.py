@@ -5,8 +5,6 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from bertbench.common.errors import ConfigError
-from bertbench.config import load_system
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -53,9 +51,3 @@ def test_all_layers_of_all_stages_share_two_graphs_and_compute_the_same() -> Non
     assert compiled[0] == pytest.approx(plain[0], rel=1e-6)
     for ours, expected in zip(compiled[1], plain[1], strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_compiling_sharded_products_is_refused() -> None:
-    tensor = ["parallel.pipeline=1", "parallel.microbatches=1", "parallel.tensor=2", "compute.compile=default"]
-    with pytest.raises(ConfigError, match="compile layers whose products are sharded; set it to none"):
-        load_system("cpu_layouts", tensor)

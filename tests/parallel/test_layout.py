@@ -52,6 +52,7 @@ def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Callable[..., Syst
         (["parallel.tensor=2", "clip.mode=bucket"], "set it to after"),
         (["parallel.tensor=2", "data.balance=packed"], "choose one of none, stratified, planned"),
         (["parallel.tensor=2", "precision.compute=fp16"], "use bf16"),
+        (["parallel.tensor=2", "compute.compile=default"], "compile layers whose products are sharded; set it to none"),
         (["parallel.tensor=2", "data.global_batch_size=14"], "not a multiple of 4 data-parallel ranks"),
     ],
 )  # fmt: skip

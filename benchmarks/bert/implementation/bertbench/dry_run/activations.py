@@ -102,7 +102,9 @@ def _heads(system: System, lengths_S: np.ndarray) -> int:
         hidden_TD = torch.empty(len(batch.tokens_T), model.shape.hidden_size, requires_grad=True)
         first_S = batch.sequences.cu_seqlens_S1[:-1]
         return model, lambda: summed_loss(
-            system, lambda *_: model.heads(hidden_TD[batch.masked_at_M], hidden_TD[first_S]), batch
+            system,
+            lambda *_: model.heads(hidden_TD[batch.masked_at_M], hidden_TD[first_S], model.embeddings.word.weight),
+            batch,
         )
 
     return kept_bytes(system, build)

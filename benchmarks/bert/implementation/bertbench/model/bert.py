@@ -3,7 +3,8 @@
 Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
 """
 
-from typing import overload
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,16 +12,19 @@ from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
-from bertbench.model.encoder import Between, EncoderLayer
+from bertbench.model.encoder import EncoderLayer, Normalised
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
-from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.options import ResidualName
 from bertbench.model.precision import in_format
 from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from bertbench.model.tied_words import look_up
+
+Between = Callable[[EncoderLayer, EncoderLayer, torch.Tensor, Normalised], tuple[torch.Tensor, torch.Tensor]]
+"""A layer's end and the next one's beginning, as in model/compiled_layer.py."""
+CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Embeddings(nn.Module):
@@ -79,15 +83,36 @@ class MaskedLmHead(nn.Module):
         return linear(hidden_MD, word_VD, self.bias, self.products)
 
 
-class Bert(nn.Module):
+class WithHeads(nn.Module):
+    """A BERT, or its last stage, with its two pre-training heads."""
+
+    masked_lm: MaskedLmHead
+    pooler: nn.Linear
+    next_sentence: nn.Linear
+    sum_losses: CrossEntropySum | None = None
+    """Compiled (model/compiled.py), sums the losses of the sentence pairs; the heads then return losses for labels."""
+
+    def heads(
+        self, masked_MD: torch.Tensor, first_SD: torch.Tensor, word_VD: torch.Tensor, labels: Labels | None = None
+    ) -> Any:
+        """Return Scores from hidden states of masked tokens and of each sequence's first.
+
+        With labels, compiled heads return LossSums instead.
+        """
+        next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
+        if labels is None or self.sum_losses is None:
+            return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)
+        return LossSums(
+            self.masked_lm(masked_MD, word_VD, labels.masked_M),
+            self.sum_losses(next_sentence_S2, labels.next_sentence_S),
+        )
+
+
+class Bert(WithHeads):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
-    joins_layers = False
-    """Whether each layer begins with the end of the one before: with compiled pieces."""
-    sums_losses = False
-    """Whether the heads add up their losses where they get labels: with compiled pieces (model/compiled.py)."""
-    cross_entropy_sum = staticmethod(plain_cross_entropy_sum)
-    """Of the sentence pairs, if so."""
+    between: Between | None = None
+    """Runs a layer's end and the next one's beginning as one compiled piece, if given."""
 
     def __init__(
         self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
@@ -134,12 +159,9 @@ class Bert(nn.Module):
 
     def join_layers(self, between: Between) -> None:
         """Let each layer begin with the end of the previous one, by this function."""
-        self.joins_layers = True
-        for layer in self.encoder_layers():
-            layer.between_attentions = between
-        word_VD = self.embeddings.word.weight.detach()
-        width = word_VD.shape[1]
-        self.encoder_layers()[0].unscaled = word_VD.new_ones(width), word_VD.new_zeros(width)
+        self.between = between
+        norm_D = self.embeddings.norm.weight.detach()
+        self._unscaled = torch.ones_like(norm_D), torch.zeros_like(norm_D)  # the first layer's input is not normalised
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the layers, first to last."""
@@ -162,52 +184,39 @@ class Bert(nn.Module):
         sequences: Sequences,
         masked_at_M: torch.Tensor,
         labels: Labels | None = None,
-    ) -> Scores | LossSums:
-        """Return scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
+    ) -> Any:
+        """Return Scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
 
-        With labels, a model that `sums_losses` returns their losses instead.
+        With labels, a compiled model returns LossSums instead.
 
         The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
-        if self.sums_losses:  # compiled; on a GPU one gradient for both uses would save 0.25 of 168 GB (computed)
-            hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T), None
+        if self.sum_losses:  # compiled; on a GPU one gradient for both uses would save 0.25 of 168 GB (computed)
+            hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T), self.embeddings.word.weight
         else:
             hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T, tie=True)
-        for layer in self.layers[:-1]:
-            hidden_TD = layer(hidden_TD, sequences, finish=not self.joins_layers)
         read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
-        read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
+        if self.between is not None:
+            read_MSD = self._joined(self.between, hidden_TD, sequences, read_MS)
+        else:
+            for layer in self.layers[:-1]:
+                hidden_TD = layer(hidden_TD, sequences)
+            read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
         # its gradient is one concatenation; of slices, whole tensors of zeros would be filled and added up
         masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
-        return self.heads(masked_MD, first_SD, labels if self.sums_losses else None, word_VD)
+        return self.heads(masked_MD, first_SD, word_VD, labels)
 
-    @overload
-    def heads(self, masked_MD: torch.Tensor, first_SD: torch.Tensor) -> Scores: ...
-
-    @overload
-    def heads(
-        self,
-        masked_MD: torch.Tensor,
-        first_SD: torch.Tensor,
-        labels: Labels | None,
-        word_VD: torch.Tensor | None = None,
-    ) -> Scores | LossSums: ...
-
-    def heads(
-        self,
-        masked_MD: torch.Tensor,
-        first_SD: torch.Tensor,
-        labels: Labels | None = None,
-        word_VD: torch.Tensor | None = None,
-    ) -> Scores | LossSums:
-        """Return scores, or losses of labels, from hidden states of masked tokens and of each sequence's first."""
-        if word_VD is None:
-            word_VD = self.embeddings.word.weight
-        next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
-        if labels is None:
-            return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)
-        return LossSums(
-            self.masked_lm(masked_MD, word_VD, labels.masked_M),
-            self.cross_entropy_sum(next_sentence_S2, labels.next_sentence_S),
-        )
+    def _joined(
+        self, between: Between, hidden_TD: torch.Tensor, sequences: Sequences, read_R: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the last layer's output for the tokens at read_R: [R, D]."""
+        layer, *others = self.encoder_layers()
+        qkv_T3D, input_TD = layer.before_attention(hidden_TD), Normalised(hidden_TD, *self._unscaled)
+        for following in others:
+            given_TD, qkv_T3D = between(layer, following, layer.attend(qkv_T3D, sequences), input_TD)
+            norm = layer.feed_forward_norm
+            layer, input_TD = following, Normalised(given_TD, norm.weight.detach(), norm.bias.detach())
+        context_RD = layer.attend(qkv_T3D, sequences).index_select(0, read_R)
+        read_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))
+        return layer.after_attention(context_RD, read_RD)

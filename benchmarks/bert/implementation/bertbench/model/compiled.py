@@ -13,51 +13,39 @@ import torch
 from torch import nn
 
 from bertbench.model import compiled_layer
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, CrossEntropySum
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import plain_cross_entropy_sum
 
 _MOST_COMPILING = 8  # a handful of pieces keeps no more busy
 
-CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
 
 def compile_pieces(model: Bert) -> None:
     """Replace the model's pieces by compiled ones; each compiles when it is first called."""
-    configure_compiler()
-    _compile_modules((model.embeddings, model.masked_lm, model.pooler, model.next_sentence))
-    _compile_layers(model.encoder_layers())
+    modules = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
+    model.sum_losses = compile_part(modules, model.encoder_layers())
     # By default another kernel would copy LayerNorm's output to where the qkv product reads it, beside a column of ones
     in_place = _known({"max_pointwise_cat_inputs": 0, "max_complex_pointwise_cat_inputs": 0})
     model.join_layers(_compiled(compiled_layer.between_attentions, options=in_place))
-    model.sums_losses, model.cross_entropy_sum = True, _compiled(plain_cross_entropy_sum)
 
 
 def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -> CrossEntropySum:
-    """Do what `compile_pieces` does for modules and layers of a split model; return its compiled cross-entropy.
+    """Compile modules, and layers one by one, of a split model; return its compiled cross-entropy.
 
     Layers stay apart: another rank may hold the next one, or this rank gathers its weights later.
     """
     configure_compiler()
-    _compile_modules(modules)
-    _compile_layers(layers)
+    for module in modules:
+        module.forward = _compiled(module.forward)
+    ends = {name: _compiled(getattr(compiled_layer, name)) for name in ("before_attention", "after_attention")}
+    for layer in layers:
+        for name, end in ends.items():
+            setattr(layer, name, partial(end, layer))
     return _compiled(plain_cross_entropy_sum)
 
 
 def _compiled(function: Callable[..., Any], **more: Any) -> Callable[..., Any]:
     return torch.compile(function, dynamic=True, fullgraph=True, **more)
-
-
-def _compile_modules(modules: Iterable[nn.Module]) -> None:
-    for module in modules:
-        module.forward = _compiled(module.forward)
-
-
-def _compile_layers(layers: Iterable[EncoderLayer]) -> None:
-    ends = {name: _compiled(getattr(compiled_layer, name)) for name in ("before_attention", "after_attention")}
-    for layer in layers:
-        for name, end in ends.items():
-            setattr(layer, name, partial(end, layer))
 
 
 def configure_compiler() -> None:

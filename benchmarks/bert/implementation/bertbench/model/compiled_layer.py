@@ -23,10 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.dropout import hashed_dropout
-from bertbench.model.encoder import EncoderLayer
+from bertbench.model.encoder import EncoderLayer, Normalised
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear
-from bertbench.model.normalised import Normalised
 from bertbench.model.options import BIAS_COLUMNS
 from bertbench.model.precision import in_format, product_type
 

@@ -3,9 +3,6 @@
 Shapes: T tokens in the batch, R tokens that a layer returns, D hidden size, F feed-forward size.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,25 +13,20 @@ from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
-from bertbench.model.normalised import Normalised
 from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 
-class Attended(NamedTuple):
-    """A layer as far as its attention: the next layer begins with the rest of it."""
+class Normalised(NamedTuple):
+    """Hidden states before LayerNorm's weight and bias: normalised * scale + shift, as joined layers hand them on.
 
-    layer: EncoderLayer
-    context_TD: torch.Tensor
-    hidden_TD: torch.Tensor | Normalised
-    """The layer's input."""
+    In the backward pass, the gradient of `normalised_TD` stands for the gradient of the hidden states.
+    """
 
-
-Between = Callable[
-    ["EncoderLayer", "EncoderLayer", torch.Tensor, torch.Tensor | Normalised], tuple[torch.Tensor, torch.Tensor]
-]
-"""A layer's end and the next one's beginning, as in model/compiled_layer.py."""
+    normalised_TD: torch.Tensor
+    scale_D: torch.Tensor
+    shift_D: torch.Tensor
 
 
 class EncoderLayer(nn.Module):
@@ -52,10 +44,6 @@ class EncoderLayer(nn.Module):
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.apply_dropout = attention, apply_dropout
-        self.between_attentions: Between | None = None
-        """Set in joined layers (`Bert.join_layers`)."""
-        self.unscaled: tuple[torch.Tensor, torch.Tensor] | None = None
-        """In the first of joined layers, a scale of ones and a shift of zeros, for its input as Normalised."""
         self.residual_type: torch.dtype | None = None
         """The format of LayerNorm outputs on a GPU (model/precision.py); None keeps the format that they compute in."""
         self.output_type: torch.dtype | None = None
@@ -68,36 +56,23 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
     def forward(
-        self,
-        hidden_TD: torch.Tensor | Attended,
-        sequences: Sequences,
-        read_R: torch.Tensor | None = None,
-        finish: bool = True,
-    ) -> torch.Tensor | Attended:
+        self, hidden_TD: torch.Tensor, sequences: Sequences, read_R: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Run one layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
 
         Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
-        Without `finish`, that rest is left to the next layer, which takes an Attended in place of hidden states.
         """
-        if isinstance(hidden_TD, Attended):
-            assert self.between_attentions is not None, "only joined layers leave their end to the next one"
-            before = hidden_TD.layer
-            given_TD, qkv_T3D = self.between_attentions(before, self, hidden_TD.context_TD, hidden_TD.hidden_TD)
-            norm = before.feed_forward_norm
-            input_TD: torch.Tensor | Normalised = Normalised(given_TD, norm.weight.detach(), norm.bias.detach())
-        else:
-            qkv_T3D = self.before_attention(hidden_TD)
-            input_TD = hidden_TD if self.unscaled is None else Normalised(hidden_TD, *self.unscaled)
-        with named(ATTENTION):
-            context_THK = self.attention(
-                qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, self.attention_dropout if self.training else 0.0
-            )
-        context_RD = context_THK.flatten(1)
-        if not finish:
-            return Attended(self, context_RD, input_TD)
+        context_TD = self.attend(self.before_attention(hidden_TD), sequences)
         if read_R is not None:
-            context_RD, input_TD = context_RD.index_select(0, read_R), input_TD.index_select(0, read_R)
-        return self.after_attention(context_RD, input_TD)
+            context_TD, hidden_TD = context_TD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
+        return self.after_attention(context_TD, hidden_TD)
+
+    def attend(self, qkv_T3D: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+        """Return attention's output from query, key and value of all heads: [T, 3 D] in, [T, D] out."""
+        dropout = self.attention_dropout if self.training else 0.0
+        with named(ATTENTION):
+            context_THK = self.attention(qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, dropout)
+        return context_THK.flatten(1)
 
     def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""

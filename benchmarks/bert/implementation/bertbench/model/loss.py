@@ -30,7 +30,7 @@ def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: W
 
 
 def plain_cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor, weight: Weight = 1.0) -> torch.Tensor:
-    """Compute `cross_entropy_sum` by torch's operation."""
+    """Compute `cross_entropy_sum` by torch's operation, which torch.func can transform."""
     return functional.cross_entropy(logits_MV.float(), labels_M, ignore_index=IGNORED, reduction="sum") * weight
 
 
@@ -46,18 +46,6 @@ def weighted_loss(
         return scores.masked_lm * masked_lm_weight + scores.next_sentence * next_sentence_weight
     masked_lm = cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
     return masked_lm + cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
-
-
-def plain_weighted_loss(
-    scores: Scores,
-    masked_labels_M: torch.Tensor,
-    next_sentence_S: torch.Tensor,
-    masked_lm_weight: Weight,
-    next_sentence_weight: Weight,
-) -> torch.Tensor:
-    """Compute `weighted_loss` by torch's operations, which torch.func can transform."""
-    masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_labels_M, masked_lm_weight)
-    return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, next_sentence_S, next_sentence_weight)
 
 
 class _InPlace(torch.autograd.Function):

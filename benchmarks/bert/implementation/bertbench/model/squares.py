@@ -14,7 +14,7 @@ width W; P rows in all squares, one for each head of each token or filler; T tok
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,22 +23,6 @@ SHORT = 64
 """The longest sequence, in tokens, that shares products and is gathered in every format."""
 _TILE = 16  # widths are multiples of it: an AMX tile has 16 rows
 _TINY = 4  # except for the width of sequences of up to 4 tokens, which fill up batches
-
-
-class Run(Protocol):
-    """Neighbouring sequences of one length."""
-
-    @property
-    def start(self) -> int:
-        """Return the place of the first token."""
-
-    @property
-    def sequences(self) -> int:
-        """How many."""
-
-    @property
-    def length(self) -> int:
-        """Return the tokens of each."""
 
 
 class Square(NamedTuple):
@@ -67,11 +51,14 @@ class Indices(NamedTuple):
 class Squares:
     """The sequences of a batch that are gathered: all of them, or the short ones."""
 
-    def __init__(self, runs: Sequence[Run], every: bool) -> None:
+    def __init__(self, runs: Sequence[tuple[int, int, int]], every: bool) -> None:
+        """Take the batch as `Sequences.groups`: first token, number of sequences and length of each run."""
         self._every = every
-        some = [run for run in runs if self.holds(run.length)]
-        length_n = np.concatenate([[0][:0], *(np.full(run.sequences, run.length) for run in some)]).astype(np.int64)
-        start_n = np.concatenate([length_n[:0], *(run.start + run.length * np.arange(run.sequences) for run in some)])
+        _, counts, lengths = np.array(runs).T
+        length_n = np.repeat(lengths, counts)
+        start_n = np.cumsum(length_n) - length_n
+        held_n = every | (length_n <= SHORT)
+        start_n, length_n = start_n[held_n], length_n[held_n]
         width_n = np.where(length_n <= _TINY, _TINY, -(-length_n // _TILE) * _TILE)
         self.squares = []
         for width in np.unique(width_n):

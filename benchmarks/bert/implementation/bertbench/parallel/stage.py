@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.bert import Bert
-from bertbench.model.compiled import CrossEntropySum, compile_part
+from bertbench.model.bert import Bert, WithHeads
+from bertbench.model.compiled import compile_part
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
-from bertbench.model.scores import LossSums, Scores
 
 
 class Projection(nn.ModuleList):
@@ -35,7 +34,7 @@ class Projection(nn.ModuleList):
         return torch.cat([part(hidden_TD) for part in self], dim=-1)
 
 
-class Stage(nn.Module):
+class Stage(WithHeads):
     """Stage `number` of `stages`: it takes its modules out of `model`, which is incomplete afterwards."""
 
     def __init__(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> None:
@@ -44,8 +43,6 @@ class Stage(nn.Module):
         self.microbatches: Sequence[LoadedPart] = ()
         """The microbatches of the current step, by `place`."""
         self._precision = precision
-        self._sum_losses: CrossEntropySum | None = None
-        """Of compiled heads, which add up their own losses."""
         share = len(model.layers) // stages
         self.layers = nn.ModuleDict(
             {str(layer): model.layers[layer] for layer in range(number * share, (number + 1) * share)}
@@ -67,7 +64,7 @@ class Stage(nn.Module):
         """
         heads = (self.masked_lm, self.pooler, self.next_sentence) if self.is_last else ()
         layers = [layer for layer in self.layers.values() if isinstance(layer, EncoderLayer)]
-        self._sum_losses = compile_part(chain((self.embeddings,) if self.is_first else (), heads), layers)
+        self.sum_losses = compile_part(chain((self.embeddings,) if self.is_first else (), heads), layers)
 
     @property
     def words(self) -> nn.Parameter | None:
@@ -95,15 +92,7 @@ class Stage(nn.Module):
             if not self.training:
                 return self.masked_lm(masked_MD, words_VD)
             first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
-            next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
-            scores: Scores | LossSums
-            if self._sum_losses is None:
-                scores = Scores(self.masked_lm(masked_MD, words_VD), next_sentence_S2)
-            else:
-                scores = LossSums(
-                    self.masked_lm(masked_MD, words_VD, batch.masked_labels_M),
-                    self._sum_losses(next_sentence_S2, batch.next_sentence_S),
-                )
+            scores = self.heads(masked_MD, first_SD, words_VD, batch.labels)
         # no view: FSDP2 and the pipeline change their inputs in place
         loss = weighted_loss(scores, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
         return torch.stack((loss,))

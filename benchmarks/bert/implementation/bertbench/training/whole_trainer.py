@@ -64,7 +64,7 @@ class WholeTrainer(Trainer):
             from bertbench.model.activation_checkpoint import recompute  # noqa: PLC0415 - of few runs
 
             recompute(self._model.layers)
-            self._model.joins_layers = False  # a layer would keep two inputs
+            self._model.between = None  # a layer would keep two inputs
         self.passes_per_s = 1.0
         """Warm-up parts that this rank computes per second, if ranks' shares follow their measured speed."""
         startup.mark("model")

@@ -31,9 +31,8 @@ from bertbench.loading.random_samples import samples_of
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.encoder import Attended
+from bertbench.model.encoder import EncoderLayer, Normalised
 from bertbench.model.loss import weighted_loss
-from bertbench.model.normalised import Normalised
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -176,12 +175,12 @@ class _Step:
             ),
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
             "layer": lambda: self._both_ways(
-                lambda: second(Attended(first, context_TD, given_TD), batch.sequences, None, False),
-                context_TD,
-                hidden_TD,
+                lambda: self._layer(first, second, context_TD, given_TD), context_TD, hidden_TD
             ),
             "head_and_loss": lambda: self._both_ways(
-                lambda: self._loss(model.heads(masked_MD, first_SD, batch.labels)), masked_MD, first_SD
+                lambda: self._loss(model.heads(masked_MD, first_SD, model.embeddings.word.weight, batch.labels)),
+                masked_MD,
+                first_SD,
             ),
             "optimizer": self._update,
             "step": self._step,
@@ -193,11 +192,16 @@ class _Step:
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
             found = forward()
-        outputs = [found]
-        if isinstance(found, Attended):
-            hidden = found.hidden_TD
-            outputs = [found.context_TD, hidden.normalised_TD if isinstance(hidden, Normalised) else hidden]
+        outputs = found if isinstance(found, tuple) else (found,)
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
+
+    def _layer(
+        self, first: EncoderLayer, second: EncoderLayer, context_TD: torch.Tensor, input_TD: Normalised
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the second layer's attention and input."""
+        assert self._model.between is not None, "compiled"
+        given_TD, qkv_T3D = self._model.between(first, second, context_TD, input_TD)
+        return second.attend(qkv_T3D, self._batch.sequences), given_TD
 
     def _loss(self, scores: Any) -> torch.Tensor:
         return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
