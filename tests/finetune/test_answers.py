@@ -60,11 +60,9 @@ def test_where_training_has_no_unanswerable_questions_all_are_answered() -> None
     assert answer(window(7.0, (0, 2, 1.0)), may_abstain=False) == ("ab", 6.0, ["ab"])
 
 
-def test_the_same_text_is_one_answer_with_its_best_score() -> None:
-    (one,) = predict([Question("one", "?", "ab ab", ())], [window(0.0, (0, 2, 1.0), (3, 5, 4.0))], OPTIONS, False)
-    assert one.n_best == [{"text": "ab", "probability": 1.0, "start_logit": 4.0, "end_logit": 0.0}]
-
-
-def test_probabilities_are_a_softmax_over_the_n_best() -> None:
-    (one,) = predict([Question("one", "?", CONTEXT, ())], [window(0.0, (0, 2, 1.0), (3, 5, 3.0))], OPTIONS, False)
-    assert one.n_best[0]["probability"] == pytest.approx(math.exp(3) / (math.exp(3) + math.exp(1)))
+def test_the_same_text_is_one_answer_with_its_best_score_and_probabilities_are_a_softmax_over_answers() -> None:
+    windows = [window(0.0, (0, 2, 1.0), (3, 5, 4.0), (6, 8, 3.0))]
+    (one,) = predict([Question("one", "?", "ab ab cd", ())], windows, OPTIONS, False)
+    share = math.exp(4) / (math.exp(4) + math.exp(3))
+    assert one.n_best[0] == {"text": "ab", "probability": pytest.approx(share), "start_logit": 4.0, "end_logit": 0.0}
+    assert [answer["text"] for answer in one.n_best] == ["ab", "cd"]

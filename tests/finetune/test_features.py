@@ -69,19 +69,17 @@ def test_windows_cover_all_tokens(tokens: int, room: int, stride: int, expected:
     assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == expected
 
 
-def test_a_question_without_answers_points_at_cls() -> None:
-    (made,) = features(ask("The cat."), max_seq_length=29)
-    assert (made.start, made.end) == (0, 0)
-
-
-def test_a_label_takes_whole_tokens_where_the_answer_ends_inside_one() -> None:
-    (made,) = features(ask(CONTEXT, "af"), max_seq_length=29)
-    assert (made.start, made.end) == (11, 11)
-
-
-def test_the_first_of_several_answers_is_the_label() -> None:
-    (made,) = features(ask(CONTEXT, "mat", "cats"), max_seq_length=29)
-    assert (made.start, made.end) == (12, 12)
+@pytest.mark.parametrize(
+    ("answers", "place"),
+    [
+        ([], 0),  # [CLS]
+        (["af"], 11),  # inside a token, which is taken whole
+        (["mat", "cats"], 12),  # the first of several
+    ],
+)
+def test_a_label_is_the_first_answer_s_whole_tokens_or_cls(answers: list[str], place: int) -> None:
+    (made,) = features(ask(CONTEXT, *answers), max_seq_length=29)
+    assert (made.start, made.end) == (place, place)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple
     files = reserve(out) if world.leads else None
     if files:
         files.describe(system, 7)
-    epochs = finetune(system, world, 7, inputs, files, Progress(False))
-    return [(epoch.evaluated.scores["f1"], epoch.evaluated.loss) for epoch in epochs]
+    evaluations = finetune(system, world, 7, inputs, files, Progress(False))
+    return [(evaluated.scores["f1"], evaluated.loss) for evaluated in evaluations]
 
 
 def steps(out: Path) -> list[dict[str, Any]]:
@@ -93,19 +93,23 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
     assert all(torch.equal(tensor, weights.read()[f"masked_lm.{name}"]) for name, tensor in heads.items())
 
 
-def test_training_starts_from_given_weights_with_a_new_head(
+def test_training_starts_from_a_run_s_weights_with_a_new_head(
     system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:
+    run = ResultFiles(tmp_path / "result_0.txt")
+    run.folder.mkdir()
     bert = Bert(system().model.shape())
     bert.initialize(torch.Generator().manual_seed(5))
-    write_weights(tmp_path / "w", bert.state_dict(), bert.shape, 199, "a test")
-    model = starting_model(system(), inputs(system(), tmp_path / "w"), seed=7)
+    write_weights(run.weights, bert.state_dict(), bert.shape, 199, "a run")
+    opened = inputs(system(), run.folder)
+    sha256 = hashlib.sha256(run.weights.read_bytes()).hexdigest()
+    assert opened.description()["init"] == {"path": str(run.weights), "sha256": sha256, "source": "a run"}
+    model, other = (starting_model(system(), opened, seed) for seed in (7, 8))
     assert all(torch.equal(tensor, bert.state_dict()[name]) for name, tensor in model.bert.state_dict().items())
-    other = starting_model(system(), inputs(system(), tmp_path / "w"), seed=8)
     assert not torch.equal(model.span.weight, other.span.weight)
-    by_system = inputs(system(f"model.checkpoint={tmp_path / 'w'}"))
+    by_system = inputs(system(f"model.checkpoint={run.folder}"))
     assert by_system.weights is not None
-    assert by_system.weights.source == "a test"
+    assert by_system.weights.source == "a run"
 
 
 @pytest.mark.parametrize(
@@ -170,20 +174,3 @@ def test_a_fine_tuning_goes_through_the_launcher(
     assert main([*words, "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]) == 1
     assert "lower finetune.learning_rate" in capfd.readouterr().err
     assert '"status": "aborted"' in (diverging / "mlperf_log.txt").read_text()
-
-
-def test_fine_tuning_starts_from_a_run(
-    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
-) -> None:
-    shape = system().model.shape()
-    run = ResultFiles(tmp_path / "result_0.txt")
-    run.folder.mkdir()
-    write_weights(run.weights, Bert(shape).state_dict(), shape, shape.vocab_size, "a run")
-    opened = inputs(system(), run.folder)
-    assert opened.weights is not None
-    assert opened.weights.path == run.weights
-    assert opened.description()["init"] == {
-        "path": str(run.weights),
-        "sha256": hashlib.sha256(run.weights.read_bytes()).hexdigest(),
-        "source": "a run",
-    }

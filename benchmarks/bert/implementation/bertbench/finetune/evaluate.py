@@ -1,7 +1,7 @@
 """Answer and score the development questions; ranks share their windows."""
 
-import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +9,10 @@ import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.finetune.answers import Prediction, Span, WindowSpans, predict, window_spans
+from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_spans
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.score import best_threshold, by_id, marks, summary
+from bertbench.finetune.score import Marks, best_threshold, by_id, marks, summary
 from bertbench.finetune.squad import Question
 from bertbench.finetune.step import logits_of, span_losses
 from bertbench.model.span import SpanBert
@@ -28,6 +28,11 @@ class Evaluated(NamedTuple):
     loss: float
     """Mean over all windows."""
 
+    def text(self) -> str:
+        """Return it in a line."""
+        exact, f1 = self.scores["exact"], self.scores["f1"]
+        return f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {self.loss:.4f}"
+
 
 class DevQuestions:
     """The development questions; `evaluate` answers them all."""
@@ -38,10 +43,8 @@ class DevQuestions:
         self._world, self._precision = world, system.precision.compute
         self._options = system.finetune.answers()
         self._questions, self._features, self._may_abstain = questions, features, may_abstain
-        ids, size = (
-            longest_first(features, np.arange(len(features)))[world.rank :: world.size],
-            system.evaluation.batch_size,
-        )
+        ids = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
+        size = system.evaluation.batch_size
         self._batches = [ids[start : start + size] for start in range(0, len(ids), size)]
 
     @torch.no_grad()
@@ -63,17 +66,11 @@ class DevQuestions:
             ]
         model.train()
         mean_loss = self._world.sum(loss).item() / len(self._features)
-        answered = predict(self._questions, self._from_all(windows), self._options, self._may_abstain)
+        everyone = chain.from_iterable(self._world.from_all(windows))
+        answered = predict(self._questions, everyone, self._options, self._may_abstain)
         predictions = {question.id: one for question, one in zip(self._questions, answered, strict=True)}
         scores = summary(self._questions, {name: one.text for name, one in predictions.items()})
         return Evaluated(predictions, scores | self._best(predictions), mean_loss)
-
-    def _from_all(self, mine: list[WindowSpans]) -> list[WindowSpans]:
-        return [
-            WindowSpans(question, Span(*null), [Span(*span) for span in spans])
-            for text in self._world.from_all(json.dumps(mine))
-            for question, null, spans in json.loads(text)
-        ]
 
     def _best(self, predictions: dict[str, Prediction]) -> dict[str, float]:
         """Return the best thresholds on null odds in hindsight, and their scores."""
@@ -83,11 +80,8 @@ class DevQuestions:
         odds = [predictions[name].null_odds for name in asked]
         earned = [marks(question, predictions[name].best_text) for name, question in asked.items()]
         answerable = [bool(question.answers) for question in asked.values()]
-        exact = best_threshold([one.exact for one in earned], odds, answerable)
-        f1 = best_threshold([one.f1 for one in earned], odds, answerable)
-        return {
-            "best_exact": exact.score,
-            "best_exact_thresh": exact.threshold,
-            "best_f1": f1.score,
-            "best_f1_thresh": f1.threshold,
-        }
+        best = {}
+        for name in Marks._fields:
+            of_kind = [getattr(one, name) for one in earned]
+            best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(of_kind, odds, answerable)
+        return best

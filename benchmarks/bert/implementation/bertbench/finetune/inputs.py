@@ -1,6 +1,5 @@
 """Open the inputs of a fine-tuning, and check that questions, vocabulary and initial weights fit each other."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -9,6 +8,7 @@ from bertbench.checkpoint.weights import open_weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
+from bertbench.data.store.shards import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question, read_squad
 from bertbench.weights.file import Weights
@@ -72,5 +72,4 @@ class Inputs:
 
 
 def _file(path: Path) -> dict[str, object]:
-    with path.open("rb") as file:
-        return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"path": str(path), "sha256": file_sha256(path)}

@@ -1,7 +1,6 @@
 """Fine-tune: initialise, start the clock, alternate an epoch of training and an evaluation, write."""
 
-import time
-from typing import NamedTuple
+from time import perf_counter
 
 import torch
 from mlperf_logging.mllog import constants
@@ -15,7 +14,7 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
 from bertbench.finetune.evaluate import DevQuestions, Evaluated
-from bertbench.finetune.features import make_features
+from bertbench.finetune.features import Feature, make_features
 from bertbench.finetune.files import FinetuneFiles
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.step import SpanTrainer
@@ -29,77 +28,66 @@ BENCHMARK = "squad_fine_tuning"
 """The log's benchmark, which is not MLPerf's, so that no checker takes it for a result."""
 
 
-class Epoch(NamedTuple):
-    """One epoch's training and evaluation."""
-
-    steps: int
-    """Since the start."""
-    samples: int
-    evaluated: Evaluated
-
-
 def finetune(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, progress: Progress
-) -> list[Epoch]:
-    """Train for `finetune.epochs`, evaluating after each; the same seed on the same machine gives the same losses.
+) -> list[Evaluated]:
+    """Train for `finetune.epochs` and return each one's evaluation; the same seed on one machine gives the same losses.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
-    options, epochs = system.finetune, []
+    options, samples = system.finetune, 0
+    evaluations: list[Evaluated] = []
     remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
-            windows = options.windows(system.model.max_positions)
-            training = make_features(inputs.train, inputs.vocabulary, windows)
-            dev = DevQuestions(
-                system, world, inputs.dev, make_features(inputs.dev, inputs.vocabulary, windows), inputs.may_abstain
-            )
-            steps = options.epochs * -(-len(training) // options.global_batch_size)
-            schedule = Schedule(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
-            model = starting_model(system, inputs, seed).to(world.device)
-            trainer = SpanTrainer(system, world, model, schedule)
-            torch.manual_seed(derive(seed, "dropout", world.rank))
-            _log_settings(log, system, seed, inputs, schedule, len(training))
+            features, dev, trainer = _prepared(system, world, seed, inputs)
+            steps = trainer.schedule.decay_steps
+            _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
             progress.message(
-                f"{len(inputs.train):,} questions, {len(training):,} features, {steps:,} steps; "
+                f"{len(inputs.train):,} questions, {len(features):,} features, {steps:,} steps; "
                 f"starts from {_start(inputs)}; optimizer: {trainer.arithmetic}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
-            step = 0
             for epoch in range(options.epochs):
-                samples = epoch * len(training)
-                batches = epoch_batches(len(training), options.global_batch_size, derive(seed, "finetune", epoch))
-                with run.training(samples, len(training)):
-                    for ids in batches:
-                        began = time.perf_counter()
-                        share = share_of(training, ids, system.balance.cost, world.rank, world.size)
-                        world.watchdog.at("training", step + 1)
-                        report = trainer.step(step, share)
-                        step, samples = step + 1, samples + len(ids)
-                        step_ms = 1e3 * (time.perf_counter() - began)
+                batches = epoch_batches(len(features), options.global_batch_size, derive(seed, "finetune", epoch))
+                with run.training(samples, len(features)):
+                    for step, ids in enumerate(batches, start=1 + epoch * len(batches)):
+                        began = perf_counter()
+                        world.watchdog.at("training", step)
+                        share = share_of(features, ids, system.balance.cost, world.rank, world.size)
+                        report, samples = trainer.step(step - 1, share), samples + len(ids)
+                        step_ms = 1e3 * (perf_counter() - began)
                         metrics.record(step, samples, report, step_ms, LoadedStep([], share.load_efficiency))
-                        rate = 1e3 * len(ids) / step_ms
-                        progress.update(
-                            step, steps, f"step {step}/{steps}  {rate:,.1f} features/s  loss {metrics.last_loss:.3f}"
-                        )
+                        rate = f"{1e3 * len(ids) / step_ms:,.1f} features/s"
+                        progress.update(step, steps, f"step {step}/{steps}  {rate}  loss {metrics.last_loss:.3f}")
                     metrics.flush()
                 with run.evaluation():
                     world.watchdog.at("evaluating")
-                    evaluated = dev.evaluate(model)
+                    evaluated = dev.evaluate(trainer.model)
                     run.measured(evaluated.scores["f1"])
-                epochs.append(Epoch(step, samples, evaluated))
-                progress.message(
-                    f"epoch {epoch + 1}/{options.epochs}: exact {evaluated.scores['exact']:.2f} %, "
-                    f"F1 {evaluated.scores['f1']:.2f} %, validation loss {evaluated.loss:.4f}"
-                )
+                evaluations.append(evaluated)
+                progress.message(f"epoch {epoch + 1}/{options.epochs}: {evaluated.text()}")
             run.success()
     if files:
-        files.write_predictions(evaluated.predictions, _scores(inputs, epochs))
-        files.write_model(model, inputs)
-    return epochs
+        files.write_predictions(evaluated.predictions, _scores(inputs, evaluations, steps, samples))
+        files.write_model(trainer.model, inputs)
+    return evaluations
+
+
+def _prepared(
+    system: System, world: World, seed: int, inputs: Inputs
+) -> tuple[list[Feature], DevQuestions, SpanTrainer]:
+    options = system.finetune
+    windows = options.windows(system.model.max_positions)
+    features, dev_features = (make_features(some, inputs.vocabulary, windows) for some in (inputs.train, inputs.dev))
+    steps = options.epochs * -(-len(features) // options.global_batch_size)
+    schedule = Schedule(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
+    trainer = SpanTrainer(system, world, starting_model(system, inputs, seed).to(world.device), schedule)
+    torch.manual_seed(derive(seed, "dropout", world.rank))
+    return features, DevQuestions(system, world, inputs.dev, dev_features, inputs.may_abstain), trainer
 
 
 def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
@@ -129,34 +117,39 @@ def _start(inputs: Inputs) -> str:
 
 def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, schedule: Schedule, features: int) -> None:
     options, hardware = system.finetune, system.hardware
-    log.point(constants.SUBMISSION_BENCHMARK, BENCHMARK)
-    log.point(constants.SUBMISSION_ORG, hardware.submitter)
-    log.point(constants.SUBMISSION_PLATFORM, hardware.system_name)
-    log.point(constants.SEED, seed)
-    log.point(constants.GLOBAL_BATCH_SIZE, options.global_batch_size)
-    log.point(constants.MAX_SEQUENCE_LENGTH, options.windows(system.model.max_positions).max_seq_length)
-    log.point(constants.OPT_NAME, "adamw")
-    log.point(constants.OPT_BASE_LR, options.learning_rate)
-    log.point(constants.OPT_LR_TRAINING_STEPS, schedule.decay_steps)
-    log.point(constants.OPT_LR_WARMUP_STEPS, schedule.warmup_steps)
-    log.point("initial_weights", inputs.weights.source if inputs.weights else "random")
-    log.point("train_features", features)
-    log.point("eval_metric", "SQuAD F1, percent")
+    settings = {
+        constants.SUBMISSION_BENCHMARK: BENCHMARK,
+        constants.SUBMISSION_ORG: hardware.submitter,
+        constants.SUBMISSION_PLATFORM: hardware.system_name,
+        constants.SEED: seed,
+        constants.GLOBAL_BATCH_SIZE: options.global_batch_size,
+        constants.MAX_SEQUENCE_LENGTH: options.windows(system.model.max_positions).max_seq_length,
+        constants.OPT_NAME: "adamw",
+        constants.OPT_BASE_LR: options.learning_rate,
+        constants.OPT_LR_TRAINING_STEPS: schedule.decay_steps,
+        constants.OPT_LR_WARMUP_STEPS: schedule.warmup_steps,
+        "initial_weights": inputs.weights.source if inputs.weights else "random",
+        "train_features": features,
+        "eval_metric": "SQuAD F1, percent",
+    }
+    for key, value in settings.items():
+        log.point(key, value)
 
 
-def _scores(inputs: Inputs, epochs: list[Epoch]) -> dict[str, object]:
-    """Return the content of scores.json."""
+def _scores(inputs: Inputs, evaluations: list[Evaluated], steps: int, samples: int) -> dict[str, object]:
+    """Return the content of scores.json after `steps` and `samples` in all epochs."""
+    count = len(evaluations)
     return {
         "inputs": inputs.description(),
         "epochs": [
             {
-                "steps": epoch.steps,
-                "samples": epoch.samples,
-                "exact": epoch.evaluated.scores["exact"],
-                "f1": epoch.evaluated.scores["f1"],
-                "loss": epoch.evaluated.loss,
+                "steps": number * steps // count,
+                "samples": number * samples // count,
+                "exact": evaluated.scores["exact"],
+                "f1": evaluated.scores["f1"],
+                "loss": evaluated.loss,
             }
-            for epoch in epochs
+            for number, evaluated in enumerate(evaluations, start=1)
         ],
-        "scores": epochs[-1].evaluated.scores,
+        "scores": evaluations[-1].scores,
     }

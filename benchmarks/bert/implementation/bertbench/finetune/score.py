@@ -10,7 +10,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,22 +26,6 @@ class Marks(NamedTuple):
 
     exact: float
     f1: float
-
-
-@dataclass(frozen=True)
-class Score:
-    """Means over questions, in percent."""
-
-    exact: float
-    f1: float
-    total: int
-
-
-class Threshold(NamedTuple):
-    """The threshold on null odds with the highest score, and that score."""
-
-    score: float
-    threshold: float
 
 
 def normalized(text: str) -> str:
@@ -71,34 +54,32 @@ def by_id(questions: Iterable[Question]) -> dict[str, Question]:
     return {question.id: question for question in questions}
 
 
-def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> Score:
-    """Score a file's predictions; a question without one counts as wrong, even an unanswerable one."""
+def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Return exact match and F1 in percent, and the number of questions.
+
+    A question without a prediction counts as wrong, even an unanswerable one.
+    """
     earned = [
         marks(question, predictions[name]) if name in predictions else Marks(0.0, 0.0)
         for name, question in by_id(questions).items()
     ]
-    return Score(
-        100 * sum(one.exact for one in earned) / len(earned),
-        100 * sum(one.f1 for one in earned) / len(earned),
-        len(earned),
-    )
+    exact, f1 = (100 * sum(kind) / len(earned) for kind in zip(*earned, strict=True))
+    return {"exact": exact, "f1": f1, "total": len(earned)}
 
 
 def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
-    found: dict[str, float] = {**vars(score(questions, predictions))}
-    groups = {
-        "HasAns": [question for question in by_id(questions).values() if question.answers],
-        "NoAns": [question for question in by_id(questions).values() if not question.answers],
-    }
-    for name, group in groups.items():
-        if group:
-            found |= {f"{name}_{key}": value for key, value in vars(score(group, predictions)).items()}
+    found = score(questions, predictions)
+    for name, answerable in (("HasAns", True), ("NoAns", False)):
+        if group := [question for question in by_id(questions).values() if bool(question.answers) == answerable]:
+            found |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
     return found
 
 
-def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> Threshold:
-    """Return the best mean of marks, in percent, if questions with null odds above a threshold stay unanswered.
+def best_threshold(
+    earned: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]
+) -> tuple[float, float]:
+    """Return the best mean of marks, in percent, and its threshold: questions with higher null odds stay unanswered.
 
     `earned` are marks of each question's best answer that isn't empty. The threshold is the null odds of the last
     answered question; if answering none is best, it lies below all null odds.
@@ -111,7 +92,7 @@ def best_threshold(earned: Sequence[float], null_odds: Sequence[float], answerab
         last_of_equals = place + 1 == len(order) or null_odds[order[place + 1]] > null_odds[number]
         if last_of_equals and current > best:
             best, threshold = current, null_odds[number]
-    return Threshold(100 * best / len(null_odds), threshold)
+    return 100 * best / len(null_odds), threshold
 
 
 def read_predictions(path: Path) -> dict[str, str]:

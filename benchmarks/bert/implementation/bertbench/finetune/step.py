@@ -41,10 +41,8 @@ class SpanTrainer:
     """One rank's model and optimizer; gradients are summed uncompressed behind the backward pass."""
 
     def __init__(self, system: System, world: World, model: SpanBert, schedule: Schedule) -> None:
-        self._system = system
-        self._world = world
-        self._schedule = schedule
-        self._model = model
+        self._system, self._world = system, world
+        self.schedule, self.model = schedule, model
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
@@ -54,10 +52,10 @@ class SpanTrainer:
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""
         batch = share.batch.to(self._world.device)
-        logits_T2 = logits_of(self._model, batch, self._system.precision.compute, self._world.device)
+        logits_T2 = logits_of(self.model, batch, self._system.precision.compute, self._world.device)
         loss = share.weight * span_losses(logits_T2, batch).sum()
         loss.backward()
-        reduced, rate = self._reducer.finish(), self._schedule.rate(number)
+        reduced, rate = self._reducer.finish(), self.schedule.rate(number)
         self._optimizer.step(rate, reduced.factor)
         self._reducer.drop()
         return StepReport(loss.detach(), reduced.norm, rate, reduced.clipped, None)
