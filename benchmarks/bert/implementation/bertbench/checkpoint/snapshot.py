@@ -4,7 +4,6 @@ A folder gets the name step_<k> when all of it is on disk, so that name means a 
 checksum of every other file, which reveals later damage.
 """
 
-import hashlib
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.section import Section
+from bertbench.data.store.shards import file_sha256
 
 META_NAME = "meta.json"
 _STEP = "step_"
@@ -134,12 +134,7 @@ def _steps(snapshots: Path) -> list[int]:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    sums = {}
-    for path in sorted(folder.iterdir()):
-        if path.name != META_NAME:
-            with path.open("rb") as file:
-                sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return sums
+    return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != META_NAME}
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -78,34 +78,33 @@ class Snapshots:
         metrics.timeline.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
-        self._step = step
-        metrics.flush()  # earlier lines must be on disk before the snapshot
-        with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
-            self._begin(trainer, step, evaluations)
-
-    def _begin(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]]) -> None:
         """Copy the state once the previous snapshot is written, and begin to write it."""
         from bertbench.checkpoint.state_files import begin_write  # noqa: PLC0415 - most runs take no snapshot
 
-        self.wait()
-        state = {**trainer.state(), **self._random_state()}
-        if self._files:
-            meta = Meta(
-                step=step,
-                samples=step * self._system.global_batch_size,
-                seed=self._seed,
-                saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                nodes=self._system.hardware.number_of_nodes,
-                ranks=self._world.size,
-                evaluations=tuple(evaluations),
-                log_bytes=self._files.log.stat().st_size,
-                bertbench=__version__,
-                torch=torch.__version__,
-                config=self._system.model_dump(mode="json", by_alias=True),
-                rank_speeds=self._speeds.since(step) if self._speeds else (),
-            )
-        written = begin_write(state, partial_folder(self._folder, step), self._group)
-        self._pending = self._publisher.submit(self._publish, step, written, meta if self._files else None)
+        self._step = step
+        metrics.flush()  # earlier lines must be on disk before the snapshot
+        with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
+            self.wait()
+            state = {**trainer.state(), **self._random_state()}
+            meta = self._meta(self._files, step, evaluations) if self._files else None
+            written = begin_write(state, partial_folder(self._folder, step), self._group)
+            self._pending = self._publisher.submit(self._publish, step, written, meta)
+
+    def _meta(self, files: ResultFiles, step: int, evaluations: list[tuple[int, float]]) -> Meta:
+        return Meta(
+            step=step,
+            samples=step * self._system.global_batch_size,
+            seed=self._seed,
+            saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            nodes=self._system.hardware.number_of_nodes,
+            ranks=self._world.size,
+            evaluations=tuple(evaluations),
+            log_bytes=files.log.stat().st_size,
+            bertbench=__version__,
+            torch=torch.__version__,
+            config=self._system.model_dump(mode="json", by_alias=True),
+            rank_speeds=self._speeds.since(step) if self._speeds else (),
+        )
 
     def wait(self) -> None:
         """Wait until the pending snapshot is written, or has failed."""
@@ -130,9 +129,8 @@ class Snapshots:
         if self._speeds:
             self._speeds.restore(meta.rank_speeds)
         if same_ranks:
-            torch.set_rng_state(random[self._random_name("cpu")])
-            if self._world.device.type == "cuda":
-                torch.cuda.set_rng_state(random[self._random_name("cuda")], self._world.device)
+            for set_state, state in zip((torch.set_rng_state, torch.cuda.set_rng_state), random.values(), strict=False):
+                set_state(state)
         else:
             torch.manual_seed(derive(self._seed, "dropout", self._system.layout.stream(self._world.rank), meta.step))
 
@@ -172,10 +170,8 @@ class Snapshots:
                 )
 
     def _random_state(self) -> dict[str, torch.Tensor]:
-        states = {self._random_name("cpu"): torch.get_rng_state()}
+        """Return the states of the CPU's generator and, on a GPU, of its own."""
+        states = {f"random.{self._world.rank}.cpu": torch.get_rng_state()}
         if self._world.device.type == "cuda":
-            states[self._random_name("cuda")] = torch.cuda.get_rng_state(self._world.device)
+            states[f"random.{self._world.rank}.cuda"] = torch.cuda.get_rng_state()
         return states
-
-    def _random_name(self, device: str) -> str:
-        return f"random.{self._world.rank}.{device}"

@@ -3,12 +3,9 @@
 A run means its final weights, or its newest snapshot if it has none.
 """
 
-import hashlib
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -19,6 +16,7 @@ from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
 from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
+from bertbench.data.store.shards import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
 from bertbench.optim.state import logical_weights
@@ -68,8 +66,8 @@ def newest_run(runs: Path, preferred: str) -> Path:
 class SnapshotWeights(Weights):
     """The weights of a verified snapshot, as evaluations read them; `path` is its folder."""
 
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    """The section of its configuration: it says what evaluations read."""
+    evaluated: str = "model"
+    """The part of the state that evaluations read: the model, or its average."""
 
     @classmethod
     def of(cls, folder: Path, meta: Meta) -> "SnapshotWeights":
@@ -81,15 +79,15 @@ class SnapshotWeights(Weights):
         vocabulary = _vocabulary(folder)
         entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
         source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
-        return cls(folder, shape, entries, source, expected_tensors(shape), meta.config.get("optimizer", {}))
+        evaluated = "average" if meta.config.get("optimizer", {}).get("ema_decay") else "model"
+        return cls(folder, shape, entries, source, expected_tensors(shape), evaluated)
 
     def read(self) -> dict[str, torch.Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
         with torch.device("meta"):
             model = Bert(self.shape)
         model.to_empty(device="cpu")
-        kind = "average" if self.optimizer.get("ema_decay") else "model"
-        state = {f"{kind}.{name}": tensor for name, tensor in logical_weights(model).items()}
+        state = {f"{self.evaluated}.{name}": tensor for name, tensor in logical_weights(model).items()}
         try:
             with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -105,7 +103,7 @@ class SnapshotWeights(Weights):
 
     def sha256(self) -> str:
         """Return the checksum of meta.json, which has the checksums of all other files."""
-        return hashlib.sha256((self.path / META_NAME).read_bytes()).hexdigest()
+        return file_sha256(self.path / META_NAME)
 
 
 def _of_run(files: ResultFiles) -> Weights:

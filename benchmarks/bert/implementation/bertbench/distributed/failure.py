@@ -8,15 +8,17 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import StoppedError
 from bertbench.distributed.rendezvous import Ranks, absent
 
+Answer = TypeVar("Answer")
 FAILURE_KEY = "bertbench/failure"
 _LEFT_KEY = "bertbench/left"
 _DONE_KEY = "bertbench/done"
@@ -37,50 +39,35 @@ class FailureReport:
         if ranks.rank == 0:
             store.compare_set(FAILURE_KEY, "", "")  # so that it can be read without waiting for it
 
-    def begin(self) -> None:
-        """Let this thread end the process; if another one already does, wait for that end."""
-        self._ending.acquire()
-
-    def begin_within(self, within_s: float) -> bool:
-        """As `begin`, but give up after some seconds; return whether this thread ends the process."""
+    def begin(self, within_s: float = -1) -> bool:
+        """Let this thread end the process; return False if another thread still ends it after `within_s`, if given."""
         return self._ending.acquire(timeout=within_s)
 
     def claim(self, text: str) -> None:
         """Record why the run ends, unless a cause is already recorded."""
-        with suppress(RuntimeError, OSError):
-            self._store.compare_set(FAILURE_KEY, "", text)
+        self._ask(lambda: self._store.compare_set(FAILURE_KEY, "", text), b"")
 
     def report(self, text: str) -> bool:
         """As `claim`; return whether this rank reports first and must print the cause."""
         self.claim(text)
-        try:
-            return self._store.add(_REPORTS_KEY, 1) == 1
-        except (RuntimeError, OSError):
-            return True
+        return self._ask(lambda: self._store.add(_REPORTS_KEY, 1), 1) == 1
 
     def reported(self) -> str | None:
         """Return why the run ends, if a rank could record it."""
-        try:
-            return self._store.get(FAILURE_KEY).decode() or None if self._store.check([FAILURE_KEY]) else None
-        except (RuntimeError, OSError):
-            return None
+        return self._ask(lambda: self._store.get(FAILURE_KEY), b"").decode() or None
 
     def only_stopped(self) -> bool:
         """Return whether no rank has failed, except by a stop from outside; False if the store is gone."""
-        try:
-            return not (reported := self._store.get(FAILURE_KEY).decode()) or StoppedError.SIGN in reported
-        except (RuntimeError, OSError):
-            return False
+        reported = self._ask(lambda: self._store.get(FAILURE_KEY), b"the store is gone").decode()
+        return not reported or StoppedError.SIGN in reported
 
     def leave(self) -> None:
         """Record that this rank ends, so that it isn't counted as lost."""
-        with suppress(RuntimeError, OSError):
-            self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", "")
+        self._ask(lambda: self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", ""), None)
 
     def done(self) -> None:
         """Record that this rank needs the store no more."""
-        with suppress(RuntimeError, OSError):
-            self._store.set(f"{_DONE_KEY}/{self._ranks.rank}", "")
+        self._ask(lambda: self._store.set(f"{_DONE_KEY}/{self._ranks.rank}", ""), None)
 
     def silent_ranks(self) -> list[int]:
         """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
@@ -104,10 +91,14 @@ class FailureReport:
 
     def _without(self, key: str) -> list[int]:
         """Return the ranks that haven't recorded this, as far as the store knows."""
+        return self._ask(lambda: absent(self._store, key, self._ranks.size), [])
+
+    def _ask(self, ask: Callable[[], Answer], gone: Answer) -> Answer:
+        """Return the store's answer, or `gone` if the process that held it is."""
         try:
-            return absent(self._store, key, self._ranks.size)
+            return ask()
         except (RuntimeError, OSError):
-            return []
+            return gone
 
 
 def report_to_launcher(cause: str) -> None:

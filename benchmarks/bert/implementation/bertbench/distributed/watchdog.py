@@ -192,7 +192,7 @@ class Watchdog:
             writing = threading.Thread(target=evidence.write, args=(self._evidence, self._ranks.rank), daemon=True)
             writing.start()
             writing.join(_GRACE_S)
-        mine = self._failure.begin_within(_GRACE_S)
+        mine = self._failure.begin(_GRACE_S)
         first = self._ranks.local_rank == 0
         if store_lives:
             first = self._failure.report(cause)
