@@ -77,89 +77,58 @@ def held(trainer: Trainer) -> list[float]:
     return parameters_to_vector([local(parameter) for parameter in trainer.model.parameters()]).tolist()
 
 
-def assert_exact(pairs: list[tuple[Ended, Ended]]) -> None:
-    for (losses, weights), (losses_on, weights_on) in pairs:
-        assert losses_on == losses[TAKEN:]
-        assert weights_on == weights
+AVERAGED, DELAYED, SMALL = "optimizer.ema_decay=0.9", "sync.method=delayed", "communication.bucket_mb=0.01"
+FP16 = ("communication.compression=fp16", "precision.initial_loss_scale=1e30")  # steps overflow
+SYSTEMS: dict[str, list[tuple[str, ...]]] = {
+    "adam and LAMB": [("optimizer.name=adam",), ("optimizer.name=lamb",)],
+    "adam and every balance method": [("optimizer.name=adam", f"data.balance={method}") for method in METHODS],
+    "every balance method": [("optimizer.name=lamb", f"data.balance={method}") for method in METHODS],
+    "sharded state, loss scaling and accumulation": [
+        ("optimizer.name=lamb", "optimizer.sharded=true"),
+        FP16,
+        ("data.gradient_accumulation_steps=2", "clip.mode=bucket"),
+    ],
+    "ranks that train alone": [  # step 4 lies between outer steps: the ranks' weights differ
+        ("sync.method=local_sgd", "sync.every_steps=3"),
+        ("sync.method=diloco", "sync.every_steps=3"),
+        ("sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
+    ],
+    "an average and Muon": [
+        (AVERAGED, "optimizer.name=muon", "clip.mode=bucket"),
+        (AVERAGED, "optimizer.name=muon", *FP16),
+        (AVERAGED, "optimizer.sharded=true"),
+        ("optimizer.name=muon", "optimizer.sharded=true"),
+    ],
+    "ranks that share tokens": [
+        ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true", "model.attention_dropout=0.1",
+         "data.gradient_accumulation_steps=2"),
+    ],
+    "gradients under way": [
+        (DELAYED, "clip.mode=bucket", "sync.delay_steps=1"),
+        (DELAYED, "clip.mode=bucket", "sync.delay_steps=3", SMALL, "communication.compression=bf16"),
+        (DELAYED, "clip.mode=bucket", "sync.delay_steps=6"),  # at step 4 no update was taken yet
+    ],
+    "the errors of compression": [(SMALL, f"communication.compression={name}") for name in ("int8", "topk")],
+}  # fmt: skip
+
+
+SLOW = ((1, "every balance method"), (2, "adam and every balance method"))
 
 
 @pytest.mark.parametrize(
-    ("ranks", "optimizer"), [pytest.param(2, "lamb"), *(
-        pytest.param(ranks, name, marks=pytest.mark.slow) for ranks, name in ((2, "adam"), (1, "lamb"), (1, "adam"))
-    )],
-)  # fmt: skip
-def test_going_on_is_exact_with_every_balance_method(
-    tiny: Callable[..., System], tmp_path: Path, ranks: int, optimizer: str
-) -> None:
-    common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}", f"optimizer.name={optimizer}")
-    systems = [tiny(*common, f"data.balance={method}") for method in METHODS]
-    for pairs in run_ranks(ranks, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_on_one_rank(tiny: Callable[..., System], tmp_path: Path) -> None:
-    systems = [tiny(DROPOUT, EVERY, "launch.ranks_per_node=1", f"optimizer.name={name}") for name in ("adam", "lamb")]
-    for pairs in run_ranks(1, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_with_sharded_state_loss_scaling_and_accumulation(
-    tiny: Callable[..., System], tmp_path: Path
-) -> None:
-    systems = [
-        tiny(DROPOUT, EVERY, "optimizer.name=lamb", "optimizer.sharded=true"),
-        tiny(DROPOUT, EVERY, "communication.compression=fp16", "precision.initial_loss_scale=1e30"),  # steps overflow
-        tiny(DROPOUT, EVERY, "data.gradient_accumulation_steps=2", "clip.mode=bucket"),
-    ]
-    for pairs in run_ranks(2, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_where_ranks_train_alone(tiny: Callable[..., System], tmp_path: Path) -> None:
-    systems = [
-        # step 4 lies between outer steps: the ranks' weights differ
-        *(tiny(DROPOUT, EVERY, f"sync.method={method}", "sync.every_steps=3") for method in ("local_sgd", "diloco")),
-        tiny(DROPOUT, EVERY, "sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
-    ]
-    for pairs in run_ranks(2, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_with_an_average_and_with_muon(tiny: Callable[..., System], tmp_path: Path) -> None:
-    averaged = (DROPOUT, EVERY, "optimizer.ema_decay=0.9")
-    systems = [
-        tiny(*averaged, "optimizer.name=muon", "clip.mode=bucket"),
-        tiny(*averaged, "optimizer.name=muon", "communication.compression=fp16", "precision.initial_loss_scale=1e30"),
-        tiny(*averaged, "optimizer.sharded=true"),
-        tiny(DROPOUT, EVERY, "optimizer.name=muon", "optimizer.sharded=true"),
-    ]
-    for pairs in run_ranks(2, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_where_ranks_share_tokens(tiny: Callable[..., System], tmp_path: Path) -> None:
-    shared = ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true")
-    system = tiny(DROPOUT, EVERY, *shared, "model.attention_dropout=0.1", "data.gradient_accumulation_steps=2")
-    for pairs in run_ranks(2, both, [system], tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_with_gradients_under_way(tiny: Callable[..., System], tmp_path: Path) -> None:
-    delayed = (DROPOUT, EVERY, "sync.method=delayed", "clip.mode=bucket")
-    systems = [
-        tiny(*delayed, "sync.delay_steps=1"),
-        tiny(*delayed, "sync.delay_steps=3", "communication.bucket_mb=0.01", "communication.compression=bf16"),
-        tiny(*delayed, "sync.delay_steps=6"),  # at step 4 no update was taken yet
-    ]
-    for pairs in run_ranks(2, both, systems, tmp_path):
-        assert_exact(pairs)
-
-
-def test_going_on_is_exact_with_the_errors_of_compression(tiny: Callable[..., System], tmp_path: Path) -> None:
-    small = (DROPOUT, EVERY, "communication.bucket_mb=0.01")
-    systems = [tiny(*small, f"communication.compression={name}") for name in ("int8", "topk")]
-    for pairs in run_ranks(2, both, systems, tmp_path):
-        assert_exact(pairs)
+    ("ranks", "name"),
+    [
+        (1, "adam and LAMB"),
+        *((2, name) for name in list(SYSTEMS)[2:]),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
+    ],
+)
+def test_going_on_is_exact(tiny: Callable[..., System], tmp_path: Path, ranks: int, name: str) -> None:
+    common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}")
+    for pairs in run_ranks(ranks, both, [tiny(*common, *overrides) for overrides in SYSTEMS[name]], tmp_path):
+        for (losses, weights), (losses_on, weights_on) in pairs:
+            assert losses_on == losses[TAKEN:]
+            assert weights_on == weights
 
 
 def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:

@@ -84,11 +84,7 @@ def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
     answer = json.loads(capsys.readouterr().out)
     assert answer["accuracy"] == logged[-1] > 0
     assert answer["source"] == "tiny, seed 5, after 240 samples"
-
-
-def test_the_weights_are_written_when_the_clock_has_stopped(trained: ResultFiles) -> None:
-    assert trained.weights.stat().st_mtime >= trained.log.stat().st_mtime
-    assert [path.name for path in trained.folder.glob(".*")] == []
+    assert trained.weights.stat().st_mtime >= trained.log.stat().st_mtime, "written when the clock has stopped"
 
 
 def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(trained: ResultFiles) -> None:
@@ -118,24 +114,18 @@ def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
         assert not same(final, Weights.open(trained.weights))
 
 
-def test_a_run_without_final_weights_stands_for_its_newest_snapshot_and_says_so(copy: ResultFiles) -> None:
-    final = Weights.open(copy.weights).read()
-    copy.weights.unlink()
+def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_says_so(copy: ResultFiles) -> None:
+    final = Weights.open(copy.weights)
+    restore_files(copy, verified(copy.snapshots / "step_20"))
+    assert not copy.weights.exists(), "weights of an end that the run has no more"
     weights = open_weights(copy.folder)
     assert weights.path == copy.snapshots / "step_20"
     assert "the run has no final weights; this is its newest snapshot" in weights.source
-    assert all(torch.equal(tensor, final[name]) for name, tensor in weights.read().items())
-
-
-def test_a_run_that_goes_on_from_a_snapshot_drops_the_weights_of_its_end(copy: ResultFiles) -> None:
-    restore_files(copy, verified(copy.snapshots / "step_10"))
-    assert not copy.weights.exists()
-
-
-def test_another_run_starts_from_a_run(trained: ResultFiles, system_file: str) -> None:
-    model = initial_model(load_system(system_file, [f"model.checkpoint={trained.folder}"]), seed=3)
-    final = Weights.open(trained.weights).read()
-    assert all(torch.equal(tensor, final[name]) for name, tensor in model.state_dict().items())
+    assert weights.tensors == final.tensors
+    next(weights.path.glob("*.distcp")).write_bytes(b"damage")
+    with pytest.raises(CheckpointError, match="changed since they were written"):
+        open_weights(weights.path)
+    assert open_weights(copy.folder).path.name == "step_10"
 
 
 def several_runs(world: World, system: System, folder: Path) -> None:
@@ -180,31 +170,10 @@ def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., 
     assert others == [[False] * len(names)] * 3
 
 
-@pytest.mark.parametrize("command", ["show", "export"])
-def test_what_holds_no_weights_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+def test_a_run_without_weights_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "result_0").mkdir()
-    for name, expected in (
-        ("none", "none: found nothing there; expected a weights file, a run's folder"),
-        ("result_0", "result_0: found neither final weights nor a whole snapshot"),
-    ):
-        more = ["--to-hf", str(tmp_path / "hf")] if command == "export" else []
-        assert main(["checkpoint", command, str(tmp_path / name), *more]) == 2
-        assert expected in capsys.readouterr().err
-    assert not (tmp_path / "hf").exists()
-
-
-def test_a_damaged_snapshot_is_refused_by_name_and_passed_over_in_a_run(copy: ResultFiles) -> None:
-    copy.weights.unlink()
-    next((copy.snapshots / "step_20").glob("*.distcp")).write_bytes(b"damage")
-    with pytest.raises(CheckpointError, match="changed since they were written"):
-        open_weights(copy.snapshots / "step_20")
-    assert open_weights(copy.folder).path.name == "step_10"
-
-
-def test_show_names_the_run_that_the_weights_are_of(trained: ResultFiles, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checkpoint", "show", str(trained.folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["path"], shown["source"]) == (str(trained.weights), "tiny, seed 5, after 240 samples")
+    with pytest.raises(CheckpointError, match="result_0: found neither final weights nor a whole snapshot"):
+        open_weights(tmp_path / "result_0")
 
 
 def fill_mask(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, float]]:

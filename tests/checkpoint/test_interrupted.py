@@ -1,11 +1,7 @@
-"""Runs that are really killed and go on through the command line, and what stands on disk between."""
+"""Which run and snapshot a resumption takes, and how it puts the files back (tests/faults kills real runs)."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,89 +9,14 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, find, restore_files
-from bertbench.checkpoint.snapshot import Meta, newest, partial_folder, publish, step_folder, verified
+from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, step_folder, verified
 from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.config import System
-from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
-from bertbench.training.train import train
-from compliance.judge import judge
 from compliance.log import read_events
-from tests.ranks import run_ranks
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 SEED = 5
-STEPS = 90
-# one evaluation in the middle of the run, one at its end
-OVERRIDES = (
-    f"schedule.max_steps={STEPS}", "evaluation.interval_samples=540", "evaluation.target=0.9",
-    "model.hidden_dropout=0.1", "checkpoint.every_steps=10", "optimizer.name=lamb",
-)  # fmt: skip
-WORDS = [word for override in OVERRIDES for word in ("--set", override)]
-
-
-def in_one_go(world: World, system: System, log: Path) -> None:
-    files = ResultFiles(log)
-    if world.leads:
-        files.folder.mkdir()
-    world.barrier()
-    train(system, world, SEED, files if world.leads else None, RunProgress(system, enabled=False))
-
-
-def without_times(log: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if not key.endswith("_ms")} for row in metrics(log)]
-
-
-def weights_written(log: Path, step: int) -> dict[str, str]:
-    found = newest(ResultFiles(log).snapshots)
-    assert found is not None
-    assert found[1].step == step
-    # .metadata has an identifier of the save
-    return {name: sha256 for name, sha256 in found[1].sha256.items() if name.endswith(".distcp")}
-
-
-@pytest.mark.faults
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")
-def test_a_killed_run_goes_on_to_the_same_end_in_the_same_files(
-    tiny: Callable[..., System], tiny_file: str, tmp_path: Path
-) -> None:
-    environment = {**os.environ, "LOGDIR": str(tmp_path)}
-    log = tmp_path / "tiny" / "bert" / "result_0.txt"
-    command = [*BERTBENCH, "train", tiny_file, *WORDS, "--resume", "auto"]
-    launcher = subprocess.Popen([*command, "--seed", str(SEED)], env=environment, stderr=subprocess.PIPE)
-    try:
-        wait_for((ResultFiles(log).snapshots / "step_20").exists)
-        os.kill(children(launcher.pid)[1], signal.SIGKILL)
-        launcher.communicate(timeout=30)
-    finally:
-        launcher.kill()
-    assert len(metrics(log)) < STEPS, "it was not killed in time"
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 3, done.stderr
-
-    straight = tmp_path / "straight" / "result_0.txt"
-    straight.parent.mkdir()
-    run_ranks(2, in_one_go, tiny(*OVERRIDES), straight)
-    assert without_times(log) == without_times(straight)
-    assert [row["step"] for row in metrics(log)] == list(range(1, STEPS + 1))
-    assert weights_written(log, STEPS) == weights_written(straight, STEPS)
-    assert sorted(path.name for path in ResultFiles(log).snapshots.iterdir()) == ["step_80", "step_90"]
-
-    told, expected = (
-        [(event.key, event.value) for event in read_events(path) if event.key != "cache_clear"]
-        for path in (log, straight)
-    )
-    # a run that goes on doesn't measure its start
-    assert [event for event in told if event[0] != "resumed"] == [event for event in expected if event[0] != "startup"]
-    (resumed,) = [event for event in read_events(log) if event.key == "resumed"]
-    assert resumed.value == 1
-    assert "rank 1" in resumed.metadata["after"]
-    findings, sound = judge(log, "5.0.0").findings, judge(straight, "5.0.0").findings
-    assert ("resumed", "warning", resumed.line) in {(found.rule, found.severity, found.line) for found in findings}
-    assert {found.rule for found in findings} - {found.rule for found in sound} == {"resumed"}
-    assert find("auto", None, log.parent) is None  # it came to its own end
 
 
 @pytest.fixture

@@ -69,18 +69,3 @@ def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(
         assert all(np.array_equal(left[name], found[name]) for name in left)
     alone = [one for one, *_ in run_ranks(1, held_in_the_relay, tmp_path / "alone", 0, *[system(1)] * 4)[0]]
     assert [ranks[0][0] for ranks in answers] == pytest.approx(alone, abs=2e-5)
-
-
-@pytest.mark.slow
-def test_a_snapshot_of_slices_goes_on_fully_sharded_and_back(tiny: Callable[..., System], tmp_path: Path) -> None:
-    def system(*overrides: str) -> System:
-        common = ("optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after", "launch.ranks_per_node=2")
-        return tiny(*common, *overrides)
-
-    sliced, fully = "optimizer.sharded=true", "parallel.fully_shard=true"
-    moved = run_ranks(2, losses, tmp_path, system(sliced), system(fully), system(sliced))[0]
-    assert moved == pytest.approx(run_ranks(2, losses, tmp_path / "whole", *[system()] * 3)[0], abs=2e-5)
-
-
-def losses(world: World, folder: Path, *systems: System) -> list[float]:
-    return [loss for loss, _, _ in relay(world, folder, 0, systems, held)]

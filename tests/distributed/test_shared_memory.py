@@ -56,10 +56,6 @@ def scalar(world: World) -> float:
     return world.sum(torch.tensor(world.rank + 1.5)).item()
 
 
-def test_the_world_sums_by_it() -> None:
-    assert run_ranks(2, scalar) == [4.0, 4.0]
-
-
 def has_it(changes: dict[str, str], forbidden_on: int | None) -> tuple[bool, float]:
     os.environ.update(changes)
     forbidden = mock.patch.object(shared_memory.mmap, "mmap", mock.Mock(side_effect=PermissionError("sandbox")))

@@ -11,7 +11,7 @@ from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
 from bertbench.distributed.rendezvous import Ranks, launched_ranks
 from bertbench.distributed.world import World, join, lost_contact
-from tests.ranks import answers_of, run_ranks
+from tests.ranks import answers_of
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 SLURM = {
@@ -103,14 +103,6 @@ def test_without_rank_0_or_an_address_the_error_says_what_to_set() -> None:
     without = {key: text for key, text in environment(1, 2, 1).items() if key != "MASTER_ADDR"}
     ((_, lost),) = answers_of([without], try_to_join)
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
-
-
-def test_every_rank_hears_every_text_by_rank() -> None:
-    assert run_ranks(3, gathered) == [["0", "1", "2"]] * 3
-
-
-def gathered(world: World) -> list[str]:
-    return world.from_all(str(world.rank))
 
 
 def test_ranks_share_the_cores_that_they_are_near() -> None:

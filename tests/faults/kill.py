@@ -1,14 +1,13 @@
-"""Kill random ranks of one run at random times, and let it end: `python -m tests.faults.kill SYSTEM --kill-seed 7`.
+"""Kill random ranks of one run at random times, and let it end.
 
 A kill strikes between the start of the ranks and some seconds after their first step: in imports, while they meet,
-while the snapshot is loaded, in steps, while a snapshot is written. The first one waits for the clock to run.
+while the snapshot is loaded, in steps, while a snapshot is written. The first waits for the clock to run; the next
+three come at once, so that the run dies four times after the same step.
 """
 
-import argparse
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Any, NamedTuple
 from bertbench.config import load_system
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
-_LATEST = 1.3
-"""Latest moment of a kill, as a multiple of the time that the first start took."""
+_LATEST = 1.3  # moment of a kill, as a multiple of the time that the first start took
+_AT_ONCE = 3
 _START_LIMIT_S = 180
 
 
@@ -51,7 +50,8 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
         for number in range(kills):
             if number:
                 ranks, began = started(launcher, count, ranks), time.monotonic()
-            victim, moment = random.choice(sorted(ranks)), random.uniform(0, _LATEST * start_up)
+            latest = _LATEST * start_up if number > _AT_ONCE else 0.0
+            victim, moment = random.choice(sorted(ranks)), random.uniform(0, latest)
             time.sleep(max(0.0, began + moment - time.monotonic()))
             os.kill(ranks[victim], signal.SIGKILL)
             made.append((victim, time.monotonic() - began))
@@ -74,18 +74,3 @@ def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int])
             return found
         time.sleep(0.01)
     raise AssertionError(f"no ranks within {_START_LIMIT_S} s")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("system")
-    parser.add_argument("--kill-seed", type=int, default=7, help="of ranks and moments (default 7)")
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--log", type=Path, default=Path("runs/killed/result_0.txt"))
-    arguments, others = parser.parse_known_args()
-    arguments.log.parent.mkdir(parents=True, exist_ok=True)
-    code, made, _ = run_and_kill([arguments.system, *others], arguments.log, arguments.kills, arguments.kill_seed)
-    for number, (rank, seconds) in enumerate(made, start=1):
-        print(f"kill {number}: rank {rank}, {seconds:.1f} s after its start")
-    print(f"{arguments.log}: the run ended with {code}")
-    sys.exit(code)

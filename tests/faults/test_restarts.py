@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,7 @@ from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
-from tests.checkpoint.test_interrupted import without_times
-from tests.faults.kill import run_and_kill, started
+from tests.faults.kill import run_and_kill
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 pytestmark = [
@@ -61,6 +61,10 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
         [(event.key, event.value) for event in read_events(path) if event.key not in _APART] for path in (log, straight)
     )
     assert told == expected
+
+
+def without_times(log: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if not key.endswith("_ms")} for row in metrics(log)]
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
@@ -154,28 +158,6 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     before = log.read_bytes()
     assert subprocess.run([*command, "--resume", "auto"], check=False).returncode == 0
     assert log.read_bytes() == before
-
-
-def test_kills_from_outside_after_the_same_step_never_end_a_run(tiny_file: str, tmp_path: Path) -> None:
-    run = [tiny_file, *lasting(600, "checkpoint.every_steps=600")]
-    log = tmp_path / "result_0.txt"
-    launcher = subprocess.Popen(
-        [*BERTBENCH, "train", *run, "--result", str(log), "--set", "launch.max_restarts=4"],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    before: dict[int, int] = {}
-    try:
-        wait_for_steps(log, 100)
-        for _ in range(4):  # without a snapshot, and before the ranks come as far again
-            before = started(launcher, 2, before)
-            os.kill(before[1], signal.SIGKILL)
-        _, said = launcher.communicate(timeout=2 * START_S)
-    finally:
-        launcher.terminate()
-        launcher.wait()
-    assert launcher.returncode == 0, said
-    assert resumptions(log) == [(number, "rank 1 was killed by SIGKILL") for number in range(1, 5)]
-    assert_as_if_undisturbed(log, *run)
 
 
 def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_up(

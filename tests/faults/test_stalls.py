@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,21 +74,23 @@ def test_a_run_that_is_stopped_as_a_whole_goes_on_afterwards(tiny_file: str, tmp
     assert "no sign of life" not in run_with(tiny_file, tmp_path, suspend_and_end).said
 
 
-def samples_never_come(world: World) -> None:
-    """On rank 1, from step 4 on."""
+def slow_samples(first: int, seconds: float, world: World) -> None:
+    """On rank 1, from one step on, samples take so many seconds to read."""
     if world.rank == 1:
         ensured, calls = SampleCheck.ensured, itertools.count(1)
 
         def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> Columns:
-            if next(calls) == 4:
-                time.sleep(3600)
+            if next(calls) >= first:
+                time.sleep(seconds)
             return ensured(self, ids, content)
 
         SampleCheck.ensured = slowly  # type: ignore[method-assign]
 
 
 def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[..., System], tmp_path: Path) -> None:
-    ended = trained(2, BOUND_S, tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), samples_never_come)
+    ended = trained(
+        2, BOUND_S, tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), partial(slow_samples, 4, 3600.0)
+    )
     assert ended.codes == [1, 1]
     told = ended.told()
     assert "rank 1 of 2 on " in told
@@ -98,22 +101,10 @@ def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[.
     assert "slowly" in stack  # the line of the loader's thread in which it sleeps
 
 
-def a_slow_disk(world: World) -> None:
-    """Rank 1 takes 1.5 s to read what a step needs."""
-    if world.rank == 1:
-        ensured = SampleCheck.ensured
-
-        def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> Columns:
-            time.sleep(1.5)
-            return ensured(self, ids, content)
-
-        SampleCheck.ensured = slowly  # type: ignore[method-assign]
-
-
 def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(
     tiny: Callable[..., System], tmp_path: Path
 ) -> None:
-    ended = trained(2, BOUND_S, tmp_path, tiny("schedule.max_steps=4"), a_slow_disk)
+    ended = trained(2, BOUND_S, tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
     assert ended.codes == [0, 0], ended.said
     (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute
     assert warning.startswith("warning: rank 1: step 1 waited 1.")

@@ -17,9 +17,11 @@ from bertbench.dry_run.fake import synthetic_batch
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
+from bertbench.model.attention import attention
 from bertbench.model.bert import Embeddings
 from bertbench.model.dropout import apply_dropout
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
 from tests.parallel.test_equality import SHAPE, check, trained, whole
@@ -65,17 +67,27 @@ class Seen(NamedTuple):
     """Tokens of each dropout of hidden states, in the layers."""
     masks: list[list[bool]]
     """Those of the embeddings and of the layers' second dropout: what a rank dropped of ones."""
+    seeds: list[int]
+    """Of the streams that attention drew from."""
 
 
 def test_each_token_is_dropped_once_and_recomputation_drops_the_same(tiny: Callable[..., System]) -> None:
-    settings = (*SEQUENCE, "model.feed_forward_size=22", "model.hidden_dropout=0.5", "model.attention_dropout=0.2")
-    systems = [tiny(*settings), tiny(*settings, "parallel.recompute=true")]
-    (first, again), (second, _) = run_ranks(2, dropped, *systems)
-    assert first.rows[:4] == [9] * 4  # two dropouts in each of two layers; 17 tokens and a filler are 9 and 9
-    assert first.masks[0] == second.masks[0]  # the embeddings', of all tokens
-    assert all(mine != other for mine, other in zip(first.masks[1:], second.masks[1:], strict=True))
-    assert first.loss == again.loss
-    assert first.masks == again.masks[:5]
+    settings = ("model.feed_forward_size=22", "model.hidden_dropout=0.5", "model.attention_dropout=0.2")
+    tensor, recomputed = "parallel.tensor=2", "parallel.recompute=true"
+    systems = [
+        tiny(*settings, *others) for others in (SEQUENCE, (*SEQUENCE, recomputed), (tensor,), (tensor, recomputed))
+    ]
+    first, second = run_ranks(2, dropped, *systems)
+    for mine, other, rows in zip(first[::2], second[::2], (9, 17), strict=True):  # 17 tokens and a filler are 9 and 9
+        assert mine.rows[:4] == [rows] * 4  # two dropouts in each of two layers
+        assert mine.masks[0] == other.masks[0]  # the embeddings', of all tokens
+        assert len(set(mine.seeds)) == 2, "of two layers"
+        assert not set(mine.seeds) & set(other.seeds), "heads are a rank's own"
+    assert all(mine != other for mine, other in zip(first[0].masks[1:], second[0].masks[1:], strict=True))
+    assert first[2].masks == second[2].masks, "hidden states that both ranks hold"
+    for once, again in zip(first[::2], first[1::2], strict=True):
+        assert once.loss == again.loss
+        assert once.masks == again.masks[:5]
 
 
 def dropped(world: World, *systems: System) -> list[Seen]:
@@ -84,25 +96,30 @@ def dropped(world: World, *systems: System) -> list[Seen]:
 
 def _dropped(world: World, system: System) -> Seen:
     trainer = LayoutTrainer(system, world, 11, 0)
-    rows: list[int] = []
-    masks: list[list[bool]] = []
+    seen = Seen(0.0, [], [], [])
 
     def spy(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
         state = torch.get_rng_state()
-        masks.append((apply_dropout(torch.ones_like(hidden), rate) > 0).flatten().tolist())
+        seen.masks.append((apply_dropout(torch.ones_like(hidden), rate) > 0).flatten().tolist())
         torch.set_rng_state(state)
         if residual is not None:
-            rows.append(len(hidden))
+            seen.rows.append(len(hidden))
         return apply_dropout(hidden, rate, residual)
+
+    def spy_attention(qkv: torch.Tensor, sequences: Sequences, rate: float) -> torch.Tensor:
+        seen.seeds.append(torch.initial_seed())
+        return attention(qkv, sequences, rate)
 
     for module in trainer.model.modules():
         if isinstance(module, EncoderLayer | Embeddings):
             module.apply_dropout = spy
+        if isinstance(module, EncoderLayer):
+            module.attention = spy_attention
     batch = synthetic(1, 17, system.model.vocab_size, torch.Generator().manual_seed(1))
     parts = [LoadedPart(Part(np.arange(1), 0.1, 0.1), batch)]
     loss = world.sum(trainer.step(0, parts).loss).item()
     whole(trainer.state())  # what both ranks hold is the same, to the bit
-    return Seen(loss, rows, masks)
+    return seen._replace(loss=loss)
 
 
 LENGTHS = (160, 96)  # at which the plan measures; between them it is 5 % off on a CPU, whose attention has blocks
