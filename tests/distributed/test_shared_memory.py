@@ -17,39 +17,28 @@ from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of, run_ranks
 
+SUMMED = [
+    *[(torch.float32, 3)] * 5,  # more often than there are sets of slots
+    (torch.float32, 2 * PIECE_BYTES // 4 + 7), (torch.bfloat16, 11), (torch.float64, 13), (torch.int64, 1),
+]  # fmt: skip
 
-def sums(world: World) -> list[list[float]]:
+
+def sums_are_gloo_s(world: World) -> list[bool]:
     assert world.shared is not None
+    generator = torch.Generator().manual_seed(world.rank)
     answers = []
-    for turn in range(5):  # more than there are sets of slots
-        part = torch.tensor([1.0, 10.0, 100.0]) * (world.rank + 1) + turn
+    for dtype, elements in SUMMED:
+        part = torch.randint(-9, 9, (elements,), generator=generator).to(dtype)
+        by_gloo = part.float()
         world.shared.sum(part)
-        answers.append(part.tolist())
+        distributed.all_reduce(by_gloo)
+        answers.append(torch.equal(part.float(), by_gloo))
     return answers
 
 
-@pytest.mark.parametrize(("ranks", "weight"), [(2, 3), (3, 6), (4, 10)])
-def test_every_rank_gets_the_sum_of_all(ranks: int, weight: int) -> None:
-    expected = [[weight * one + turn * ranks for one in (1, 10, 100)] for turn in range(5)]
-    assert run_ranks(ranks, sums) == [expected] * ranks
-
-
-def sum_of(world: World, dtype: torch.dtype, elements: int) -> bool:
-    assert world.shared is not None
-    generator = torch.Generator().manual_seed(world.rank)
-    part = torch.randint(-9, 9, (elements,), generator=generator).to(dtype)
-    by_gloo = part.float()
-    world.shared.sum(part)
-    distributed.all_reduce(by_gloo)
-    return torch.equal(part.float(), by_gloo)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "elements"),
-    [(torch.float32, 2 * PIECE_BYTES // 4 + 7), (torch.bfloat16, 11), (torch.float64, 13), (torch.int64, 1)],
-)
-def test_pieces_and_formats_sum_as_by_gloo(dtype: torch.dtype, elements: int) -> None:
-    assert run_ranks(2, sum_of, dtype, elements) == [True, True]
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_every_rank_gets_the_sum_of_all_in_every_format_and_piece_by_piece(ranks: int) -> None:
+    assert run_ranks(ranks, sums_are_gloo_s) == [[True] * len(SUMMED)] * ranks
 
 
 def scalar(world: World) -> float:

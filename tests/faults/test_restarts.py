@@ -75,17 +75,6 @@ def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
     return meta.step, {name: sha256 for name, sha256 in meta.sha256.items() if name.endswith(".distcp")}
 
 
-def _training_over_steps(log: Path) -> float:
-    """Return the ledger's time of training as a multiple of the steps' own.
-
-    The rest of it, two all-reduces between steps, takes a quarter of a tiny model's time where other work holds the
-    processor: 1.30 times at load 15.
-    """
-    spent = ledger(log)
-    assert spent is not None
-    return 1e3 * (spent["training"] + spent["waiting"]) / sum(row["step_ms"] for row in metrics(log))
-
-
 def resumptions(log: Path) -> list[tuple[int, str]]:
     """Which, and after what."""
     return [(event.value, event.metadata["after"]) for event in read_events(log) if event.key == "resumed"]
@@ -104,9 +93,6 @@ def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(t
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))
     assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
     assert_as_if_undisturbed(log, *run)
-    over_steps = _training_over_steps(log)
-    assert over_steps >= 1
-    assert over_steps == pytest.approx(_training_over_steps(log.parent / "straight" / log.name), rel=0.2)
     verdict = judge(log, "5.0.0")
     (found,) = [finding.found for finding in verdict.findings if finding.rule == "resumed"]
     assert found.startswith("resumed 20 times, the last from a snapshot after")

@@ -2,13 +2,14 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from bertbench.checkpoint.weights import newest_run, open_weights
 from bertbench.commands import WEIGHTS_HELP, check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.fill_mask import MASK, Prediction, fill_mask
+from bertbench.finetune.fill_mask import MASK, fill_mask
 
 _DEMO = "cpu_demo"
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         "text": arguments.text,
         "checkpoint": str(weights.path),
         "source": weights.source,
-        "masks": [[prediction._asdict() for prediction in predictions] for predictions in predicted],
+        "masks": predicted,
     }
     emit(
         arguments.json,
@@ -48,10 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _text(text: str, predicted: list[list[Prediction]]) -> str:
+def _text(text: str, predicted: list[list[dict[str, Any]]]) -> str:
     """Return each mask's predictions under the text with that mask replaced by the best one."""
     parts, lines = text.split(MASK), []
     for place, predictions in enumerate(predicted):
-        filled = f"{MASK.join(parts[: place + 1])}{predictions[0].token}{MASK.join(parts[place + 1 :])}"
-        lines += [filled, *(f"  {probability:6.1%}  {token}" for token, probability in predictions)]
+        filled = f"{MASK.join(parts[: place + 1])}{predictions[0]['token']}{MASK.join(parts[place + 1 :])}"
+        lines += [filled, *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
     return "\n".join(lines)

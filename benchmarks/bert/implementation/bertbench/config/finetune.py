@@ -22,18 +22,6 @@ class WindowOptions:
     lower_case: bool
 
 
-@dataclass(frozen=True)
-class AnswerOptions:
-    """How logits become answers."""
-
-    max_answer_length: int
-    """Tokens of an answer."""
-    n_best: int
-    """Answers of a question that are kept."""
-    null_score_threshold: float
-    """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
-
-
 class Finetune(Section):
     """Fine-tuning on SQuAD (docs/finetuning.md); model, precision and ranks are those of the other sections."""
 
@@ -70,10 +58,6 @@ class Finetune(Section):
         length = self.max_seq_length or min(384, max_positions)
         query = self.max_query_length or min(64, length // 2)
         return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)
-
-    def answers(self) -> AnswerOptions:
-        """How logits become answers."""
-        return AnswerOptions(self.max_answer_length, self.n_best, self.null_score_threshold)
 
     def optimizer(self) -> OptimizerSettings:
         """AdamW as BERT was published with, but for bias correction."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.config.finetune import AnswerOptions
+from bertbench.config.finetune import Finetune
 from bertbench.finetune.features import Feature, text_of
 from bertbench.finetune.squad import Question
 
@@ -54,7 +54,7 @@ class Prediction:
     """text, probability, start_logit and end_logit of each, in the form of BERT's published code."""
 
 
-def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: AnswerOptions) -> WindowSpans:
+def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Finetune) -> WindowSpans:
     """Return the n best spans of a window, among all of at most max_answer_length tokens.
 
     A span begins only where this window shows more context than any other.
@@ -81,7 +81,7 @@ def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Ans
 
 
 def predict(
-    questions: Sequence[Question], windows: Iterable[WindowSpans], options: AnswerOptions, may_abstain: bool
+    questions: Sequence[Question], windows: Iterable[WindowSpans], options: Finetune, may_abstain: bool
 ) -> list[Prediction]:
     """Answer every question from all its windows; empty answers are given only if `may_abstain`."""
     of_question: list[list[WindowSpans]] = [[] for _ in questions]
@@ -93,7 +93,7 @@ def predict(
     ]
 
 
-def _predict(context: str, windows: list[WindowSpans], options: AnswerOptions, may_abstain: bool) -> Prediction:
+def _predict(context: str, windows: list[WindowSpans], options: Finetune, may_abstain: bool) -> Prediction:
     texts: dict[str, Span] = {}
     for span in sorted((span for window in windows for span in window.spans), key=lambda span: -span.score):
         texts.setdefault(text_of(context, span.start, span.stop), span)

@@ -41,7 +41,7 @@ class DevQuestions:
         self, system: System, world: World, questions: Sequence[Question], features: list[Feature], may_abstain: bool
     ) -> None:
         self._world, self._precision = world, system.precision.compute
-        self._options = system.finetune.answers()
+        self._options = system.finetune
         self._questions, self._features, self._may_abstain = questions, features, may_abstain
         ids = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
         size = system.evaluation.batch_size

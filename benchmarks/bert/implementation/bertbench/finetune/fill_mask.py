@@ -3,7 +3,7 @@
 Shapes: T tokens of the text, M masked ones, V entries of the vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,8 @@ MASK = "[MASK]"
 _CPU = torch.device("cpu")
 
 
-class Prediction(NamedTuple):
-    """An entry of the vocabulary and its probability."""
-
-    token: str
-    probability: float
-
-
-def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> list[list[Prediction]]:
-    """Return the `top` most probable tokens for each [MASK] of the text, best first; fp32, on the CPU.
+def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> list[list[dict[str, Any]]]:
+    """Return `token` and `probability` of the `top` best for each [MASK] of the text, best first; fp32, on the CPU.
 
     Raises ConfigError if the text has no [MASK] or more tokens than the model has positions, or if the vocabulary
     isn't the model's; CheckpointError if the weights can't be read.
@@ -47,7 +40,7 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
         scores = model(*batch.inputs)
     best = scores.masked_lm_MV[:, : len(vocabulary)].softmax(dim=-1).topk(min(top, len(vocabulary)))
     return [
-        [Prediction(vocabulary.tokens[token], probability) for token, probability in zip(*row, strict=True)]
+        [{"token": vocabulary.tokens[token], "probability": share} for token, share in zip(*row, strict=True)]
         for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 

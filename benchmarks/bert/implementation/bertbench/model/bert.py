@@ -90,7 +90,7 @@ class WithHeads(nn.Module):
     pooler: nn.Linear
     next_sentence: nn.Linear
     sum_losses: CrossEntropySum | None = None
-    """Compiled (model/compiled.py), sums the losses of the sentence pairs; the heads then return losses for labels."""
+    """Sums the sentence pairs' losses where pieces are compiled; the heads then return losses for labels."""
 
     def heads(
         self, masked_MD: torch.Tensor, first_SD: torch.Tensor, word_VD: torch.Tensor, labels: Labels | None = None

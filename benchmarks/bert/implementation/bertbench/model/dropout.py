@@ -68,7 +68,8 @@ def _drop_count(rate: float) -> int:
 
 def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
-    if rate == 0 or not _draws_bits(hidden):
+    # bits are faster on a CPU, unless torch's compiler fuses dropout with its neighbours
+    if rate == 0 or hidden.device.type != "cpu" or torch.compiler.is_compiling():
         return plain_dropout(hidden, rate, residual)
     if hidden.itemsize == 2:
         halved: torch.Tensor = _HalfDropout.apply(hidden, rate, residual)
@@ -123,8 +124,3 @@ def plain_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | No
     """Compute `apply_dropout` by torch's operations."""
     dropped = functional.dropout(hidden, rate)
     return dropped if residual is None else residual + dropped
-
-
-def _draws_bits(hidden: torch.Tensor) -> bool:
-    """Return whether bits are faster: on CPU, unless torch's compiler fuses dropout with its neighbours."""
-    return hidden.device.type == "cpu" and not torch.compiler.is_compiling()
