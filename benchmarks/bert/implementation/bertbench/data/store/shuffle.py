@@ -7,9 +7,8 @@ and by one shard; both passes resume after a stop.
 """
 
 import json
-import pickle
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,8 @@ class _Buckets:
             with self.path(number).open("r+b" if self.path(number).exists() else "w+b") as file:
                 file.truncate(self.bytes[number])  # drop what an interrupted run wrote after its last state
                 file.seek(self.bytes[number])
-                pickle.dump((places[rows], samples.take(rows)), file)
+                for array in (places[rows], *vars(samples.take(rows)).values()):
+                    np.save(file, array)
                 self.bytes[number] = file.tell()
         self.samples += len(samples)
         write_state(self._state, {"request": self.request, "samples": self.samples, "bytes": self.bytes})
@@ -119,9 +119,8 @@ class _Buckets:
         blocks, places = [], []
         with self.path(number).open("rb") as file:
             while file.tell() < self.bytes[number]:
-                place, block = pickle.load(file)
-                places.append(place)
-                blocks.append(block)
+                places.append(np.load(file))
+                blocks.append(Columns(*(np.load(file) for _ in fields(Columns))))
         return Columns.joined(blocks).take(np.argsort(np.concatenate(places)))
 
     def remove(self) -> None:
