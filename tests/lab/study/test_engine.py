@@ -240,6 +240,16 @@ def test_a_mistake_is_one_message(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [("lab", "buckets"), ("lab", "optimizer")])
+def test_a_study_runs_the_definition_that_it_is_given(
+    words: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "definition.json").write_text(json.dumps({**STUDY, "arms": {"only": {}}}))
+    options = ("--definition", str(tmp_path / "definition.json"), "--out", str(tmp_path / "out"))
+    assert main([*words, *options]) == 2
+    assert "arms: Dictionary should have at least 2 items" in capsys.readouterr().err
+
+
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.all_arms()) for name, definition in found.items()}
