@@ -1,7 +1,6 @@
 """`bertbench watch [RUN]`: show a run's page in the terminal from its files, redrawn each second while it runs."""
 
 import argparse
-import importlib.util
 import shutil
 import sys
 import time
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bertbench.commands import emit
-from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import run_logs, silence_s
 from bertbench.tracking.ranks import RankSampler, elsewhere, ranks_of
@@ -37,12 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         emit(True, look().as_json())
         return 0
-    if importlib.util.find_spec("rich") is None:
-        raise ConfigError("found no rich, which draws the page; install it with pip install rich, or use --json")
-    from rich.console import Console  # noqa: PLC0415 - machines of `make wheels` have none
-    from rich.live import Live  # noqa: PLC0415 - machines of `make wheels` have none
+    from rich.console import Console  # noqa: PLC0415 - --json draws nothing
+    from rich.live import Live  # noqa: PLC0415 - as above
 
-    from bertbench.tracking.page import page  # noqa: PLC0415 - machines of `make wheels` have none
+    from bertbench.tracking.page import page  # noqa: PLC0415 - it imports rich
 
     console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
     state = look()

@@ -57,14 +57,46 @@ class Bar:
     strong: bool = False
 
 
-def lines(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
+def lines(
+    title: str,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    levels: Sequence[tuple[str, float]] = (),
+    joined: bool = True,
+) -> str:
     """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    return _plot(title, series, x, y, levels, joined=True)
+    drawable = [[(px, py) for px, py in one.points if _drawable(px, x) and _drawable(py, y)] for one in series]
+    points = [point for one in drawable for point in one]
+    if not points:
+        return _nothing(title)
+    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
+    drawn = _grid(across, up, x, y)
+    for name, level in levels:
+        height = up.at(level)
+        drawn.append(_horizontal(up.left, height, "level"))
+        drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
+    for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
+        hue = index % _COLOURS
+        if joined and len(kept) > 1:
+            path = "L".join(f"{_n(across.at(px))} {_n(up.at(py))}" for px, py in kept)
+            dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
+            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
+        if joined and len(kept) > _MOST_MARKERS:
+            continue
+        titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
+        drawn += [
+            f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
+            f"{_title(f'{one.name}: {text}')}</circle>"
+            for (px, py), text in zip(kept, titles, strict=True)
+        ]
+    return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 
 
 def scatter(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
     """Draw points without lines."""
-    return _plot(title, series, x, y, levels, joined=False)
+    return lines(title, series, x, y, levels, joined=False)
 
 
 def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
@@ -159,37 +191,6 @@ class _Scale:
     def left(self) -> float:
         """Return where a drawing begins, right of this scale's axis label and tick labels."""
         return _AXIS_LABEL + _CHARACTER * max(map(len, self.labels()))
-
-
-def _plot(
-    title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]], joined: bool
-) -> str:
-    drawable = [[(px, py) for px, py in one.points if _drawable(px, x) and _drawable(py, y)] for one in series]
-    points = [point for one in drawable for point in one]
-    if not points:
-        return _nothing(title)
-    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
-    drawn = _grid(across, up, x, y)
-    for name, level in levels:
-        height = up.at(level)
-        drawn.append(_horizontal(up.left, height, "level"))
-        drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
-    for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
-        hue = index % _COLOURS
-        if joined and len(kept) > 1:
-            path = "L".join(f"{_n(across.at(px))} {_n(up.at(py))}" for px, py in kept)
-            dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
-            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
-        if joined and len(kept) > _MOST_MARKERS:
-            continue
-        titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
-        drawn += [
-            f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-            f"{_title(f'{one.name}: {text}')}</circle>"
-            for (px, py), text in zip(kept, titles, strict=True)
-        ]
-    return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 
 
 def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:

@@ -5,6 +5,7 @@ by the same distance as that limit is below it are refused too.
 """
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -67,10 +68,10 @@ def reference_of(runs: Runs) -> dict[str, Any]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
     first = runs[0]
     for run in runs[1:]:
-        _check_same(str(first[0]), _configured(first[0]), _logged(first[1]), run)
+        _check_same(str(first[0]), _settings(first), run)
     precisions = [_precision(log) for log, _ in runs]
     _check_one_precision(precisions)
-    hyperparameters = _shared([_logged(facts) for _, facts in runs])
+    configuration, hyperparameters = (_shared(found) for found in zip(*map(_settings, runs), strict=True))
     origins = [described(log, "run.json") for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
     return {
@@ -82,7 +83,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "BS": batch,
             "Hyperparams": hyperparameters,
             "Epochs to converge": [_whole(facts.samples) for _, facts in runs],
-            "Configuration": _shared([_configured(log) for log, _ in runs]),
+            "Configuration": configuration,
             "Seeds": seeds,
             "Precisions": precisions,
             "Commits": dict(Counter(str(origin.get("commit", "unknown")) for origin in origins)),
@@ -100,9 +101,9 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     needed = runs_per_result(BENCHMARK)
     if len(runs) < needed:
         raise DataError(f"found {len(runs)} runs; the limits are for the {needed} of a result: record more")
-    logged = {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    expected = point.get("Configuration", {}), {**point["Hyperparams"], "global_batch_size": point["BS"]}
     for run in runs:
-        _check_same(str(file), point.get("Configuration", {}), logged, run)
+        _check_same(str(file), expected, run)
     seeds = point.get("Seeds", [])
     for log, facts in runs:
         if facts.seed in seeds:
@@ -111,37 +112,30 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
                 "made of: record runs with other seeds, or make another reference"
             )
     _check_one_precision([*point.get("Precisions", []), *(_precision(log) for log, _ in runs)])
-    samples = sorted(
-        facts.samples if facts.status == "success" and facts.samples else float("inf") for _, facts in runs
-    )
+    converged = [facts.samples if facts.status == "success" else None for _, facts in runs]
     official = convergence(
-        [Converged(facts.global_batch_size, facts.samples if facts.status == "success" else None) for _, facts in runs],
+        [Converged(facts.global_batch_size, samples) for (_, facts), samples in zip(runs, converged, strict=True)],
         ruleset,
         text,
     )
-    own = mean(samples[1:-1])
+    own = mean(sorted(samples or math.inf for samples in converged)[1:-1])
     reference, least = official.reference_mean, official.least_mean
     most = None if reference is None or least is None else 2 * reference - least
-    verdict, message = "pass", f"the official checker: {official.message}"
-    if not official.passed:
-        verdict, message = "fail", f"the official checker: {official.message}"
-        if least is not None and own < least:
-            message = f"they converge implausibly fast for this reference; {message}"
-    elif most is not None and own > most:
+    verdict, message = "pass" if official.passed else "fail", f"the official checker: {official.message}"
+    if not official.passed and least is not None and own < least:
+        message = f"they converge implausibly fast for this reference; {message}"
+    elif official.passed and most is not None and own > most:
         verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
     note = None if seeds else f"{file} records no seeds, so runs that it was made of aren't recognised"
-    return Verdict(verdict, message, len(runs), own if own < float("inf") else None, reference, least, most, note)
+    return Verdict(verdict, message, len(runs), own if own < math.inf else None, reference, least, most, note)
 
 
-def _configured(log: Path) -> Values:
-    """Return the settings that decide convergence; empty without a configuration beside the log."""
+def _settings(run: tuple[Path, RunFacts]) -> tuple[Values, Values]:
+    """Return the settings that decide convergence: those of the configuration, empty without one, and of the log."""
+    log, facts = run
     flat = flattened(described(log, "config.json"))
-    return {key: value for key, value in flat.items() if key.startswith(_DECISIVE)}
-
-
-def _logged(facts: RunFacts) -> Values:
-    """Return those settings that the log has."""
-    return {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
+    logged = {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
+    return {key: value for key, value in flat.items() if key.startswith(_DECISIVE)}, logged
 
 
 def _precision(log: Path) -> str | None:
@@ -163,18 +157,18 @@ def _shared(found: Sequence[Values]) -> Values:
     return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
 
 
-def _check_same(name: str, configured: Values, logged: Values, run: tuple[Path, RunFacts]) -> None:
+def _check_same(name: str, expected: tuple[Values, Values], run: tuple[Path, RunFacts]) -> None:
     """Raise DataError if a run has other settings, in its configuration, or in its log if one lacks a configuration.
 
     A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
     """
-    log, facts = run
-    own = _configured(log)
-    expected, found = (configured, own) if configured and own else (logged, _logged(facts))
-    for key in sorted(expected.keys() & found.keys()):
-        if expected[key] != found[key]:
+    found = _settings(run)
+    place = 0 if expected[0] and found[0] else 1
+    wanted, own = expected[place], found[place]
+    for key in sorted(wanted.keys() & own.keys()):
+        if wanted[key] != own[key]:
             raise DataError(
-                f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference covers one system with one "
+                f"{run[0]}: has {key} {own[key]}, {name} has {wanted[key]}; a reference covers one system with one "
                 "configuration: give only its runs"
             )
 

@@ -17,9 +17,8 @@ from bertbench.report.details import details
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
 from bertbench.report.markup import aligned, cell
-from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, title
+from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, logs_of, title
 from bertbench.report.straggler import Straggler, straggler_of
-from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
 from compliance.record import printable
 from compliance.run import RunFacts
@@ -43,17 +42,14 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     """
     found: Runs = []
     problems: list[CannotJudge] = []
-    try:
-        for log in (log for path in paths for log in find_logs(path)):
-            try:
-                found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
-            except CannotJudge as problem:
-                problems.append(problem)
-                found.append((log, RunFacts([])))
-        if len(problems) == len(found):
-            raise problems[0]
-    except CannotJudge as problem:
-        raise DataError(printable(str(problem))) from problem
+    for log in logs_of(paths):
+        try:
+            found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
+        except CannotJudge as problem:
+            problems.append(problem)
+            found.append((log, RunFacts([])))
+    if len(problems) == len(found):
+        raise DataError(printable(str(problems[0]))) from problems[0]
     platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
     groups: dict[tuple[Path, str], Runs] = defaultdict(list)
     for log, facts in found:

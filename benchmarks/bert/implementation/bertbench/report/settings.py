@@ -50,7 +50,15 @@ class Group(NamedTuple):
 def read_runs(paths: Sequence[Path]) -> Runs:
     """Return the runs in logs and folders of logs. Raises DataError without a log, or if one can't be read."""
     try:
-        return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
+        return [(log, RunFacts(read_events(log))) for log in logs_of(paths)]
+    except CannotJudge as problem:
+        raise DataError(printable(str(problem))) from problem
+
+
+def logs_of(paths: Sequence[Path]) -> list[Path]:
+    """Return logs and the logs of folders. Raises DataError if there is none."""
+    try:
+        return [log for path in paths for log in find_logs(path)]
     except CannotJudge as problem:
         raise DataError(printable(str(problem))) from problem
 

@@ -16,6 +16,7 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
+from bertbench.common.log_spans import KEY
 from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.common.timeline import EVALUATION
 from bertbench.distributed.startup import Startup
@@ -23,8 +24,6 @@ from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
 
-STARTUP = "startup"
-"""Key of the event that names the pieces of the start-up (common/log_spans.py)."""
 INTERRUPTED = "interrupted"
 """In the metadata of run_stop: the run was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"
@@ -33,19 +32,17 @@ NOT_A_RESULT = "not_a_result"
 _STACK_OFFSET = 2
 
 
-class _WholeLines(logging.Handler):
-    """A file handler that raises; logging's own prints a traceback on a full disk and continues."""
+class _Lines(logging.Logger):
+    """A logger of whole lines that raises; logging's own prints a traceback on a full disk and continues."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._file = LineFile(path)
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(f"mlperf {path}")
+        self.file = LineFile(path) if path else None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._file.append(f"{self.format(record)}\n")
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    def log(self, level: int, msg: object, *_: object, **__: object) -> None:
+        """Append a line."""
+        if self.file:
+            self.file.append(f"{msg}\n")
 
 
 class MlperfLog:
@@ -55,21 +52,17 @@ class MlperfLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._logger = logging.Logger(f"mlperf {path}")
-        if path is not None:
-            handler = _WholeLines(path)
-            handler.setFormatter(logging.Formatter("%(message)s"))
-            self._logger.addHandler(handler)
+        self._lines = _Lines(path)
         self._mllog = MLLogger(
-            logger=self._logger, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY or PACKAGE.parent)
+            logger=self._lines, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY or PACKAGE.parent)
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handler in self._logger.handlers:
-            handler.close()
+        if self._lines.file:
+            self._lines.file.close()
 
     def point(self, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> None:
         """Log an event at a point in time."""
@@ -233,4 +226,4 @@ class Clock:
             finally:
                 stop()
         if not self._resumed:
-            self._log.point(STARTUP, None, self._startup.gathered(self._world))
+            self._log.point(KEY, None, self._startup.gathered(self._world))

@@ -73,16 +73,12 @@ class Timeline:
         waited = {"waited_s": round(self._waited_s, 6)} if self._waited_s else {}
         self._append({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file:
-            self._file.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._file:
+            self._file.close()
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._file:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -176,26 +176,24 @@ class Side:
         """Pass on the rest: the clock has stopped."""
         self._forward(self._waiting + self._run.read())
         stands = status(self._run.log, self._run.facts)
-        for name in list(self._feeds):
-            with self._warning(name):
-                self._feeds[name].close("interrupted" if stands == "running" else stands)  # its rank has ended
+        ended = "interrupted" if stands == "running" else stands  # its rank has ended
+        self._each(lambda feed: feed.close(ended))
 
     def _stands(self) -> RunState:
         return state_of(self._run, [*self._ranks, *elsewhere(self._run.folder)], self._earlier)
 
     def _forward(self, steps: list[int]) -> None:
-        for name in list(self._feeds):
-            with self._warning(name):
-                self._feeds[name].forward(steps)
+        self._each(lambda feed: feed.forward(steps))
 
-    @contextmanager
-    def _warning(self, name: str) -> Iterator[None]:
+    def _each(self, act: Callable[[Feed], None]) -> None:
         """Drop a failing tracker with a warning; the run continues."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - each raises errors of its own kind
-            self._feeds.pop(name)
-            print(f"warning: {name} stopped: {error!r}; `bertbench track` records the run afterwards", file=sys.stderr)
+        for name, feed in list(self._feeds.items()):
+            try:
+                act(feed)
+            except Exception as error:  # noqa: BLE001 - each raises errors of its own kind
+                del self._feeds[name]
+                remedy = "`bertbench track` records the run afterwards"
+                print(f"warning: {name} stopped: {error!r}; {remedy}", file=sys.stderr)
 
 
 if __name__ == "__main__":
