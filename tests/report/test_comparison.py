@@ -9,13 +9,14 @@ import pytest
 from scipy import stats
 
 from bertbench.cli import main
-from bertbench.report.comparison import loss_curve, mean_curve, measured
+from bertbench.report.comparison import loss_curve, measured
 from bertbench.report.settings import read_runs
 from tests.browser import Browser, browser
 from tests.compliance.logs import closed, write
 from tests.compliance.mutations import setting
 from tests.compliance.packages import run_log
-from tests.report.test_settings import config, leave
+from tests.report.test_settings import config
+from tests.tracking.written import leave
 
 RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 
@@ -47,10 +48,6 @@ def test_one_run_on_a_side_has_no_interval_and_equal_runs_one_of_no_width() -> N
     assert found["a"] == {"mean": 10.0, "half_interval": None, "runs": 1}
     assert (found["ratio"]["low"], found["ratio"]["high"]) == (None, None)
     assert [*measured("time", [10.0, 10.0], [5.0, 5.0])["ratio"].values()] == pytest.approx([0.5, 0.5, 0.5])
-
-
-def test_a_mean_curve_goes_on_with_those_that_go_on() -> None:
-    assert mean_curve([[(1, 2.0), (2, 4.0)], [(1, 4.0)]]) == [(1, 3.0), (2, 4.0)]
 
 
 def test_the_mean_loss_of_runs_of_different_lengths_jumps_nowhere(tmp_path: Path) -> None:
@@ -121,19 +118,16 @@ def test_the_same_runs_show_no_difference(capsys: pytest.CaptureFixture[str]) ->
     assert "no difference in time to target is shown: B over A is 1.000" in shown
 
 
-def test_a_side_that_never_reached_its_target_has_no_time(
-    sides: tuple[str, str], capsys: pytest.CaptureFixture[str]
+def test_a_side_that_reached_no_target_has_no_time_and_one_without_runs_is_one_clear_line(
+    sides: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", sides[0], f"{sides[1]}/result_3.txt"]) == 0
     assert "no run of B reached its target: no times to compare" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("other", ["missing", "empty"])
-def test_a_side_without_runs_is_one_clear_line(other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
-    assert main(["compare", str(RESULTS), str(tmp_path / other)]) == 2
-    (complaint,) = capsys.readouterr().err.splitlines()
-    assert str(tmp_path / other) in complaint
+    for other in ("missing", "empty"):
+        assert main(["compare", sides[0], str(tmp_path / other)]) == 2
+        (complaint,) = capsys.readouterr().err.splitlines()
+        assert str(tmp_path / other) in complaint
 
 
 def test_the_page_is_readable_in_a_browser(window: Browser, sides: tuple[str, str], tmp_path: Path) -> None:

@@ -97,15 +97,9 @@ def test_a_node_that_was_lost_wrote_no_end_so_what_follows_its_last_sign_is_the_
     assert found == {bucket: seconds for bucket, seconds in expected.items() if seconds}
 
 
-def test_a_clock_that_is_behind_takes_no_time_back(tmp_path: Path) -> None:
+def test_a_clock_that_is_behind_takes_no_time_back_and_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
     behind = [at(100, "training"), at(110, "evaluation"), at(108, "training"), at(120, "idle")]
     assert spent(tmp_path, *behind) == {"training": 20}
-
-
-def test_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
     hostile = ('{"time": 1', "[]", '{"time": "now", "doing": "training"}', '{"time": 105, "doing": "lost work"}')
     assert spent(tmp_path, at(100, "training"), *hostile, at(110, "idle")) == {"training": 10}
-
-
-def test_a_run_without_a_timeline_has_no_ledger(tmp_path: Path) -> None:
-    assert ledger(tmp_path / "result_0.txt") is None
+    assert ledger(tmp_path / "result_1.txt") is None  # it has no timeline

@@ -10,9 +10,9 @@ from mlperf_logging.rcp_checker import rcp_checker
 
 from bertbench.cli import main
 from tests.compliance.packages import BATCH, evaluated_after, run_log
-from tests.report.test_settings import config, leave
+from tests.report.test_settings import config
+from tests.tracking.written import leave
 
-REPOSITORY = Path(__file__).parents[2]
 EVALUATIONS = (15, 16, 16, 17, 17, 17, 17, 18, 18, 19)
 """Of ten runs: without the least and the most their mean is 17."""
 
@@ -87,65 +87,45 @@ def test_one_run_of_ten_may_miss_its_target(
 ) -> None:
     runs = write(tmp_path / "new", (17,) * 10, 100)
     for number in range(missed):
-        log = runs / f"result_{number}.txt"
-        log.write_text(run_log("open", evaluations=17, seed=100 + number, status="aborted"))
+        miss(runs, number, 100 + number)
     code, found = verdict(runs, reference, capsys)
     assert (code == 0) == passes
     assert ("Insufficient convergence" in found["message"]) != passes
 
 
+def miss(runs: Path, number: int, seed: int) -> None:
+    (runs / f"result_{number}.txt").write_text(run_log("open", evaluations=17, seed=seed, status="aborted"))
+
+
 @pytest.mark.parametrize(
-    ("evaluations", "words", "complaint"),
+    ("change", "task", "complaint"),
     [
-        ((17,) * 19, "--out", "found 19 runs; a reference needs at least 20 of one system: record more"),
-        ((17,) * 9, "--against", "found 9 runs; the limits are for the 10 of a result: record more"),
+        ({"evaluations": (17,) * 9}, "--against", "found 9 runs; the limits are for the 10 of a result: record more"),
+        ({"rate": 2e-3}, "--against", "result_0.txt: has optimizer.learning_rate 0.002, {reference} has 0.001"),
+        ({"first_seed": 19}, "--against", "result_0.txt: has seed 19, and so has a run of {reference}"),
+        ({"precision": "fp32"}, "--against", "found runs in bf16 and fp32, expected one precision"),
+        ({}, "--out", "found 10 runs; a reference needs at least 20 of one system: record more"),
+        ({"rate": 2e-3}, "old --out", "has optimizer.learning_rate 0.002"),
+        ({"first_seed": 19}, "old --out", "found seed 19 in several runs"),
+        ({"precision": "fp32"}, "old --out", "found runs in bf16 and fp32, expected one precision"),
+        ({"missed": 3}, "old --out", "result_3.txt: did not reach its target"),
     ],
 )
-def test_too_few_runs_are_one_clear_line(
-    evaluations: tuple[int, ...], words: str, complaint: str, reference: Path, tmp_path: Path,
+def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
+    change: dict[str, Any], task: str, complaint: str, reference: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    capsys.readouterr()
-    assert main(["rcp", str(write(tmp_path / "few", evaluations)), words, str(reference)]) == 2
-    assert capsys.readouterr().err == f"bertbench: {complaint}\n"
-
-
-def test_runs_of_another_configuration_are_refused(
-    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = write(tmp_path / "new", EVALUATIONS, 100, 2e-3)
-    assert main(["rcp", str(other), "--against", str(reference)]) == 2
-    assert f"result_0.txt: has optimizer.learning_rate 0.002, {reference} has 0.001" in capsys.readouterr().err
-    mixed = [str(tmp_path / "old"), str(other), "--out", str(tmp_path / "mixed.json")]
-    assert main(["rcp", *mixed]) == 2
-    assert not (tmp_path / "mixed.json").exists()
-
-
-def test_a_run_that_missed_or_is_given_twice_makes_no_reference(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = write(tmp_path / "runs", EVALUATIONS * 2)
-    assert main(["rcp", str(runs), str(runs), "--out", str(tmp_path / "x.json")]) == 2
-    assert "found seed 0 in several runs" in capsys.readouterr().err
-    (runs / "result_3.txt").write_text(run_log("open", evaluations=17, seed=3, status="aborted"))
-    assert main(["rcp", str(runs), "--out", str(tmp_path / "x.json")]) == 2
-    assert "result_3.txt: did not reach its target" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("first_seed", "precision", "complaint"),
-    [(19, "bf16", "result_0.txt: has seed 19, and so has a run of"), (20, "fp32", "found runs in bf16 and fp32")],
-)
-def test_a_reference_judges_no_run_that_it_was_made_of_and_none_in_another_precision(
-    first_seed: int, precision: str, complaint: str, reference: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    runs = write(tmp_path / "new", EVALUATIONS, first_seed, precision=precision)
-    assert main(["rcp", str(runs), "--against", str(reference)]) == 2
-    assert complaint in capsys.readouterr().err
-    mixed = [str(tmp_path / "old"), str(runs), "--out", str(tmp_path / "mixed.json")]
-    assert main(["rcp", *mixed]) == 2
-    assert not (tmp_path / "mixed.json").exists()
+    made = {"evaluations": EVALUATIONS, "first_seed": 100, **change}
+    missed = made.pop("missed", None)
+    runs = write(tmp_path / "new", **made)
+    if missed:
+        miss(runs, missed, 100 + missed)
+    *others, option = task.split()
+    file = reference if option == "--against" else tmp_path / "made.json"
+    assert main(["rcp", *(str(tmp_path / name) for name in others), str(runs), option, str(file)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()[-1:]
+    assert complaint.format(reference=reference) in said
+    assert not (tmp_path / "made.json").exists()
 
 
 def test_a_reference_that_records_no_seeds_judges_and_says_so(
@@ -157,7 +137,7 @@ def test_a_reference_that_records_no_seeds_judges_and_says_so(
     assert f"note: {reference} records no seeds" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
 def test_a_file_that_is_no_reference_is_one_clear_line(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,17 +9,7 @@ import pytest
 from bertbench.report import report_page
 from bertbench.report.runs import summarized, systems, text
 from tests.compliance.packages import line, run_log
-
-
-def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:
-    """Write a run as bertbench leaves it: the log, and beside it configuration and origin where they are given."""
-    folder.mkdir(exist_ok=True)
-    (folder / f"result_{number}.txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))
-    for name, content in (("config.json", config), ("run.json", origin)):
-        if content is not None:
-            beside = folder / f"result_{number}"
-            beside.mkdir(exist_ok=True)
-            (beside / name).write_text(json.dumps(content))
+from tests.tracking.written import leave
 
 
 def config(rate: float = 1e-3, **clip: Any) -> dict[str, Any]:
@@ -58,35 +48,32 @@ def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> Non
     assert tables(tmp_path) == [
         ({"optimizer.learning_rate": 0.001}, 2, 20.0), ({"optimizer.learning_rate": 0.002}, 2, 60.0),
     ]  # fmt: skip
-    first, second = shown(tmp_path)
-    assert first.startswith("toy: optimizer.learning_rate=0.001\n")
-    assert second.startswith("toy: optimizer.learning_rate=0.002\n")
-    assert "result_1" not in first
+    assert "result_1" not in shown(tmp_path)[0]
     page = report_page.html(systems([tmp_path]), "5.0.0")
-    assert "toy: optimizer.learning_rate=0.001" in page
-    assert "toy: optimizer.learning_rate=0.002" in page
+    for rate, heading in zip(("0.001", "0.002"), shown(tmp_path), strict=True):
+        assert heading.startswith(f"toy: optimizer.learning_rate={rate}\n")
+        assert f"toy: optimizer.learning_rate={rate}" in page
 
 
 def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_path: Path) -> None:
     for number, clip in enumerate(({}, {"buckets": None}, {"buckets": "own"})):
         leave(tmp_path, number, 10, config(**clip))
-    assert [(found, runs) for found, runs, _ in tables(tmp_path)] == [
-        ({"clip.buckets": None}, 2), ({"clip.buckets": "own"}, 1),
-    ]  # fmt: skip
+    assert tables(tmp_path) == [({"clip.buckets": None}, 2, 10.0), ({"clip.buckets": "own"}, 1, 10.0)]
 
 
-@pytest.mark.parametrize(("key", "values"), [("commit", ("a" * 40, "b" * 40)), ("processor", ("one", "another"))])
-def test_commits_and_processors_are_tables_of_their_own(tmp_path: Path, key: str, values: tuple[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("key", "values"), [("commit", ("a" * 40, "b" * 40)), ("processor", ("one", "another")), ("resumed", (False, True))]
+)
+def test_commits_processors_and_resumed_runs_are_tables_of_their_own(
+    tmp_path: Path, key: str, values: tuple[Any, Any]
+) -> None:
     for number, value in enumerate(values):
-        leave(tmp_path, number, 10 * (number + 1), config(), {"seed": number, "cores": 2, key: value})
+        log = run_log("open", evaluations=2, seconds=10 * (number + 1))
+        resumed = line("resumed", 1) + "\n" if value is True else ""
+        leave(tmp_path, number, 0, config(), origin(number) | ({} if key == "resumed" else {key: value}), log + resumed)
     assert tables(tmp_path) == [({key: values[0]}, 1, 10.0), ({key: values[1]}, 1, 20.0)]
-    assert shown(tmp_path)[0].startswith(f"toy: {key}={values[0][:7]}\n")  # a commit is cut
-
-
-def test_a_resumed_run_is_apart(tmp_path: Path) -> None:
-    leave(tmp_path, 0, 10, config(), origin(0))
-    leave(tmp_path, 1, 40, config(), origin(1), run_log("open", evaluations=2, seconds=40) + line("resumed", 1) + "\n")
-    assert tables(tmp_path) == [({"resumed": False}, 1, 10.0), ({"resumed": True}, 1, 40.0)]
+    if key == "commit":
+        assert shown(tmp_path)[0].startswith("toy: commit=aaaaaaa\n")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,12 @@ def commit_of_the_runs() -> str:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("package") / "org"
     out.mkdir()
-    assert main(["package", "--out", str(out), "--submitter", "bertbench", "--allow-dirty", "cpu_demo"]) == 0
+    assert main(words(out, TRACKED)) == 0
     return out
+
+
+def words(out: Path, results: Path, system: str = "cpu_demo", submitter: str = "bertbench") -> list[str]:
+    return ["package", "--out", str(out), "--submitter", submitter, "--results", str(results), "--allow-dirty", system]
 
 
 def test_the_package_has_mlperfs_layout_and_the_logs_unchanged(package: Path) -> None:
@@ -64,8 +67,7 @@ def test_the_judge_passes_it_without_a_word(package: Path) -> None:
 
 
 def test_the_submitter_is_who_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--out", str(tmp_path / "org"), "--submitter", "Some Org", "--json", "--allow-dirty", "cpu_demo"]
-    assert main(["package", *words]) == 0
+    assert main([*words(tmp_path / "org", TRACKED, submitter="Some Org"), "--json"]) == 0
     assert json.loads((tmp_path / "org/systems/cpu_demo.json").read_text())["submitter"] == "Some Org"
     printed = capsys.readouterr()
     judgement = json.loads(printed.out)
@@ -142,43 +144,32 @@ def losses(metrics: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
 
 
-Build = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def build_in_clone(tmp_path: Path) -> tuple[Path, Build]:
-    """A clone of the repository, which has no changes, and `bertbench package` there."""
+def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
     environment = {**os.environ, "PYTHONPATH": f"{clone / 'benchmarks/bert/implementation'}:{clone}"}
 
-    def build(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    def build(name: str, *options: str) -> tuple[int, str]:
         command = ["package", "--out", str(tmp_path / name), "--submitter", "bertbench", *options, "cpu_demo"]
-        return subprocess.run([sys.executable, "-m", "bertbench", *command], cwd=clone, env=environment,
+        done = subprocess.run([sys.executable, "-m", "bertbench", *command], cwd=clone, env=environment,
                               capture_output=True, text=True, check=False)  # fmt: skip
+        return done.returncode, done.stderr
 
-    return clone, build
-
-
-def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for(
-    tmp_path: Path, build_in_clone: tuple[Path, Build]
-) -> None:
-    clone, build = build_in_clone
     (clone / "tests" / "new.py").write_text("")  # isn't packaged
-    assert build("clean").returncode == 0
+    assert build("clean")[0] == 0
     results = copy_of_results(tmp_path)
     run = results / "cpu_demo/bert/result_6/run.json"
     run.write_text(json.dumps({**json.loads(run.read_text()), "tree_dirty": True}))
-    refused = build("dirty", "--results", str(results))
-    assert refused.returncode == 2
-    assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
+    code, complaint = build("dirty", "--results", str(results))
+    assert code == 2
+    assert "result_6/run.json: this run's code had changes that no commit holds" in complaint
     with (clone / "Makefile").open("a") as makefile:
         makefile.write("# changed\n")
-    refused = build("dirty")
-    assert refused.returncode == 2
-    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
+    code, complaint = build("dirty")
+    assert code == 2
+    assert "found changes in Makefile, expected none; commit and run again, or" in complaint
     assert not (tmp_path / "dirty").exists()
-    assert build("asked", "--results", str(results), "--allow-dirty").returncode == 0
+    assert build("asked", "--results", str(results), "--allow-dirty")[0] == 0
 
 
 def copy_of_results(tmp_path: Path) -> Path:
@@ -188,8 +179,7 @@ def copy_of_results(tmp_path: Path) -> Path:
 def refused(tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str], system: str = "cpu_demo") -> str:
     out = tmp_path / "out" / "org"
     out.parent.mkdir()
-    arguments = ["--out", str(out), "--submitter", "org", "--results", str(results), "--allow-dirty", system]
-    assert main(["package", *arguments]) == 2
+    assert main(words(out, results, system)) == 2
     assert list(out.parent.iterdir()) == []
     return capsys.readouterr().err
 
@@ -230,15 +220,11 @@ def test_runs_without_one_description_are_refused(
     assert expected in message
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--out", str(tmp_path / "no" / "org"), "--submitter", "org", "--allow-dirty", "cpu_demo"]
-    assert main(["package", *words]) == 2
-    assert "No such file or directory" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_that_cannot_be_written_or_is_not_empty_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert main(["package", "--out", str(tmp_path), "--submitter", "org", "cpu_demo"]) == 2
-    assert "not an empty folder" in capsys.readouterr().err
+    for out, expected in ((tmp_path / "no" / "org", "No such file or directory"), (tmp_path, "not an empty folder")):
+        assert main(words(out, RESULTS)) == 2
+        assert expected in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

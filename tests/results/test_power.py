@@ -89,12 +89,3 @@ def test_runs_of_which_some_were_not_measured_are_refused(
     said = capsys.readouterr().err
     assert "result_4.txt: found no power readings of this run, and those of 9 others; package runs" in said
     assert not out.exists()
-
-
-def test_readings_that_leave_out_the_end_of_a_run_are_refused(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = results / "cpu_demo" / "bert" / "result_4" / "power" / "node_1.jsonl"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:40]))
-    assert package(results, tmp_path / "org") == 2
-    assert "error power-coverage: results/cpu_demo/bert/power/result_4/node_1.txt" in capsys.readouterr().err

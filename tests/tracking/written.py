@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.compliance.packages import START, line
+from tests.compliance.packages import START, line, run_log
 
 CONFIG = {
     "name": "toy",
@@ -24,40 +24,43 @@ def row(step: int, **more: Any) -> str:
 
 def log_lines(until_ms: int = 10_000, status: str | None = None) -> str:
     """The lines until that time; where a status is given the run ends with it then."""
-    lines = [
-        (0, line("seed", 7)),
-        (0, line("global_batch_size", 100)),
-        (0, line("submission_benchmark", "bert")),
-        (0, line("submission_platform", "toy")),
-        (0, line("run_start", time_ms=0)),
-        (500, line("block_start", time_ms=500, first_epoch_num=0, epoch_count=300)),
-        (3500, line("block_stop", time_ms=3500, first_epoch_num=0)),
-        (3500, line("eval_start", time_ms=3500, epoch_num=300)),
-        (4000, line("eval_accuracy", 0.25, time_ms=4000, epoch_num=300)),
-        (4000, line("eval_stop", time_ms=4000, epoch_num=300)),
-        (4000, line("block_start", time_ms=4000, first_epoch_num=300, epoch_count=300)),
-        (7000, line("block_stop", time_ms=7000, first_epoch_num=300)),
-        (7000, line("eval_start", time_ms=7000, epoch_num=600)),
-        (7500, line("eval_accuracy", 0.5, time_ms=7500, epoch_num=600)),
-        (7500, line("eval_stop", time_ms=7500, epoch_num=600)),
-    ]
+    known = (("seed", 7), ("global_batch_size", 100), ("submission_benchmark", "bert"), ("submission_platform", "toy"))
+    events: list[tuple[int, str, Any, dict[str, int]]] = [(0, key, value, {}) for key, value in known]
+    events.append((0, "run_start", None, {}))
+    for first, began in ((0, 500), (300, 4000)):
+        trained, measured = began + 3000, began + 3500
+        samples = {"epoch_num": first + 300}
+        events += [
+            (began, "block_start", None, {"first_epoch_num": first, "epoch_count": 300}),
+            (trained, "block_stop", None, {"first_epoch_num": first}),
+            (trained, "eval_start", None, samples),
+            (measured, "eval_accuracy", 0.25 * (first + 300) / 300, samples),
+            (measured, "eval_stop", None, samples),
+        ]
+    written = [line(key, value, time_ms, **more) for time_ms, key, value, more in events if time_ms <= until_ms]
     ending = [line("run_stop", time_ms=until_ms, status=status)] if status else []
-    return "".join(f"{text}\n" for text in [*(text for time_ms, text in lines if time_ms <= until_ms), *ending])
+    return "".join(f"{text}\n" for text in [*written, *ending])
+
+
+def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:
+    """Write a run as bertbench leaves it: the log, and beside it configuration and origin where they are given."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"result_{number}.txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))
+    for name, content in (("config.json", config), ("run.json", origin)):
+        if content is not None:
+            beside = folder / f"result_{number}"
+            beside.mkdir(exist_ok=True)
+            (beside / name).write_text(json.dumps(content))
 
 
 def write_run(
     folder: Path, steps: int = 6, until_ms: int = 8000, status: str | None = "success", number: int = 0
 ) -> Path:
     """Write a run as bertbench leaves it; return its log."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"result_{number}.txt"
-    log.write_text(log_lines(until_ms, status))
-    beside = log.with_suffix("")
-    beside.mkdir(exist_ok=True)
-    (beside / "config.json").write_text(json.dumps(CONFIG))
-    (beside / "run.json").write_text(json.dumps(ORIGIN))
-    (beside / "metrics.jsonl").write_text("".join(row(step + 1) for step in range(steps)))
-    return log
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    leave(folder, number, 0, CONFIG, ORIGIN, log_lines(until_ms, status))
+    (folder / f"result_{number}" / "metrics.jsonl").write_text("".join(row(step + 1) for step in range(steps)))
+    return folder / f"result_{number}.txt"
 
 
 START_S = START / 1e3
