@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
+from bertbench.report.markup import aligned as aligned_lines
 from compliance.record import as_json as strict_json
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
@@ -81,10 +82,7 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
     """Return a table as text, a line a row, each column as wide as its widest cell, aligned left or `right`."""
-    justify = str.rjust if right else str.ljust
-    table = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join("  ".join(map(justify, row, widths)).rstrip() for row in table)
+    return "\n".join(aligned_lines(head, rows, 0 if right else len(head)))
 
 
 def check_new_file(out: Path | None) -> None:

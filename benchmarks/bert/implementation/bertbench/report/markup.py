@@ -1,5 +1,6 @@
 """Make foreign text harmless: text from a log or a file's name neither runs nor hides anything, and fits a table."""
 
+from collections.abc import Sequence
 from html import escape as as_html
 
 from compliance.record import printable
@@ -18,7 +19,7 @@ def cell(text: str) -> str:
     return shown if len(shown) <= _WIDEST_CELL else f"{shown[: _WIDEST_CELL - 3]}..."
 
 
-def aligned(header: list[str], rows: list[list[str]], left: int = 0) -> list[str]:
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Return the lines of a table for a terminal, with the first `left` columns left-aligned, the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     sides = [str.ljust] * left + [str.rjust] * (len(widths) - left)
