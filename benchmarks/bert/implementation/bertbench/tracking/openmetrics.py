@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError, system_reason
@@ -62,25 +61,26 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
     from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric  # noqa: PLC0415 - an extra
 
-    def collect() -> Iterator[Metric]:
-        now = state()
-        labels = {"run": now.name, "system": now.system, "commit": now.commit or "", "seed": str(now.seed)}
-        yield InfoMetricFamily("bertbench_run", "the run", labels)
-        yield GaugeMetricFamily("bertbench_running", "1 while the run is running", float(now.status == "running"))
-        for name, field, text in _GAUGES:
-            if (value := getattr(now, field)) is not None:
-                yield GaugeMetricFamily(f"bertbench_{name}", text, value)
-        phases = GaugeMetricFamily("bertbench_phase_seconds", "time on the clock by phase", labels=["phase"])
-        for phase, seconds in now.phases_s.items():
-            phases.add_metric([phase], seconds)
-        of_rank = ["rank", "host"]
-        busy = GaugeMetricFamily("bertbench_rank_busy_cores", "cores that a rank keeps busy", labels=of_rank)
-        memory = GaugeMetricFamily("bertbench_rank_memory_bytes", "memory of a rank", labels=of_rank)
-        for rank in now.ranks:
-            busy.add_metric([str(rank.rank), rank.host], rank.busy)
-            memory.add_metric([str(rank.rank), rank.host], rank.rss_bytes)
-        yield from (phases, busy, memory)
+    class Collector:
+        def collect(self) -> Iterator[Metric]:
+            now = state()
+            labels = {"run": now.name, "system": now.system, "commit": now.commit or "", "seed": str(now.seed)}
+            yield InfoMetricFamily("bertbench_run", "the run", labels)
+            yield GaugeMetricFamily("bertbench_running", "1 while the run is running", float(now.status == "running"))
+            for name, field, text in _GAUGES:
+                if (value := getattr(now, field)) is not None:
+                    yield GaugeMetricFamily(f"bertbench_{name}", text, value)
+            phases = GaugeMetricFamily("bertbench_phase_seconds", "time on the clock by phase", labels=["phase"])
+            for phase, seconds in now.phases_s.items():
+                phases.add_metric([phase], seconds)
+            of_rank = ["rank", "host"]
+            busy = GaugeMetricFamily("bertbench_rank_busy_cores", "cores that a rank keeps busy", labels=of_rank)
+            memory = GaugeMetricFamily("bertbench_rank_memory_bytes", "memory of a rank", labels=of_rank)
+            for rank in now.ranks:
+                busy.add_metric([str(rank.rank), rank.host], rank.busy)
+                memory.add_metric([str(rank.rank), rank.host], rank.rss_bytes)
+            yield from (phases, busy, memory)
 
     registry = CollectorRegistry()
-    registry.register(SimpleNamespace(collect=collect))
+    registry.register(Collector())
     start_http_server(place.port, place.host, registry)
