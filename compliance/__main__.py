@@ -29,13 +29,6 @@ _SHOWN_KEYS = frozenset(
 )
 
 
-class _Options(NamedTuple):
-    ruleset: str
-    division: str | None
-    strict: bool
-    as_json: bool
-
-
 class _Answer(NamedTuple):
     """A judgement small enough to send between processes; `head` are the first lines of its text."""
 
@@ -49,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII-only terminal shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     named = arguments[:1] == ["package"]  # give a log of that name as ./package
-    paths, options = _parsed(arguments[named:])
+    options = _parsed(arguments[named:])
+    paths = options.paths
     singly = options.division is not None or options.strict
     if named or ([is_package(path) for path in paths] == [True] and not singly):
         if singly or len(paths) > 1:
@@ -64,16 +58,16 @@ def main(arguments: list[str] | None = None) -> int:
         for index, (answer, judgement) in enumerate(zip(answers, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             kinds[_kind(answer.judgement)].append(str(judgement.path))
-            if options.as_json:
+            if options.json:
                 in_all = [] if index else [vars(finding) for finding in common]
                 contents.append(judgement.as_json() | {"in_all_runs": in_all})
             else:
                 print("\n".join(map(printable, [*answer.head, *_lines(judgement, off)])))
-        if not options.as_json:
+        if not options.json:
             where = str(answers[0].judgement.path.parent)
             lines = [line for one in common for line in _text(where, one)] + _not_applied(off)
             print("".join(f"{printable(line)}\n" for line in lines), end="")
-    if options.as_json:
+    if options.json:
         print(as_json(contents))
     elif sum(map(len, kinds.values())) > 1:
         which = {kind: f": {', '.join(logs)}" * (kind != "pass") for kind, logs in kinds.items()}
@@ -81,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     return worst
 
 
-def _package(root: Path, options: _Options) -> int:
+def _package(root: Path, options: argparse.Namespace) -> int:
     from compliance import package  # noqa: PLC0415 - loads official tools that a log doesn't need
 
     try:
@@ -89,7 +83,7 @@ def _package(root: Path, options: _Options) -> int:
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         return 2
-    print(as_json(judgement.as_json()) if options.as_json else package.judgement_text(judgement))
+    print(as_json(judgement.as_json()) if options.json else package.judgement_text(judgement))
     return _EXIT_CODES[judgement.verdict]
 
 
@@ -100,7 +94,7 @@ def _kind(judgement: Judgement) -> str:
     return "warn" if judgement.verdict == "pass" and judgement.findings else judgement.verdict
 
 
-def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
+def _parsed(arguments: list[str]) -> argparse.Namespace:
     rulesets = official.rulesets()
     parser = argparse.ArgumentParser(
         prog="python -m compliance",
@@ -117,11 +111,10 @@ def _parsed(arguments: list[str]) -> tuple[list[Path], _Options]:
     parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
     parser.add_argument("--strict", action="store_true", help="let warnings fail a log")
     parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
-    given = parser.parse_args(arguments)
-    return given.paths, _Options(given.ruleset, given.division, given.strict, given.json)
+    return parser.parse_args(arguments)
 
 
-def _judged(paths: Sequence[Path], options: _Options) -> Iterator[_Answer]:
+def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[_Answer]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     processes = min(_cores(), len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
     if len(jobs) < _FEWEST_FOR_PROCESSES or processes < 2:
@@ -140,7 +133,7 @@ def _logs(path: Path) -> list[Path]:
         return [path]  # judging it reports the reason
 
 
-def _job(job: tuple[Path, _Options]) -> _Answer:
+def _job(job: tuple[Path, argparse.Namespace]) -> _Answer:
     path, options = job
     judgement = judge(path, options.ruleset, options.division, options.strict)
     facts = judgement.facts and judgement.facts.only(_SHOWN_KEYS, 1_000)

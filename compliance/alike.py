@@ -24,7 +24,8 @@ _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
 # runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
 _RANKS_APART, _MOST_APART, _FEWEST_RANKED = 0.006, 0.05, 9
-_NEAR, _FEWEST_NEAR = 3e-5, 6  # deviation of the differences between two runs; real ones differ by ten times as much
+# Deviation of the differences between two runs: a copy, or one to ask about; real ones differ by 3e-4 or more.
+_NEAR, _CLOSE, _FEWEST_NEAR = 3e-5, 1.5e-4, 6
 
 
 class Trace(NamedTuple):
@@ -70,12 +71,12 @@ def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]
     return kinds
 
 
-def _near(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether accuracies differ by a constant: exactly, or with less noise than training has."""
+def _apart(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the deviation of the differences of two runs' accuracies: training has noise; infinite if too few."""
     apart = [a - b for a, b in zip(one, other, strict=False)]
-    return (len(apart) > 2 and len(one) == len(other) and not any(apart)) or (
-        len(apart) >= _FEWEST_NEAR and pstdev(apart) < _NEAR
-    )
+    if len(apart) > 2 and len(one) == len(other) and not any(apart):
+        return 0.0
+    return pstdev(apart) if len(apart) >= _FEWEST_NEAR else math.inf
 
 
 def follows(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -110,14 +111,15 @@ def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
     for one, other in combinations(traces, 2):
         if other.name not in found:
             kinds = shared(one.sets, other.sets)
-            kinds = kinds or ["accuracies"] * _near(one.course, other.course)
-            kinds = kinds or ["times"] * _in_time(one.times_s, other.times_s)
+            apart = _apart(one.course, other.course)
+            kinds = kinds or ["accuracies"] * (apart < _NEAR) or ["times"] * _in_time(one.times_s, other.times_s)
+            kinds = kinds or ["curve"] * (apart < _CLOSE)
             if not kinds and len(one.times_s) == len(other.times_s):
                 kinds = ["rhythm"] * follows(*([b - a for a, b in pairwise(run.times_s)] for run in (one, other)))
             if kinds:
                 found[other.name] = other, one.name, kinds
     for copy, original, kinds in found.values():
-        # Packed batches of one order of the data have the same samples; no machine repeats its times, but a rhythm.
-        severity: Severity = "error" if copy.closed and kinds not in (["samples"], ["rhythm"]) else "warning"
+        # Packed batches of one order of the data have the same samples; runs may share a rhythm, and nearly a curve.
+        severity: Severity = "error" if copy.closed and kinds not in (["samples"], ["rhythm"], ["curve"]) else "warning"
         text = f"{copy.name}: the {' and '.join(kinds)} of {original}"
         yield Finding("copied-run", severity, None, text, "runs with measurements of their own", MEND)

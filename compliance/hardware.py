@@ -7,18 +7,41 @@ import re
 
 from compliance.description import accelerators
 
-# Dense peak in TFLOP/s from the vendors' data sheets: fp8 if the chip has it, else bf16 or fp16. The first name found
-# in a description's model counts, so a longer name stands before its parts. Others count as the fastest, as do gb300,
-# b300 and gb200 with their 5,000.
-_PEAK_TFLOPS = (
-    ("b200", 4500), ("gh200", 1979), ("h200nvl", 1671),
-    ("h200", 1979), ("h100nvl", 1671), ("h100", 1979), ("h800", 1979), ("a100", 312), ("a800", 312), ("a30", 165),
-    ("a40", 150), ("a10", 125), ("l40s", 733), ("l40", 362), ("l4", 242), ("v100", 125), ("t4", 65), ("rtx4090", 661),
-    ("rtx6000ada", 728), ("a6000", 310), ("a5000", 222), ("mi355x", 5030), ("mi350x", 4600), ("mi325x", 2615),
-    ("mi300x", 2615), ("mi250", 383), ("mi210", 181), ("gaudi3", 1835), ("gaudi2", 865), ("tpuv6", 918),
-    ("trillium", 918), ("tpuv5p", 459), ("tpuv5e", 197), ("tpuv4", 275), ("tpuv3", 123), ("bow", 350), ("gc200", 250),
-    ("ascend910", 320),
-)  # fmt: skip
+# Dense peak in TFLOP/s from the vendors' data sheets, and the chips that have it: fp8 if the chip has it, else bf16 or
+# fp16. The longest name in a description's model counts. Others count as the fastest, as do gb300, b300 and gb200 with
+# their 5,000.
+_PEAK_TFLOPS = {
+    5030: "mi355x",
+    4600: "mi350x",
+    4500: "b200",
+    2615: "mi325x mi300x",
+    1979: "gh200 h200 h100 h800",
+    1835: "gaudi3",
+    1671: "h200nvl h100nvl",
+    918: "tpuv6 trillium",
+    865: "gaudi2",
+    733: "l40s",
+    728: "rtx6000ada",
+    661: "rtx4090",
+    459: "tpuv5p",
+    383: "mi250",
+    362: "l40",
+    350: "bow",
+    320: "ascend910",
+    312: "a100 a800",
+    310: "a6000",
+    275: "tpuv4",
+    250: "gc200",
+    242: "l4",
+    222: "a5000",
+    197: "tpuv5e",
+    181: "mi210",
+    165: "a30",
+    150: "a40",
+    125: "a10 v100",
+    123: "tpuv3",
+    65: "t4",
+}
 _PROCESSOR_TFLOPS = 300  # a socket with matrix units, such as 60 cores x 2,048 operations x 2.4 GHz
 _MARGIN = 1.2  # chips may boost beyond the clock of their data sheet
 # BERT-large's encoder has 24 x 12 x 1,024^2 weights, each multiplied and added three times for a real token (forward,
@@ -37,8 +60,11 @@ def fastest(system: dict[str, str]) -> tuple[float, str] | None:
     if count is None:
         return None
     if count > 0:
-        known = next((tflops for name, tflops in _PEAK_TFLOPS if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)), None)
-        peak = known or max(tflops for _, tflops in _PEAK_TFLOPS)
+        named = [
+            (len(name), tflops) for tflops, names in _PEAK_TFLOPS.items() for name in names.split()
+            if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)
+        ]  # fmt: skip
+        peak = max(named)[1] if named else max(_PEAK_TFLOPS)
         counted = f"{count:,} accelerators with a peak of {peak:,} TFLOP/s"
         return _MARGIN * count * peak * 1e12 / _FLOP_A_SAMPLE, counted
     try:

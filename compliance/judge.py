@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from compliance import description, official
 from compliance.finding import Case, Finding, Rule, Severity
@@ -14,7 +14,7 @@ from compliance.rules import OFFICIAL, READABLE, RULES
 from compliance.run import RunFacts
 from compliance.source import STDIN, open_plain
 
-__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge", "judge_stream"]
+__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge"]
 
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
@@ -95,19 +95,10 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
     """Return the verdict on one log under one ruleset; with `strict`, warnings fail it."""
     try:
         with open_plain(path) as stream:
-            return judge_stream(path, stream, ruleset, division, strict)
+            return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
     except CannotJudge as problem:
-        return _cannot_judge(path, ruleset, problem)
-
-
-def judge_stream(
-    path: Path, stream: BinaryIO, ruleset: str, division: str | None = None, strict: bool = False
-) -> Judgement:
-    """Return the verdict on the log in a seekable stream; the system description is looked for beside `path`."""
-    try:
-        return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
-    except CannotJudge as problem:
-        return _cannot_judge(path, ruleset, problem)
+        found = Finding(READABLE.id, "error", problem.line, str(problem), READABLE.sentence, READABLE.remedy)
+        return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (found,))
 
 
 def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
@@ -184,8 +175,3 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
         place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""
         yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
-
-
-def _cannot_judge(path: Path, ruleset: str, problem: CannotJudge) -> Judgement:
-    finding = Finding(READABLE.id, "error", problem.line, str(problem), READABLE.sentence, READABLE.remedy)
-    return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (finding,))

@@ -22,9 +22,7 @@ _HEAVIEST_RECORDS = 24 << 20  # all heavy records of a log together
 _HEAVIEST_EVENTS = 128 << 20
 _HEAVIEST_RECORDS_IN_MEMORY = 48 << 20
 _MOST_RECORDS_IN_MEMORY = 20_000
-_LONGEST_TEXT_OF_HEAVY = 1_000  # characters kept of a text in a heavy record
 _MOST_NOTES = 100  # of each kind
-_PATH_KEYS = ("submission_division", "submission_benchmark")
 
 __all__ = ["MOST_OF_A_KEY", "TOKEN", "CannotJudge", "Event", "Log", "read_events"]
 
@@ -51,9 +49,8 @@ class Log:
 
     `broken`: records that don't parse; `crashes`: those on which the official checker ends in a traceback;
     `ambiguous`: records that repeat a field; `ignored`: lines that neither this class nor the official checker reads in
-    full; `odd_times`: records whose time_ms is not a JSON number; `nul_lines`: lines with NUL bytes, and whether the
-    line is a record; `flooded`: keys with more than MOST_OF_A_KEY events (the first are kept); `submission`: the
-    first record of each key from which the official checker builds paths. Events of long records keep short values.
+    full; `odd_times`: records whose time_ms is not a JSON number; `nul_records`: records with NUL bytes; `holes`: the
+    first other line with one; `flooded`: keys with more than MOST_OF_A_KEY events (the first are kept).
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
@@ -72,8 +69,8 @@ class Log:
         self.ambiguous: list[Note] = []
         self.ignored: list[Note] = []
         self.odd_times: list[Note] = []
-        self.nul_lines: list[tuple[int, bool]] = []
-        self.submission: dict[str, Record] = {}
+        self.nul_records: list[Note] = []
+        self.holes: list[Note] = []
         self._kept: list[Record] | None = []
         self._read(name)
 
@@ -116,8 +113,6 @@ class Log:
                 _note(self.ambiguous, line, f"fields given more than once: {names[:80]}")
             if record.oddity is not None:
                 _note(self.odd_times, line, f"time_ms {record.oddity}")
-            if record.key in _PATH_KEYS:
-                self.submission.setdefault(record.key, record)
             self._keep_event(record, weighs)
             if self._kept is None or (ruled is not None and not _is_of(ruled, record)):
                 continue
@@ -151,8 +146,8 @@ class Log:
         self._lines += tokens > 0
         if self._lines > MOST_RECORDS:
             raise CannotJudge(f"found more than {MOST_RECORDS:,} lines with {TOKEN}", line)
-        if "\0" in text and len(self.nul_lines) < _MOST_NOTES:  # at most one of them is not a record
-            self.nul_lines.append((line, tokens > 0))
+        if "\0" in text:
+            _note(self.nul_records if tokens else self.holes, line, "NUL bytes, as in a file with a hole")
         if tokens > 1:
             _note(self.ignored, line, f"{TOKEN} {tokens} times in one line; only the last is read")
         elif tokens and RECORD_TOKEN not in text and text.partition(TOKEN)[2].strip():
@@ -169,17 +164,13 @@ class Log:
         self._counts[key] += 1
         if self._counts[key] > MOST_OF_A_KEY:
             return
-        heavy = weighs > _HEAVY_RECORD
-        self._event_weight += _HEAVY_RECORD if heavy else weighs
+        self._event_weight += weighs
         if self._event_weight > _HEAVIEST_EVENTS:
             raise CannotJudge(
                 "found records of more than 128 MiB; expected at most some thousands of short ones", record.lineno
             )
         value, metadata = _as_utf8(record.value["value"]), record.value["metadata"]
         fields = metadata if isinstance(metadata, dict) else {}
-        if heavy:
-            value = _short(value)
-            fields = {name: _short(one) for name, one in fields.items() if not isinstance(one, list | dict)}
         self.events.append(Event(record.lineno, key, record.timestamp, value, fields))
 
 
@@ -199,15 +190,6 @@ def _is_of(keys: frozenset[str], record: Record) -> bool:
 def _note(notes: list[Note], line: int, reason: str) -> None:
     if len(notes) < _MOST_NOTES:
         notes.append(Note(line, reason))
-
-
-def _short(value: Any) -> Any:
-    """Return a long record's value for our rules: a number as it is, the beginning of anything else."""
-    if isinstance(value, dict):
-        return {name: one for name, one in value.items() if isinstance(one, int | float)}
-    if isinstance(value, list):
-        return f"{type(value).__name__} of {len(value):,}"
-    return value[:_LONGEST_TEXT_OF_HEAVY] if isinstance(value, str) else value
 
 
 def _as_utf8(value: Any) -> Any:

@@ -149,17 +149,17 @@ class _Lines:
 
 def _unsafe(log: Log, ruleset: str) -> Message | None:
     """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
-    division = log.submission.get("submission_division")
+    division, benchmark = (
+        next((event for event in log.events if event.key == f"submission_{name}"), None)
+        for name in ("division", "benchmark")
+    )
     if division is None:
         return None
-    if (named := division.value["value"]) not in _DIVISIONS:
-        return Message("it crashes on an unknown division, whose rule file it looks for", division.lineno)
-    benchmark = log.submission.get("submission_benchmark")
-    if benchmark is None:
-        return None
-    name = benchmark.value["value"]
-    if not isinstance(name, str) or name not in benchmarks(ruleset, named):
-        return Message("it crashes on an unknown benchmark, whose rule file it looks for", benchmark.lineno)
+    if division.value not in _DIVISIONS:
+        return Message("it crashes on an unknown division, whose rule file it looks for", division.line)
+    named = benchmark.value if benchmark else None
+    if benchmark and not (isinstance(named, str) and named in benchmarks(ruleset, division.value)):
+        return Message("it crashes on an unknown benchmark, whose rule file it looks for", benchmark.line)
     return None
 
 

@@ -28,6 +28,7 @@ _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth fo
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
 _APART = 0.15  # from the median of a system's runs
+_FEWEST_STEPS = 3  # a meter in whole watts goes up, down, or stays
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
 _MEND = "measure every node of every run again, from before run_start to after run_stop (docs/running.md)"
@@ -126,7 +127,9 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
             f"{least:,.0f} to {_MOST_W:,} W of a node",
         )
         yield _finding("power-plausible", found, expected, "warning")
-    if len(timed) >= LEAST_READINGS and len(set(zip(*(levels[at:] for at in range(4)), strict=False))) < len(timed) / 4:
+    different = set(zip(*(levels[at:] for at in range(4)), strict=False))
+    steps = {round(now - then, 6) for then, now in pairwise(levels)}
+    if len(timed) >= LEAST_READINGS and (len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS):
         found = f"{name}: the same readings again and again"
         yield _finding("power-plausible", found, "readings that vary", "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)

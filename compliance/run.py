@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from compliance.log import Event
@@ -122,28 +123,23 @@ def number(value: Any) -> float | None:
     return float(value) if abs(value) <= 1e100 else None  # nan is not
 
 
+def numeric(value: Any) -> float | None:
+    """Return a number, also one that is spelled as text, or None."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return number(float(value[:100]))
+    return number(value)
+
+
 def alone(value: Any) -> Any:
     """Return the value of a list of one, which some loggers write, or the value itself."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def above(value: Any, least: float) -> bool:
-    """Return whether a value is a finite number greater than `least`."""
-    found = number(value)
-    return found is not None and found > least
-
-
 def as_integer(value: Any) -> int | None:
     """Return a value's whole number from any type or spelling, or None."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        try:
-            return int(value, 0) if value.strip().lower().startswith(("0x", "0o", "0b")) else int(value)
-        except ValueError:
-            try:
-                value = float(value)
-            except ValueError:
-                return None
-    found = value if isinstance(value, int) else number(value)
+    for base in (10, 0) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return int(value, base)
+    found = numeric(value) if not isinstance(value, int) or isinstance(value, bool) else value
     return int(found) if found is not None and found == int(found) else None

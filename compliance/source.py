@@ -4,7 +4,6 @@ The judge and the report open every file here: logs, and the files beside them.
 """
 
 import errno
-import io
 import os
 import stat
 import sys
@@ -12,12 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 STDIN = Path("-")
 LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a file of a submission
 _IN_MEMORY = 16 << 20
-_BLOCK = 1 << 20
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -73,37 +71,24 @@ def _plain_file(path: Path, largest: int) -> Iterator[BinaryIO]:
     try:
         _refuse_special(path, path.stat(), largest)  # before opening: opening a device can act on it
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(descriptor, "rb", buffering=0) as raw:
+        with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             _refuse_special(path, status, largest)  # and after: the file may have been replaced
-            with io.BufferedReader(_Window(raw, status.st_size), _BLOCK) as stream:
-                yield cast(BinaryIO, stream)
+            yield cast(BinaryIO, _Window(file, status.st_size))
     except (OSError, ValueError) as error:
         raise CannotJudge(f"{path}: {_unreadable(error)}; give a log or a folder of logs") from error
 
 
-class _Window(io.RawIOBase):
+class _Window:
     """The first `size` bytes of a file: a growing file, or a kernel's file without a size, has no other end."""
 
-    def __init__(self, raw: io.FileIO, size: int) -> None:
-        self._raw = raw
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
         self._size = size
+        self.seek = file.seek
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        wanted = max(0, min(len(buffer), self._size - self._raw.tell()))
-        return self._raw.readinto(memoryview(buffer)[:wanted]) if wanted else 0
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._raw.tell()
+    def read(self, most: int = LARGEST_LOG) -> bytes:
+        return self._file.read(max(0, min(most, self._size - self._file.tell())))
 
 
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:

@@ -1,6 +1,7 @@
 """Judge a result's runs together: a seed each, the same settings, system and speed."""
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +12,13 @@ from compliance.alike import MEND
 from compliance.finding import Finding, Severity
 from compliance.log import Event
 from compliance.record import distinct, shown
+from compliance.rules.division import FIXED
 from compliance.rules.hyperparameters import NUMBERS
 from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-_SETTINGS = ("global_batch_size", "opt_name", *NUMBERS)
+_SETTINGS = ("global_batch_size", "opt_name", *NUMBERS, *FIXED)
 _NAMES = ("submission_platform", "submission_org")
 KEPT = frozenset(
     (
@@ -27,8 +29,8 @@ KEPT = frozenset(
 """Keys of a run that its result's judge needs."""
 MOST_KEPT = 5_000
 """Events kept of each of these keys; thousands of ranks may each log a seed."""
-_FEWEST_SIBLINGS = 5
-_FASTER = 0.06  # of the median speed
+_FEWEST_SIBLINGS, _FEWEST_SLOW = 5, 3
+_FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 
 
 class Run(NamedTuple):
@@ -114,22 +116,25 @@ def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Findi
 
 
 def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
-    """Find up to half of the runs faster than their siblings, by more than either differ: time was cut evenly."""
+    """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly."""
     speeds: dict[str, float] = {}
+    times: Counter[float] = Counter()
     for log, facts in runs:
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples and batch and samples >= batch
             speeds[log] = (samples if counted and samples else float(len(facts.evaluations))) / seconds
-    usual, ordered = median(speeds.values()) if speeds else 0.0, sorted(speeds.values())
-    gap, at = max(((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1)), default=(0.0, 0))
+            times[seconds] += 1
+    if len(speeds) < _FEWEST_SIBLINGS:
+        return
+    usual, ordered = median(speeds.values()), sorted(speeds.values())
+    gap, at = max((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1))
     slow, quick = ordered[:at], ordered[at:]
-    apart = (
-        len(ordered) >= _FEWEST_SIBLINGS
-        and 2 * len(quick) <= len(ordered)
-        and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
-    )
-    fast = [log for log, speed in speeds.items() if apart and speed in quick]
+    apart = len(slow) >= _FEWEST_SLOW and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
+    fast = [log for log, speed in speeds.items() if (apart and speed in quick) or speed > _MUCH_FASTER * usual]
     if fast:
-        found = f"{name}: {', '.join(fast)} faster than the other runs, by {gap / usual:.0%}"
+        found = f"{name}: {', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
         yield Finding("speed", "warning", None, found, "runs of one system at one speed", MEND)
+    if times.most_common(1)[0][1] > 2:
+        found = f"{name}: {times.most_common(1)[0][1]} runs of {times.most_common(1)[0][0]:.3f} s"
+        yield Finding("speed", "warning", None, found, "times that differ", MEND)

@@ -8,13 +8,13 @@ target.
 import math
 from bisect import bisect
 from collections.abc import Iterator
-from itertools import takewhile
 
 from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.log import Event
 from compliance.record import shown
+from compliance.rules.quantities import measured
 from compliance.rules.samples import reaching
-from compliance.run import above, number
+from compliance.run import number, numeric
 
 _CLOCK = "training_rules.adoc: run results"
 _LOGGING = "mlcommons/logging, compliance_checker"
@@ -27,17 +27,12 @@ _EARLIEST_MS, _LATEST_MS = 1_420_070_400_000, 4_102_444_800_000
 _LONGEST_OWN_MS = 1e9
 _BACK_MS = 1_800_000.0  # hosts' lines are some seconds out of order; a change of time zones is half an hour or more
 _EVALUATION_BACK_MS = 60_000.0
-# They show that the run uses training data; none of 1,027 published passes logs one before its clock starts.
-TRAINED = (
-    "data_file", "throughput", "train_throughput", "tracked_stats", "train_loss", "training_loss", "loss",
-    "samples_skipped",
-)  # fmt: skip
 # Hosts start at different times: the first of them, or the last, precedes the other event.
 _ORDER = (
     (min, "init_start", "init_stop"), (max, "init_start", "run_start"), (max, "init_stop", "run_start"),
     (min, "run_start", "run_stop"),
 )  # fmt: skip
-_PROGRESS = ("step", "step_num", "iteration", "samples_count", "epoch_num")  # counts of training, in metadata
+_USES_DATA = ("rate", "loss", "data")  # none of 1,027 published passes logs one before its clock starts
 COURSE = (
     "run_start", "block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy",
     "run_stop",
@@ -103,7 +98,7 @@ def _init_time(case: Case) -> Iterator[Breach]:
     startup = case.facts.first("startup")
     pieces = startup.metadata.get("seconds") if startup else None
     stated_s = sum(number(seconds) or 0.0 for seconds in pieces.values()) if isinstance(pieces, dict) else 0.0
-    if 0 < stated_s < 0.9 * 60 * minutes - SKEW_MS / 1e3:
+    if 0 < stated_s < 0.9 * 60 * minutes - SKEW_MS / 1e3 or stated_s >= 60 * limit > 60 * minutes:
         found = f"startup of {stated_s:.1f} seconds"
         yield Breach(line, found, f"the {60 * minutes:.1f} s from init_start to {last.key}", "warning")
 
@@ -127,27 +122,24 @@ def _on_clock(case: Case) -> Iterator[Breach]:
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
     start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
-    for event in takewhile(lambda event: event.line < first.line, case.log.events):
-        done = [name for name in _PROGRESS if name in event.metadata and above(event.metadata[name], 0)]
-        if done and event.time_ms <= start and event.key not in (*COURSE, *TRAINED):
-            yield Breach(event.line, f"{event.key} with {shown(event.metadata[done[0]])} as {done[0]} before run_start")
-    for key in (*COURSE[1:-1], *TRAINED):
-        trained = key in TRAINED or key.startswith(("block", "epoch"))
+    # Early by line and time; or by time alone, if by more than the clocks may differ.
+    early = [event for event in case.log.events if event.time_ms <= start - allowed * (event.line > first.line)]
+    for event in (event for event in early if event.key not in COURSE):
+        for kind, name, value in measured(event):
+            # names in the plural are of settings, and of a warm-up
+            progress = kind in ("steps", "samples") and name[-1] != "s" and (numeric(value) or 0.0) > 0
+            if kind in _USES_DATA or progress:
+                severity: Severity = "error" if kind in _USES_DATA and name == event.key else "warning"
+                yield Breach(event.line, f"{name} {shown(value)} of {event.key} before run_start", None, severity)
+                break
+    for key in COURSE[1:-1]:
+        trained = key.startswith(("block", "epoch"))
         surplus = _after_the_target(case, key.partition("_")[0])
         for event in case.facts.all(key):
-            # Early by line and time; or by time alone, if by more than the clocks may differ.
-            before = event.line < first.line
-            if event.time_ms < start - (0 if before else allowed) or (
-                before and event.time_ms == start and key in TRAINED
-            ):
-                severity: Severity = "error" if trained else "warning"
+            if event.time_ms < start - (0 if event.line < first.line else allowed):
                 found = f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start"
-                yield Breach(event.line, found, None, severity)
-            elif (
-                key not in TRAINED
-                and event.time_ms > stop + (0 if event.line > last.line else allowed)
-                and event.line not in surplus
-            ):
+                yield Breach(event.line, found, None, "error" if trained else "warning")
+            elif event.time_ms > stop + (0 if event.line > last.line else allowed) and event.line not in surplus:
                 yield Breach(event.line, f"{key} {(event.time_ms - stop) / 1e3:.3f} s after run_stop")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from compliance.finding import Breach, Case, Rule, odd
 from compliance.rules.samples import evaluation_interval
-from compliance.run import number
+from compliance.run import number, numeric
 
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _OWN = "bertbench_"
@@ -18,15 +18,19 @@ _VOCABULARY = range(30_522, 30_529)  # as published, and padded to whole tiles o
 
 
 class _Fixed(NamedTuple):
-    """A key's fixed value: `sound` takes its value and the global batch size; without the key, `topic` is unknown."""
+    """A key's fixed value: `sound` takes its value and the global batch size; without the key, `topic` is unknown.
+
+    `others` are the key's names in other logs.
+    """
 
     topic: str
     expected: str
     sound: Callable[[Any, float | None], bool]
+    others: tuple[str, ...] = ()
 
 
 def _equal(reference: float) -> Callable[[Any, float | None], bool]:
-    return lambda value, _: (found := number(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
+    return lambda value, _: (found := numeric(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
 
 
 def _one_of(*allowed: str) -> Callable[[Any, float | None], bool]:
@@ -47,11 +51,11 @@ def _interval(value: Any, batch: float | None) -> bool:
     return found in (interval, math.ceil(interval / batch) * batch)
 
 
-_FIXED = {
-    "opt_gradient_clip_norm": _Fixed("clip norm", "clip norm 1.0", _equal(1)),
+FIXED = {
+    "opt_gradient_clip_norm": _Fixed("clip norm", "clip norm 1.0", _equal(1), ("max_grad_norm", "clip_norm")),
     "opt_lamb_learning_rate_decay_poly_power": _Fixed("power of the decay", "decay power 1", _equal(1)),
     "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0)),
-    "max_sequence_length": _Fixed("sequence length", "512 tokens", _equal(512)),
+    "max_sequence_length": _Fixed("sequence length", "512 tokens", _equal(512), ("max_seq_length", "seq_length")),
     "max_predictions_per_seq": _Fixed("predictions a sample", "76 predictions a sample", _equal(76)),
     f"{_OWN}clip_mode": _Fixed(
         "clip mode", "clipping the whole gradient, before or after the all-reduce", _one_of("before", "after")
@@ -60,28 +64,31 @@ _FIXED = {
     f"{_OWN}sync_method": _Fixed("synchronisation", "gradients summed in every step", _one_of("every_step")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
     f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
-    f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1)),
-    f"{_OWN}attention_dropout": _Fixed("dropout of attention", "dropout 0.1", _equal(0.1)),
+    f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1), ("hidden_dropout_prob",)),
+    f"{_OWN}attention_dropout": _Fixed(
+        "dropout of attention", "dropout 0.1", _equal(0.1), ("attention_probs_dropout_prob",)
+    ),
     f"{_OWN}model": _Fixed("model", "BERT-large", _model),
     f"{_OWN}balance": _Fixed(
         "order of the data", "a random order, dealt or packed",
         _one_of("none", "planned", "presort", "global_exchange", "packed"),
     ),
     f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda value, _: value is True),
-    f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72)),
+    f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72), ("target_accuracy",)),
     f"{_OWN}evaluation_interval": _Fixed("cadence", "the interval that the rules' formula gives", _interval),
 }  # fmt: skip
-_OTHER_WORDS = {f"{_OWN}checkpoint": "weights_initialization"}  # keys with the same meaning in other logs
 
 
 def _reference(case: Case) -> Iterator[Breach]:
     if not case.closed:
         return
     batch, unknown = number(case.facts.global_batch_size), []
-    for key, fixed in _FIXED.items():
-        if case.facts.first(key) is None and case.facts.first(_OTHER_WORDS.get(key, key)) is None:
+    for key, fixed in FIXED.items():
+        names = [name for name in (key, *fixed.others) if case.facts.first(name)]
+        if not names and not (fixed.topic == "initial weights" and case.facts.first("weights_initialization")):
             unknown.append(fixed.topic)
-        yield from _odd(case, key, fixed, batch)
+        for name in names:
+            yield from _odd(case, name, fixed, batch)
     if unknown:
         case.skip("reference-value", f"not in the log: {', '.join(unknown)}")
 
@@ -91,7 +98,7 @@ def _odd(case: Case, key: str, fixed: _Fixed, batch: float | None) -> Iterator[B
 
 
 def _lost(case: Case) -> Iterator[Breach]:
-    own = [key for key in _FIXED if key.startswith(_OWN)]
+    own = [key for key in FIXED if key.startswith(_OWN)]
     missing = [key for key in own if case.facts.first(key) is None]
     if case.closed and 0 < len(missing) < len(own):
         yield Breach(None, f"no {', '.join(missing)}, although other bertbench_ keys are there", "all of them")

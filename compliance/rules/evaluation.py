@@ -7,7 +7,7 @@ from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.clock import SKEW_MS, allowance_ms
 from compliance.rules.samples import TRAINING_STEPS, evaluation_interval, in_samples, reaching, target
-from compliance.run import above, alone, number
+from compliance.run import alone, number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _FREQUENCY = "training_rules.adoc: evaluation frequency"
@@ -105,7 +105,9 @@ def _eval_samples(case: Case) -> Iterator[Breach]:
     if case.closed:
         yield from odd(case, "eval_samples", lambda value: value in (_HELD_OUT, [_HELD_OUT]))
     else:
-        yield from odd(case, "eval_samples", lambda value: above(alone(value), 0), "a positive number", "warning")
+        yield from odd(
+            case, "eval_samples", lambda value: (number(alone(value)) or 0.0) > 0, "a positive number", "warning"
+        )
 
 
 RULES = (

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.record import distinct, shown
-from compliance.run import above, number
+from compliance.rules.division import FIXED
+from compliance.run import number
 
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _Range = tuple[str, Callable[[float], bool]]
@@ -30,24 +31,23 @@ NUMBERS = {
         lambda value: 0 <= value <= 1,
     ),  # round 2.0 logged 0 for what was 0.01
     "gradient_accumulation_steps": _POSITIVE,
-    "max_sequence_length": _POSITIVE,
-    "max_predictions_per_seq": _POSITIVE,
-    "opt_end_learning_rate": _NOT_NEGATIVE,
-    "opt_lamb_learning_rate_decay_poly_power": _POSITIVE,
-    "opt_gradient_clip_norm": _POSITIVE,
     "opt_learning_rate_decay_steps": _POSITIVE,
 }
 # Published closed logs of round 2.0 give 0 training steps where the schedule was built elsewhere.
 _ZERO_IS_PUBLISHED = ("opt_learning_rate_training_steps",)
 _WHOLE = (
     "opt_learning_rate_training_steps", "opt_learning_rate_warmup_steps", "num_warmup_steps", "start_warmup_step",
-    "gradient_accumulation_steps", "max_sequence_length", "max_predictions_per_seq",
+    "gradient_accumulation_steps",
 )  # fmt: skip
-_LAMB = re.compile("(nv|fused|distributed|multi|tensor|apex|tf|bert)*lamb(optimizer)?")  # as spelled by submitters
+# As spelled by submitters.
+_LAMB = re.compile(
+    "(nv|fused|distributed|multi|tensor|apex|tf|bert|optimizers?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
+)
+_OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
 _USUAL_BATCHES = (32, 33_000)
 _POSSIBLE_BATCHES = (8, 65_536)  # the largest reference convergence point is at 16,384
 _NAMES = ("submission_benchmark", "submission_org", "submission_platform")  # loggers may repeat them, but not change
-_SINGLE = ("global_batch_size", *NUMBERS, "train_samples", "eval_samples", "init_stop")
+_SINGLE = ("global_batch_size", *NUMBERS, *FIXED, "train_samples", "eval_samples", "init_stop")
 
 
 def _batch(case: Case) -> Iterator[Breach]:
@@ -64,7 +64,7 @@ def _batch(case: Case) -> Iterator[Breach]:
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
     batch, parts = number(case.facts.global_batch_size), case.facts.first("gradient_accumulation_steps")
-    if case.closed and batch and parts and above(parts.value, batch):
+    if case.closed and batch and parts and (number(parts.value) or 0.0) > batch:
         found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {batch:,.0f}"
         yield Breach(parts.line, found, "no more parts than samples")
 
@@ -83,11 +83,14 @@ def _numbers(case: Case) -> Iterator[Breach]:
 
 
 def _optimizer(case: Case) -> Iterator[Breach]:
-    events = case.facts.all("opt_name") if case.closed else []
-    if case.closed and not events:
+    if not case.closed:
+        return
+    if not case.facts.first("opt_name"):
         case.skip("optimizer", "opt_name is not in the log")
-    if events:
-        yield from odd(case, "opt_name", lambda name: _LAMB.fullmatch(re.sub(r"[\W_]+", "", str(name).lower())))
+    for key in ("opt_name", "optimizer", "optimizer_name"):
+        yield from odd(case, key, lambda name: _LAMB.fullmatch(re.sub(r"[\W_]+", "", str(name).lower())))
+    for key in filter(_OTHER_OPTIMIZER.match, case.facts.keys()):
+        yield Breach(case.facts.all(key)[0].line, f"{key}, of another optimizer", None, "warning")
 
 
 def _repeated(case: Case) -> Iterator[Breach]:

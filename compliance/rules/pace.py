@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import gcd
 from statistics import median
 from typing import NamedTuple
 
@@ -20,12 +21,14 @@ _FEWEST_INTERVALS = 3  # for a median
 _LEAST_CUT_MS = 200.0
 _LEAST_CUT, _LEAST_SAVED = 0.1, 0.05  # of an interval, and of a run: published runs lack 3 %
 _DEVIATIONS, _AS_DEVIATION = 6.0, 1.4826  # of the run's own intervals; the median of deviations as a standard one
+_AT_ONCE = 0.01  # of the first interval: the others, where evaluations are logged after the last
 _EVEN = 5e-5  # of an interval: what all differ by at least
 _LONG_MS = 20_000.0  # a pass of 64 nodes has five equal intervals of 1,212 ms; long intervals vary by more
 # One to four digits again and again; 0 and 9 come from arithmetic in binary.
 _REPEATING = re.compile(r"([1-8])\1{7}|(?!(\d)\2{3})(?:(\d\d)\3{4}|(\d{3})\4{3}|(\d{4})\5{2})|123456789")
 # Masked tokens of the 10,000 held-out samples: published accuracies are whole parts of it, as doubles or floats.
 _PREDICTIONS, _ROUNDED = 428_235, 0.02
+_COARSE_MS, _LEAST_SPAN_MS = 10, 1_000.0  # shorter evaluations take equal milliseconds by chance
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 # Between evaluations; a pass of 64 nodes rises by 0.16 at once.
@@ -44,7 +47,7 @@ class _Interval(NamedTuple):
 def _cut(case: Case) -> Iterator[Breach]:
     intervals = _intervals(case)
     if not intervals:
-        case.skip("pace", f"fewer than {_FEWEST_INTERVALS + 1} timed evaluations")
+        case.skip("pace", f"fewer than {_FEWEST_INTERVALS + 1} timed evaluations, or all are logged at once")
     elif short := list(_short(intervals)):
         # Alone, an odd pace may be a late line; with samples that its own throughput doesn't give, it is a cut.
         contradicted = any(share < 1 and THROUGHPUT in found for _, found, share in disagreements(case))
@@ -82,8 +85,15 @@ def _even(case: Case) -> Iterator[Breach]:
         yield Breach(evaluations[-1].line, found, "intervals that differ")
     elif _regular(took, 3) and times > _REGULAR_MS:
         yield Breach(evaluations[-1].line, "intervals that follow a formula", "intervals that vary")
-    elif len(took) > _FEWEST_REGULAR and not any(one % 1_000 for one in took):
-        yield Breach(evaluations[-1].line, "times in whole seconds", "times to the millisecond")
+    elif len(took) > _FEWEST_REGULAR and all(one.is_integer() for one in took) and gcd(*map(int, took)) >= _COARSE_MS:
+        yield Breach(evaluations[-1].line, f"all intervals are multiples of {gcd(*map(int, took)):,} ms", "times in ms")
+    for kind in ("block", "eval"):
+        starts, stops = ([one.time_ms for one in case.facts.all(f"{kind}_{end}")] for end in ("start", "stop"))
+        spans = [round(stop - start, 3) for start, stop in zip(starts, stops, strict=False)]
+        if len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
+            yield Breach(
+                case.facts.all(f"{kind}_stop")[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ"
+            )
     measured = list({(one.accuracy, one.samples): one for one in evaluations if 0 <= one.accuracy < 1}.values())
     accuracies = [one.accuracy for one in measured]
     fine = sorted(one for one in accuracies if round(one, _FINE) != one)
@@ -134,7 +144,7 @@ def _intervals(case: Case) -> list[_Interval]:
     amounts = [max(0.0, b - a) for a, b in pairwise(counts)]
     took = [b - a for a, b in pairwise(times)]
     paces = [time / amount for time, amount in list(zip(took, amounts, strict=True))[1:] if amount > 0 and time > 0]
-    if len(paces) < _FEWEST_INTERVALS:
+    if len(paces) < _FEWEST_INTERVALS or sorted(took)[-2] < _AT_ONCE * took[0]:
         return []
     pace = median(paces)
     return [

@@ -6,8 +6,11 @@ Tolerances come from published passes: in 738 of 742, throughput x time is the s
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
+from statistics import harmonic_mean
 from typing import Any, NamedTuple
 
 from compliance.description import accelerators
@@ -15,7 +18,7 @@ from compliance.finding import Breach, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
-from compliance.run import alone, number
+from compliance.run import alone, number, numeric
 
 _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
@@ -25,11 +28,20 @@ _BLOCK = 0.1  # of the samples: the last block may end an interval early
 # Settings with two names.
 _EQUAL = (
     ("opt_learning_rate_warmup_steps", "num_warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
-    (TRAINING_STEPS, "opt_learning_rate_decay_steps"), ("max_sequence_length", "max_seq_length"),
+    (TRAINING_STEPS, "opt_learning_rate_decay_steps"),
 )  # fmt: skip
-_RATES = ("throughput", "train_throughput", "samples_per_second", "training_sequences_per_second")
-_TIMES = ("time_to_train", "train_time", "raw_train_time")  # seconds; training alone may take less than the run
-_MILLISECONDS = 100  # times the seconds: another unit
+# How loggers name what they measure; `data`: a file that was opened.
+_KINDS = re.compile(
+    "(?P<rate>((train|training|average|mean)_)*(throughput|(samples|sequences|examples)_per_s(ec(ond)?)?)|tracked_stats)"
+    "|(?P<seconds>time_to_train|run_duration|((raw_)?(train|training)|run)_time(_ms|_s|_seconds)?)"
+    "|(?P<steps>(global_)?(step|steps|step_num|iterations?))|(?P<samples>epoch_num|samples|samples_(count|seen))"
+    "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
+    "|(?P<loss>((train|training|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
+    "|(?P<data>(train_|training_)?data_file)"
+)
+_UNITS = (1.0, 60.0, 1e-3)  # seconds
+_SAME_QUANTITY, _TRAINING_ALONE = (0.25, 10.0), 0.5  # times in another range are of something else; of the run
+_ALIKE = 1e-3  # accuracies
 _LONGEST_HORIZON = 10  # times the samples trained on
 _OTHERWISE = 4  # counts that differ by as many times count something else
 
@@ -44,21 +56,42 @@ class _Stated(NamedTuple):
     surplus: int = 2  # intervals; some implementations train on until they know the accuracy
 
 
-def _in_the_end(case: Case, key: str) -> list[Event]:
-    """Return the events of a key that concern the whole run: after the last evaluation, or else the last one."""
-    last, events = max((one.line for one in case.facts.evaluations), default=0), case.facts.all(key)
-    return [event for event in events if event.line > last] or events[-1:]
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str | None:
+    found = _KINDS.fullmatch(re.sub(r"\W+", "_", name.strip().lower()))
+    return found and found.lastgroup
 
 
-def _statistics(case: Case) -> Iterator[tuple[Event, dict[str, Any]]]:
-    """Yield what is measured over the whole run, by name."""
-    for event in (event for key in (*_RATES, *_TIMES, "tracked_stats") for event in _in_the_end(case, key)):
-        yield (
-            event,
-            event.value
-            if isinstance(event.value, dict)
-            else {event.key.replace("tracked_stats", _RATES[0]): event.value},
-        )
+def measured(event: Event) -> Iterator[tuple[str, str, Any]]:
+    """Yield kind, name and value of what an event measures: by its key, in its value, and in its metadata."""
+    pending: list[tuple[str, Any]] = [(event.key, event.value), *event.metadata.items()]
+    for name, value in pending:  # it grows
+        if isinstance(value, dict):
+            pending += value.items()
+        elif isinstance(value, list):
+            pending += [(name, one) for one in value[-1:]]
+        elif value is not None and (kind := _kind(name)):
+            yield kind, name, value
+
+
+def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
+    """Yield what is measured over the whole run: after the last evaluation, with it, or as the last of its name."""
+    last = max((one.line for one in case.facts.evaluations), default=0)
+    start = case.facts.first("run_start")
+    rates: dict[str, list[tuple[Event, str, str, Any]]] = defaultdict(list)
+    for event in case.log.events:
+        for kind, name, value in measured(event) if start and event.line > start.line else ():
+            if kind == "rate":
+                rates[name].append((event, kind, name, value))
+            elif event.line >= last or event.key == "run_stop":
+                yield event, kind, name, value
+    for name, stated in rates.items():
+        each = [numeric(value) or 0.0 for *_, value in stated]
+        before = sum(event.line <= last for event, *_ in stated)
+        if before > 2 and 2 * len(each) >= len(case.facts.evaluations):  # one for each interval
+            yield stated[-1][0], "rate", name, harmonic_mean(each) if min(each) >= 0 else math.nan
+        else:
+            yield from stated[before:] or stated[-1:]
 
 
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
@@ -66,31 +99,18 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     planned = batch * (number(facts.value(TRAINING_STEPS)) or 0.0)
     for event in facts.all("train_samples"):
         trained = alone(event.value)
-        samples = number(trained) or 0.0
+        samples = numeric(trained) or 0.0
         if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
             yield _Stated(event, "train_samples", math.nan if trained is None else trained)
     for event in facts.all("block_start")[1:][-1:]:
         ends = [number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count")]
         yield _Stated(event, "blocks of samples", sum(ends) if sum(ends) >= batch else None, _BLOCK)
-    for event in facts.all("epoch_stop")[-1:]:
-        ended = number(event.metadata.get("epoch_num"))
-        yield _Stated(event, "epoch_num of epoch_stop", ended if ended and ended >= batch else None)
-    for event, stats in _statistics(case):
-        step = event.metadata.get("step")
-        yield _Stated(event, "epoch_num of tracked_stats", stats.get("epoch_num"))
-        for rate in (stats[name] for name in _RATES if stats.get(name) is not None):
-            yield _Stated(event, THROUGHPUT, (number(rate) or math.nan) * seconds, 0.03, 0)
-        if isinstance(step, list) and step:
-            yield _Stated(event, "steps x batch", (number(step[-1]) or math.nan) * batch, 0.03)
-    for event in (*facts.all("eval_accuracy")[-1:], *facts.all("run_stop")[:1]):
-        for name, unit in (
-            ("epoch_num", 1.0),
-            ("samples_count", 1.0),
-            ("samples", 1.0),
-            ("step_num", batch),
-            ("steps", batch),
-        ):
-            done = unit * (number(event.metadata.get(name)) or 0.0)
+    for event, kind, name, value in _in_the_end(case):
+        found = numeric(value)
+        if kind == "rate":
+            yield _Stated(event, THROUGHPUT, (found or math.nan) * seconds, 0.03, 0)
+        elif kind in ("steps", "samples") and found:
+            done = found * (batch if kind == "steps" else 1.0)
             if done >= batch and 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
                 yield _Stated(event, f"{name} of {event.key}", done, 0.03)
 
@@ -105,7 +125,7 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     slack = 0.0 if in_samples(case) else 1.5 * gap  # by intervals, the first or the last may be another
     wrong = []
     for event, source, value, share, surplus in _stated(case, batch):
-        found, allowed = number(value) or math.nan, share * last + slack
+        found, allowed = numeric(value) or math.nan, share * last + slack
         if value is not None and not last - allowed <= found <= last + allowed + surplus * gap:
             wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
     return wrong
@@ -147,14 +167,23 @@ def _equal(case: Case) -> Iterator[Breach]:
     # A published warm-up of 10,000 steps starts at -9,500.
     keys = (_EQUAL[0][0], "start_warmup_step", TRAINING_STEPS)
     warm_up, start, steps = (number(case.facts.value(key)) or 0.0 for key in keys)
-    if warm_up + min(0.0, start) > steps > 0:
+    if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
-    seconds = case.facts.time_to_train_s or 0.0
-    for event, stats in _statistics(case):
-        for name in (
-            name for name in _TIMES if 1.03 * seconds < (number(stats.get(name)) or 0.0) < _MILLISECONDS * seconds
-        ):
-            yield Breach(event.line, f"{name} {shown(stats[name])}", f"at most {seconds:.1f} s, run_start to run_stop")
+    seconds, reached = case.facts.time_to_train_s or 0.0, {one.accuracy for one in case.facts.evaluations}
+    for event, kind, name, value in _in_the_end(case):
+        found = numeric(value) or 0.0
+        if kind == "seconds" and seconds > 0:
+            least = 0.97 if name == "time_to_train" else _TRAINING_ALONE  # evaluation left out, or the start
+            shares = [found * unit / seconds for unit in _UNITS]
+            shares = [share for share in shares if _SAME_QUANTITY[0] < share < _SAME_QUANTITY[1]]
+            if shares and not any(least <= share <= 1.03 for share in shares):
+                yield Breach(event.line, f"{name} {shown(value)}", f"{seconds:.1f} s, run_start to run_stop")
+        elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
+            yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
+    for name, described in case.system.items():
+        counted = case.facts.first(name) if described.isdecimal() else None
+        if counted and numeric(alone(counted.value)) != float(described):
+            yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.facts.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []

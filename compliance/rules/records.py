@@ -4,32 +4,20 @@ from collections.abc import Callable, Iterable, Iterator
 
 from compliance.finding import Breach, Case, Rule
 from compliance.log import MOST_OF_A_KEY
-from compliance.rules.clock import COURSE, TRAINED
+from compliance.rules.clock import COURSE
 
 _PARSER = "mlcommons/logging, mlp_parser"
 
 # Keys that rules look at; a flood of another key is harmless.
 _JUDGED = (
-    *COURSE, *TRAINED, "init_start", "init_stop", "seed", "global_batch_size", "train_samples", "eval_samples",
-    "not_a_result", "resumed",
+    *COURSE, "init_start", "init_stop", "seed", "global_batch_size", "train_samples", "eval_samples", "not_a_result",
+    "resumed", "throughput", "tracked_stats", "data_file", "samples_skipped",
 )  # fmt: skip
 
 
 def _noted(kind: str) -> Callable[[Case], Iterable[Breach]]:
     """Return the check that reports a log's notes of one kind."""
     return lambda case: (Breach(line, reason) for line, reason in getattr(case.log, kind))
-
-
-def _nul_records(case: Case) -> Iterator[Breach]:
-    for line, is_record in case.log.nul_lines:
-        if is_record:
-            yield Breach(line, "NUL bytes in the line of a record")
-
-
-def _nul_lines(case: Case) -> Iterator[Breach]:
-    lines = [line for line, is_record in case.log.nul_lines if not is_record]
-    if lines:
-        yield Breach(lines[0], "NUL bytes, as in a file with a hole")
 
 
 def _flood(case: Case) -> Iterator[Breach]:
@@ -58,11 +46,11 @@ RULES = (
     ),
     Rule(
         "text", "Records have no NUL bytes", _PARSER, "cannot-judge",
-        "copy the log again from where it was written", _nul_records,
+        "copy the log again from where it was written", _noted("nul_records"),
     ),
     Rule(
         "text-hole", "Other lines have no NUL bytes", _PARSER, "warning",
-        "copy the log again from where it was written", _nul_lines,
+        "copy the log again from where it was written", _noted("holes"),
     ),
     Rule(
         "flood", "A run logs a key at most 10,000 times", "published logs of rounds 1.1 to 5.0", "warning",

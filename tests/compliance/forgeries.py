@@ -11,8 +11,10 @@ from tests.compliance.mutations import (
     accuracies,
     again,
     epoch_nums,
+    every,
     from_key,
     later,
+    renamed,
     setting,
     stopped_after,
     telling,
@@ -48,21 +50,29 @@ def stats(throughput: float = SAMPLES / SECONDS, samples: int = SAMPLES, steps: 
     return added("tracked_stats", {"throughput": throughput, "epoch_num": samples}, step=[2, steps])
 
 
+def stated_at_each(factor: float) -> Mutation:
+    """A throughput for each interval, times a factor."""
+
+    def change(records: list[Record]) -> list[Record]:
+        changed: list[Record] = []
+        last = records[at(records, "run_start")]["time_ms"]
+        for one in records:
+            changed.append(one)
+            if one["key"] == "eval_stop":
+                value = factor * 150_080 / (one["time_ms"] - last) * 1e3
+                changed.append({**one, "key": "throughput", "value": value, "metadata": {}})
+                last = one["time_ms"]
+        return changed
+
+    return change
+
+
 def beside(key: str, name: str, value: Any) -> Mutation:
     """Another event of the same time, under another name."""
     return lambda records: [
         *records[: at(records, key)], {**records[at(records, key)], "key": name, "value": value},
         *records[at(records, key) :],
     ]  # fmt: skip
-
-
-def every(key: str, change: Callable[[int, Record], None]) -> Mutation:
-    def changed(records: list[Record]) -> list[Record]:
-        for number, index in enumerate(index for index, record in enumerate(records) if record["key"] == key):
-            change(number, records[index])
-        return records
-
-    return changed
 
 
 def evaluated_at(milliseconds: Callable[[int], float]) -> Mutation:
@@ -80,9 +90,10 @@ evenly = evaluated_at(lambda number: 9_375 * number)
 
 def evaluated_early(records: list[Record]) -> list[Record]:
     """The last evaluation comes after a third of an interval, when the target happens to be reached."""
+    samples = 13 * 150_080 + 112 * 448
     for key in ("eval_start", "eval_accuracy", "eval_stop"):
-        records[at(records, key, -1)]["metadata"]["epoch_num"] = 13 * 150_080 + 112 * 448
-    return setting("train_samples", 13 * 150_080 + 112 * 448)(records)
+        telling(key, -1, epoch_num=samples)(records)
+    return setting("train_samples", samples)(records)
 
 
 def first_evaluation_after(number: int) -> Mutation:
@@ -119,14 +130,12 @@ LOGS = [
                  lambda records: [*[one for one in records if one["key"] != "eval_accuracy"][:80],
                                   *[one for one in records if one["key"] == "eval_accuracy"],
                                   *[one for one in records if one["key"] != "eval_accuracy"][80:]])),
-    Forgery("statistics under another name", "samples", added("train_throughput", 0.5 * SAMPLES / SECONDS)),
     Forgery("statistics of another time", "stated-twice", added("tracked_stats", {"train_time": 2 * SECONDS})),
     Forgery("evaluations after other steps", "samples", telling("eval_accuracy", -1, step_num=2_600)),
     Forgery("a run that stops after other samples", "samples", telling("run_stop", samples_count=SAMPLES // 2)),
     Forgery("a warm-up longer than the training", "stated-twice",
             both(setting("opt_learning_rate_warmup_steps", 7_000), setting("num_warmup_steps", 7_000))),
     Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
-    Forgery("another length of samples", "stated-twice", beside("seed", "max_seq_length", 128)),
     Forgery("blocks of half their samples", "blocks-contiguous",
             every("block_start", lambda _, one: one["metadata"].update(epoch_count=75_040))),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
@@ -135,7 +144,6 @@ LOGS = [
             both(later("init_start", -1_200_000), from_key("run_start", 1_200_000)), "error"),
     Forgery("an hour of work before init_start", "init-time", later("cache_clear", -3_600_000)),
     Forgery("data opened before the clock", "on-clock", beside("init_stop", "data_file", "part_1.hdf5"), "error"),
-    Forgery("a throughput before the clock", "on-clock", beside("init_stop", "throughput", 16_008.0), "error"),
     Forgery("an epoch before the clock", "on-clock", beside("init_stop", "epoch_start", None), "error"),
     Forgery("a loss before the clock", "on-clock", beside("run_start", "train_loss", 6.5), "error"),
     Forgery("a step before the clock", "on-clock",
@@ -150,13 +158,8 @@ LOGS = [
             evaluated_at(lambda number: 9_350 * number + 250 * (number % 2))),
     Forgery("intervals that grow by as much", "noise",
             evaluated_at(lambda number: 9_250 * number + 8 * number**2)),
-    Forgery("times in whole seconds", "noise",
-            lambda records: [one | {"time_ms": round(one["time_ms"] / 1000) * 1000} for one in records]),
-    Forgery("three digits again and again", "noise", setting("eval_accuracy", 0.6123123123123123, 9)),
-    Forgery("digits in their order", "noise", setting("eval_accuracy", 0.6123456789012345, 9)),
     Forgery("a curve from its formula", "noise",
             accuracies(lambda index, one: one if index == 13 else 0.7305 - 0.33 * 0.756**index)),
-    Forgery("a digit to the sixteenth place", "noise", setting("eval_accuracy", 0.6222222222222222, 9)),
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
     Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
@@ -182,19 +185,41 @@ LOGS = [
     Forgery("samples that pass for steps", "samples",
             both(setting("opt_learning_rate_training_steps", 10**7), setting("train_samples", 14 * 56 * 448),
                  epoch_nums(lambda index: (index + 1) * 56 * 448))),
-    Forgery("train_samples beyond belief", "samples", setting("train_samples", 90_000_000)),
     Forgery("the first evaluation after four intervals", "cadence", first_evaluation_after(4)),
     Forgery("an early evaluation that meets the target", "cadence", evaluated_early),
     # 6: what is kept
     Forgery("a throughput among 400 other statistics", "samples",
             added("tracked_stats", {"throughput": 10_000.0} | {f"loss {number}": 1.5 for number in range(400)})),
     # 7: names and numbers
-    Forgery("caches kept, in a word", "cache-clear", setting("cache_clear", "False")),
-    Forgery("caches kept, in another", "cache-clear", setting("cache_clear", "off")),
-    Forgery("a learning rate beyond belief", "hyperparameter", setting("opt_base_learning_rate", 30.0), "error"),
-    Forgery("an optimizer named after lambda", "optimizer", setting("opt_name", "adam_lambda"), "error"),
     Forgery("another submitter half way", "repeated", again("submission_org", value="other"), "error"),
-    Forgery("an accuracy beyond belief", "noise", setting("eval_accuracy", 0.9, -1)),
     Forgery("no throughput", "samples", stats(throughput=0)),
-    Forgery("no LAMB", "optimizer", setting("opt_name", "notlamb"), "error"),
+    # names of other loggers, lists and objects
+    *(Forgery(f"{key} {value}", "samples", added(key, value)) for key, value in (
+        ("samples_per_second", 12_000), ("Throughput", "12000"), ("train_throughput", [{"throughput": 8_000}]),
+        ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
+    )),
+    *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
+        ("time_to_train", 0.8 * SECONDS), ("run_duration", 2 * SECONDS),
+        ("tracked_stats", {"train_time": 0.03 * SECONDS}),
+        ("eval_masked_lm_accuracy", 0.7), ("final_accuracy", 0.69),
+    )),
+    Forgery("a schedule that begins after its end", "stated-twice", setting("start_warmup_step", 10_000)),
+    Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
+    *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
+      for severity, named in (
+          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5"}),
+          ("warning", {"step": 120, "stats": {"loss": 7.1}, "debug": {"samples_seen": 44_800}}),
+      ) for key, value in named.items()),
+    *(Forgery(f"{key} {value}", "reference-value", beside("seed", key, value), "error") for key, value in (
+        ("max_seq_length", 128), ("max_grad_norm", 5), ("hidden_dropout_prob", 0.0), ("target_accuracy", 0.65),
+    )),
+    Forgery("half an hour of start-up in pieces", "init-time", added("startup", None, seconds={"a": 1_000, "b": 900})),
+    Forgery("times in tenths of a second", "noise",
+            lambda records: [one | {"time_ms": round(one["time_ms"] / 100) * 100} for one in records]),
+    Forgery("equal blocks", "noise", lambda records: every("block_stop", lambda number, one: one.update(
+        time_ms=records[at(records, "block_start", number)]["time_ms"] + 9_000))(records)),
+    Forgery("the optimizer under another key", "optimizer", renamed("opt_name", "optimizer", value="AdamW"), "error"),
+    Forgery("values of another optimizer", "optimizer", beside("seed", "opt_adam_beta_1", 0.9)),
+    Forgery("steps in a record of 400 statistics", "samples",
+            added("tracked_stats", {f"loss {number}": 1.5 for number in range(400)}, step=[2, 2_000])),
 ]  # fmt: skip

@@ -1,15 +1,13 @@
 """Mutated logs, judged in this process: `python -m tests.compliance.fuzz [NUMBER [SEED]]` prints the verdicts."""
 
-import io
 import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compliance.judge import judge_stream
+from compliance.judge import judge
 from tests.compliance.logs import Record, closed, demo, line, with_own_keys
 
 RULESETS = ("0.7.0", "2.0.0", "3.1.0", "5.0.0", "5.1.0")
@@ -24,10 +22,11 @@ KEYS = (
     "submission_benchmark", "seed", "global_batch_size", "bertbench_model", "eval_start",
     "submission_org", "weights_initialization", "train_samples", "x", "",
 )  # fmt: skip
+FIELDS = ("epoch_num", "first_epoch_num", "epoch_count", "samples_count", "status", "tensor", "lineno")
 BYTES = (b"\0", b"\xff", b"\xfe\xff", b"\r", b"\n", b"\r\n", b":::MLLOG ", b":::MLLOG", b"{", b"}", b"[", b'"', b"\\")
 
 
-def fuzz(chance: random.Random, number: int) -> Counter[str]:
+def fuzz(chance: random.Random, number: int, log: Path) -> Counter[str]:
     """Verdicts on so many mutated logs; raises what the judge raises."""
     verdicts: Counter[str] = Counter()
     for done in range(number):
@@ -36,10 +35,11 @@ def fuzz(chance: random.Random, number: int) -> Counter[str]:
         content = mutated(chance)
         ruleset = chance.choice(RULESETS)
         try:
-            judgement = judge_stream(Path("fuzzed"), io.BytesIO(content), ruleset)
+            log.write_bytes(content)
+            judgement = judge(log, ruleset)
             json.dumps(judgement.as_json())
         except BaseException:
-            Path("fuzz-crash.txt").write_bytes(content)
+            log.rename("fuzz-crash.txt")
             raise
         assert all(finding.found and finding.rule for finding in judgement.findings)
         verdicts[judgement.verdict] += 1
@@ -47,90 +47,40 @@ def fuzz(chance: random.Random, number: int) -> Counter[str]:
 
 
 def mutated(chance: random.Random) -> bytes:
-    """One log, some records of which were changed, and then some of its bytes."""
-    records: list[Any] = chance.choice((demo, closed, _own))()[: chance.choice((60, 200, 200, 200))]
+    """Return a log of which some records were changed, and then some bytes."""
+    make = chance.choice((demo, closed, lambda: with_own_keys(closed())))
+    records: list[Any] = make()[: chance.choice((60, 200, 200, 200))]
     for _ in range(chance.randrange(4)):
-        chance.choice(RECORD_MUTATIONS)(chance, records)
-    content = bytearray("".join(_line(record) for record in records), "utf-8", "surrogatepass")
+        _change(chance, records)
+    content = bytearray("".join(line(record) + "\n" for record in records), "utf-8", "surrogatepass")
     for _ in range(chance.choice((0, 0, 1, 3))):
-        chance.choice(BYTE_MUTATIONS)(chance, content)
+        at = chance.randrange(len(content) + 1)
+        end = chance.choice((at, at + 1, at + chance.randrange(400), len(content)))
+        content[at:end] = chance.choice((b"", *BYTES, bytes([chance.randrange(256)]))) * chance.choice((1, 1, 2, 70))
     return bytes(content)
 
 
-def _own() -> list[Any]:
-    return with_own_keys(closed())
-
-
-def _line(record: Any) -> str:
-    return line(record) + "\n"
-
-
-def _value(chance: random.Random, records: list[Record]) -> None:
+def _change(chance: random.Random, records: list[Record]) -> None:
+    """Change a field or the time of a record, or remove, repeat or shuffle records."""
     record = chance.choice(records)
-    if isinstance(record, dict):
-        record[chance.choice(("value", "key", "time_ms", "metadata"))] = chance.choice(VALUES)
-
-
-def _metadata(chance: random.Random, records: list[Record]) -> None:
-    metadata = chance.choice(records).get("metadata")
-    if isinstance(metadata, dict):
-        field = ("epoch_num", "first_epoch_num", "epoch_count", "samples_count", "status", "tensor", "lineno")
-        metadata[chance.choice(field)] = chance.choice(VALUES)
-
-
-def _no_field(chance: random.Random, records: list[Record]) -> None:
-    record = chance.choice(records)
-    record.pop(chance.choice(("value", "key", "time_ms", "metadata", "namespace")), None)
-
-
-def _key(chance: random.Random, records: list[Record]) -> None:
-    chance.choice(records)["key"] = chance.choice(KEYS)
-
-
-def _remove(chance: random.Random, records: list[Record]) -> None:
-    if len(records) > 1:
-        del records[chance.randrange(len(records))]
-
-
-def _repeat(chance: random.Random, records: list[Record]) -> None:
-    records.insert(chance.randrange(len(records)), dict(chance.choice(records)))
-
-
-def _shuffle(chance: random.Random, records: list[Record]) -> None:
-    chance.shuffle(records)
-
-
-def _time(chance: random.Random, records: list[Record]) -> None:
-    record = chance.choice(records)
-    if isinstance(record.get("time_ms"), int | float):
-        record["time_ms"] = record["time_ms"] * chance.choice((0, -1, 1e-3, 1e3, 1e300)) + chance.randrange(10**7)
-
-
-def _byte(chance: random.Random, content: bytearray) -> None:
-    if content:
-        content[chance.randrange(len(content))] = chance.randrange(256)
-
-
-def _insert(chance: random.Random, content: bytearray) -> None:
-    at = chance.randrange(len(content) + 1)
-    content[at:at] = chance.choice(BYTES) * chance.choice((1, 1, 2, 70))
-
-
-def _cut(chance: random.Random, content: bytearray) -> None:
-    del content[chance.randrange(len(content) + 1) :]
-
-
-def _hole(chance: random.Random, content: bytearray) -> None:
-    at = chance.randrange(len(content) + 1)
-    del content[at : at + chance.randrange(400)]
-
-
-RECORD_MUTATIONS: tuple[Callable[[random.Random, list[Record]], None], ...] = (
-    _value, _value, _metadata, _no_field, _key, _remove, _repeat, _shuffle, _time,
-)  # fmt: skip
-BYTE_MUTATIONS: tuple[Callable[[random.Random, bytearray], None], ...] = (_byte, _insert, _cut, _hole)
+    metadata = record.get("metadata")
+    match chance.randrange(7):
+        case 0 | 1:
+            record[chance.choice(("value", "key", "time_ms", "metadata"))] = chance.choice((*VALUES, *KEYS))
+        case 2 if isinstance(metadata, dict):
+            metadata[chance.choice(FIELDS)] = chance.choice(VALUES)
+        case 3:
+            record.pop(chance.choice(("value", "key", "time_ms", "metadata", "namespace")), None)
+        case 4 if len(records) > 1:
+            records.remove(record)
+        case 5:
+            records.insert(chance.randrange(len(records)), dict(record))
+        case 6 if isinstance(record.get("time_ms"), int | float):
+            record["time_ms"] = record["time_ms"] * chance.choice((0, -1, 1e-3, 1e3, 1e300)) + chance.randrange(10**7)
+        case _:
+            chance.shuffle(records)
 
 
 if __name__ == "__main__":
     count, seed = (int(one) for one in (*sys.argv[1:], "100000", "13")[:2])
-    print(dict(fuzz(random.Random(seed), count)))
+    print(dict(fuzz(random.Random(seed), count, Path("fuzzed.txt"))))

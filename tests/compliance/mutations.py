@@ -1,83 +1,67 @@
-"""Ways to change the records of a log: each returns the changed records, or a function that does."""
+"""Ways to change the records of a log: each is a function of records, or makes one."""
 
 import json
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from tests.compliance.logs import (
-    Mutation,
-    Record,
-    at,
-    with_own_keys,
-)
+from tests.compliance.logs import Mutation, Record, at
 
 TEN_MINUTES = 600_000
 
 
-def _with(at_key: str, nth: int, **fields: Any) -> Mutation:
-    """Replace fields of a key's nth record."""
+def mutation(change: Callable[..., list[Record] | None]) -> Callable[..., Mutation]:
+    """Turn a function of records and more into a maker of functions of records, which it may change in place."""
 
-    def change(records: list[Record]) -> list[Record]:
-        records[at(records, at_key, nth)].update(fields)
-        return records
+    @wraps(change)
+    def make(*arguments: Any, **named: Any) -> Mutation:
+        return lambda records: change(records, *arguments, **named) or records
 
-    return change
+    return make
+
+
+@mutation
+def _with(records: list[Record], at_key: str, nth: int, **fields: Any) -> None:
+    records[at(records, at_key, nth)].update(fields)
 
 
 def setting(key: str, value: Any, nth: int = 0) -> Mutation:
     return _with(key, nth, value=value)
 
 
-def telling(key: str, nth: int = 0, **metadata: Any) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        records[at(records, key, nth)]["metadata"].update(metadata)
-        return records
-
-    return change
-
-
-def forgetting(key: str, field: str, nth: int = 0) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        del records[at(records, key, nth)]["metadata"][field]
-        return records
-
-    return change
-
-
-def without(key: str, nth: int = 0) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        del records[at(records, key, nth)]
-        return records
-
-    return change
-
-
-def later(key: str, milliseconds: float, nth: int = 0) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        records[at(records, key, nth)]["time_ms"] += milliseconds
-        return records
-
-    return change
-
-
 def timed(key: str, time_ms: Any, nth: int = 0) -> Mutation:
     return _with(key, nth, time_ms=time_ms)
 
 
-def again(key: str, milliseconds: float = 0, nth: int = 0, **changed: Any) -> Mutation:
-    """The record a second time, right after the first."""
+def renamed(key: str, name: Any, nth: int = 0, **fields: Any) -> Mutation:
+    return _with(key, nth, key=name, **fields)
 
-    def change(records: list[Record]) -> list[Record]:
-        index = at(records, key, nth)
-        copy = json.loads(json.dumps(records[index])) | changed
-        copy["time_ms"] += milliseconds
-        return [*records[: index + 1], copy, *records[index + 1 :]]
 
-    return change
+@mutation
+def telling(records: list[Record], key: str, nth: int = 0, **metadata: Any) -> None:
+    records[at(records, key, nth)]["metadata"].update(metadata)
+
+
+@mutation
+def without(records: list[Record], key: str, nth: int = 0) -> None:
+    del records[at(records, key, nth)]
+
+
+@mutation
+def later(records: list[Record], key: str, milliseconds: float, nth: int = 0) -> None:
+    records[at(records, key, nth)]["time_ms"] += milliseconds
+
+
+@mutation
+def again(records: list[Record], key: str, milliseconds: float = 0, **changed: Any) -> None:
+    """Repeat a key's first record, right after it."""
+    copy = json.loads(json.dumps(records[at(records, key)])) | changed
+    copy["time_ms"] += milliseconds
+    records.insert(at(records, key) + 1, copy)
 
 
 def going_on(records: list[Record], count: int = 1) -> list[Record]:
-    """A resumption in the middle of the first block."""
+    """Resume in the middle of the first block."""
     index = at(records, "block_start") + 1
     event = {**records[index - 1], "event_type": "POINT_IN_TIME", "key": "resumed", "value": count}
     return [*records[:index], event | {"metadata": {"samples": 4480, "after": "rank 3 was killed"}}, *records[index:]]
@@ -87,46 +71,47 @@ def no_result(value: Any) -> Mutation:
     return lambda records: renamed("seed", "not_a_result", 1)(again("seed", value=value)(records))
 
 
-def moved(key: str, before: str, nth: int = 0) -> Mutation:
-    """The record to before another key, with a time of then."""
-
-    def change(records: list[Record]) -> list[Record]:
-        record = records.pop(at(records, key, nth))
-        index = at(records, before)
-        record["time_ms"] = records[index]["time_ms"]
-        return [*records[:index], record, *records[index:]]
-
-    return change
+@mutation
+def moved(records: list[Record], key: str, before: str, nth: int = 0) -> None:
+    """Put a record before another key, with a time of then."""
+    record = records.pop(at(records, key, nth))
+    index = at(records, before)
+    records.insert(index, record | {"time_ms": records[index]["time_ms"]})
 
 
-def renamed(key: str, name: Any, nth: int = 0) -> Mutation:
-    return _with(key, nth, key=name)
+@mutation
+def every(records: list[Record], key: str, change: Callable[[int, Record], None]) -> None:
+    """Change the first, second, ... record of a key."""
+    for number, record in enumerate(record for record in records if record["key"] == key):
+        change(number, record)
 
 
 def epoch_nums(number: Callable[[int], Any]) -> Mutation:
-    """All evaluations at the samples given for the first, second, ... of them."""
+    """Count the samples of the first, second, ... evaluation otherwise."""
+    return every("eval_accuracy", lambda index, one: one["metadata"].update(epoch_num=number(index)))
 
-    def change(records: list[Record]) -> list[Record]:
-        evaluations = [record for record in records if record["key"] == "eval_accuracy"]
-        for index, record in enumerate(evaluations):
-            record["metadata"]["epoch_num"] = number(index)
-        return records
 
-    return change
+def accuracies(value: Callable[[int, float], float]) -> Mutation:
+    """Make accuracies from their place and value."""
+    return every("eval_accuracy", lambda index, one: one.update(value=value(index, one["value"])))
+
+
+@mutation
+def counts(records: list[Record], change: Callable[[int], Any]) -> None:
+    """Count samples otherwise wherever metadata counts them."""
+    for record in records:
+        for field in {"epoch_num", "first_epoch_num", "epoch_count"} & set(record["metadata"]):
+            record["metadata"][field] = change(record["metadata"][field])
 
 
 def reaching_after_run_stop(records: list[Record]) -> list[Record]:
     record = records.pop(at(records, "eval_accuracy", -1))
-    record["time_ms"] = records[-1]["time_ms"] + 5
-    return [*records, record]
+    return [*records, record | {"time_ms": records[-1]["time_ms"] + 5}]
 
 
 def two_runs(records: list[Record]) -> list[Record]:
     start = at(records, "run_start")
-    second = json.loads(json.dumps(records[start:]))
-    for record in second:
-        record["time_ms"] += TEN_MINUTES
-    return [*records, *second]
+    return [*records, *(record | {"time_ms": record["time_ms"] + TEN_MINUTES} for record in records[start:])]
 
 
 def fewer_evaluations(records: list[Record]) -> list[Record]:
@@ -136,73 +121,28 @@ def fewer_evaluations(records: list[Record]) -> list[Record]:
     ]  # fmt: skip
 
 
-def none_reaching(records: list[Record]) -> list[Record]:
-    return setting("eval_accuracy", 0.7153, -1)(records)
+none_reaching = setting("eval_accuracy", 0.7153, -1)
 
 
-def own(key: str, value: Any) -> Mutation:
-    return lambda records: setting(key, value)(with_own_keys(records))
+@mutation
+def from_key(records: list[Record], key: str, milliseconds: float, nth: int = 0) -> None:
+    """Make everything from a record on later."""
+    for record in records[at(records, key, nth) :]:
+        record["time_ms"] += milliseconds
 
 
-def from_key(key: str, milliseconds: float, nth: int = 0, to: str | None = None) -> Mutation:
-    """Everything from a record on is later, up to the last of another key."""
-
-    def change(records: list[Record]) -> list[Record]:
-        last = len(records) if to is None else at(records, to, -1)
-        for record in records[at(records, key, nth) : last]:
-            record["time_ms"] += milliseconds
-        return records
-
-    return change
+@mutation
+def scaled(records: list[Record], factor: float, since_start: bool = False) -> None:
+    """Put all times into another unit; `since_start`: make the run faster or slower."""
+    start = records[at(records, "run_start")]["time_ms"] if since_start else 0
+    for record in records:
+        record["time_ms"] = start + (record["time_ms"] - start) * factor
 
 
-def scaled(factor: float, since_start: bool = False) -> Mutation:
-    """All times in another unit; `since_start`: of the run, which is slower or faster then."""
-
-    def change(records: list[Record]) -> list[Record]:
-        start = records[at(records, "run_start")]["time_ms"] if since_start else 0
-        for record in records:
-            record["time_ms"] = start + (record["time_ms"] - start) * factor
-        return records
-
-    return change
-
-
-def counted(key: str, factor: float) -> Mutation:
-    """Counts of samples in one key's metadata, times a factor."""
-
-    def change(records: list[Record]) -> list[Record]:
-        for record in records:
-            if record["key"] == key:
-                record["metadata"]["epoch_num"] = int(record["metadata"]["epoch_num"] * factor)
-        return records
-
-    return change
-
-
-def accuracies(value: Callable[[int, float], float]) -> Mutation:
-    """Accuracies made from their place and value."""
-
-    def change(records: list[Record]) -> list[Record]:
-        evaluations = [record for record in records if record["key"] == "eval_accuracy"]
-        for index, record in enumerate(evaluations):
-            record["value"] = value(index, record["value"])
-        return records
-
-    return change
-
-
-def stopped_after(evaluations: int) -> Mutation:
+@mutation
+def stopped_after(records: list[Record], evaluations: int) -> list[Record]:
     """Cut the run after some evaluations, and let the last of them reach the target."""
-
-    def change(records: list[Record]) -> list[Record]:
-        cut, stop = at(records, "eval_stop", evaluations - 1) + 1, at(records, "train_samples")
-        kept = [*records[:cut], *records[stop:]]
-        kept[at(kept, "eval_accuracy", -1)]["value"] = 0.7212
-        end = kept[cut - 1]["time_ms"]
-        for record in kept[cut:]:
-            record["time_ms"] = end
-        kept[at(kept, "train_samples")]["value"] = evaluations * 150_080
-        return kept
-
-    return change
+    cut = at(records, "eval_stop", evaluations - 1) + 1
+    end = records[cut - 1]["time_ms"]
+    kept = [*records[:cut], *(record | {"time_ms": end} for record in records[at(records, "train_samples") :])]
+    return setting("train_samples", evaluations * 150_080)(setting("eval_accuracy", 0.7212, -1)(kept))

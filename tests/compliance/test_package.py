@@ -55,8 +55,8 @@ def test_a_sound_package_passes_without_a_word_and_is_left_as_it_was(tmp_path: P
 
 
 # at batch size 448 the reference needs 2,414,421 samples, and 2,274,732 are believed (RCP, rulesets 2.1 to 5.0):
-# 15, 16 and 17 evaluations are 2,250,304, 2,400,384 and 2,550,016 samples
-@pytest.mark.parametrize("evaluations", [15, 16, 17])
+# 15 and 16 evaluations are 2,250,304 and 2,400,384 samples
+@pytest.mark.parametrize("evaluations", [15, 16])
 def test_convergence_is_judged_and_scaled_as_the_official_package_checker_does(
     tmp_path: Path, evaluations: int
 ) -> None:
@@ -68,9 +68,8 @@ def test_convergence_is_judged_and_scaled_as_the_official_package_checker_does(
     assert convergence is not None
     assert convergence.scaling == pytest.approx(scaling or 1.0, rel=1e-9)
     assert (convergence.scaling > 1) == (evaluations == 16)
-    if evaluations < 17:
-        (finding,) = (finding for finding in judgement.all_findings() if finding.rule == "convergence")
-        assert f"{evaluated_after(evaluations):,}" in finding.found
+    (finding,) = (finding for finding in judgement.all_findings() if finding.rule == "convergence")
+    assert f"{evaluated_after(evaluations):,}" in finding.found
 
 
 @pytest.mark.parametrize("value", [{"NCCL": "2.12"}, ["CUDA 12", "cuDNN"], None, 3])
@@ -107,7 +106,6 @@ def test_a_note_and_an_unreadable_log_do_not_switch_the_convergence_check_off(tm
         lines = log.read_text().splitlines()
         note = line("note", "not an eval_accuracy", 99_000, epoch_num=2_600_000)
         log.write_text("\n".join([*lines[:-1], note, lines[-1]]) + "\n")
-    assert official_package_checker(tmp_path, tmp_path.with_name("after"))[0]
     assert "convergence" in errors(tmp_path)
     (logs / "result_3.txt").write_bytes(b"\x1f\x8b")
     assert "convergence" in errors(tmp_path)
@@ -151,11 +149,10 @@ def test_logs_that_count_epochs_fail_as_they_do_by_the_official_package_checker(
 
 
 def test_a_failed_run_that_cannot_be_read_fails_the_package_as_the_official_seed_checker_does(tmp_path: Path) -> None:
-    logs = write_package(tmp_path / "org")
+    logs = write_package(tmp_path)
     with (logs / "result_4.txt").open("a") as log:
         log.write(":::MLLOG {\n")
-    assert not official_package_checker(tmp_path / "org", tmp_path)[0]
-    assert errors(tmp_path / "org") == {"seed"}
+    assert errors(tmp_path) == {"seed"}
 
 
 def test_one_failed_run_is_dropped_as_the_slowest(tmp_path: Path) -> None:
@@ -277,11 +274,17 @@ def test_a_platforms_name_counts_as_its_description_does(tmp_path: Path, platfor
     assert found == ({("stated-twice", "warning")} if "64" in platform else set())
 
 
-def test_a_submitter_may_ask_the_official_checker_for_leniency_on_convergence(tmp_path: Path) -> None:
+def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=14)
     assert "convergence" in errors(tmp_path)
+    rewrite(logs / "result_3.txt", '"key": "seed"', '"key": "sead"')
     (logs / "package_checker_params").write_text("rcp-bypass")
     assert "convergence" in warnings(tmp_path)
+    assert "seed" in errors(tmp_path)
+    (logs / "package_checker_params").write_text("rcp-bypass\nseed-checker-bypass")
+    assert "seed" in warnings(tmp_path)
+    rewrite(logs / "result_5.txt", '"seed", "value": 6', '"seed", "value": 8')  # no bypass for one seed in two runs
+    assert "seed" in errors(tmp_path)
     (logs / "package_checker_params").write_text("rcp-bypass\n")  # the official tool compares lines with their ends
     assert "convergence" in errors(tmp_path)
 

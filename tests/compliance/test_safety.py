@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from compliance import official
+from compliance.__main__ import main
 from compliance.judge import judge
 from compliance.log import Log
 from tests.compliance.fuzz import fuzz
-from tests.compliance.logs import at, closed, compliance, demo, line, text, write
+from tests.compliance.logs import at, closed, compliance, demo, text, write
+from tests.compliance.mutations import setting, without
 
 
 def _fifo(path: Path) -> Path:
@@ -114,29 +116,22 @@ def test_text_output_can_not_steer_a_terminal(tmp_path: Path) -> None:
     assert b"\r" not in done.stdout
 
 
-def test_findings_name_file_and_line(tmp_path: Path) -> None:
-    records = closed()
+def test_a_finding_names_file_and_line_and_options_decide_what_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = setting("global_batch_size", 0)(closed())
     path = write(tmp_path / "result_0.txt", records)
-    records[at(records, "global_batch_size")]["value"] = 0
-    done = compliance(str(write(path, records)))
-    found = (
-        f"  {path}:{at(records, 'global_batch_size') + 1}: error batch-size: found global_batch_size 0\n    expected: "
-    )
-    assert found in done.stdout.decode()
-
-
-def test_warnings_fail_a_log_only_if_asked_to(tmp_path: Path) -> None:
-    path = write(tmp_path / "result_0.txt", [record for record in closed() if record["key"] != "seed"])
-    assert compliance(str(path)).returncode == 0
-    assert compliance("--strict", str(path)).returncode == 1
-
-
-def test_the_division_can_be_required(tmp_path: Path) -> None:
-    path = write(tmp_path / "result_0.txt", demo())
-    assert compliance("--division", "open", str(path)).returncode == 0
-    done = compliance("--division", "closed", "--json", str(path))
-    (finding,) = json.loads(done.stdout)[0]["findings"]
-    assert (done.returncode, finding["rule"], finding["line"]) == (1, "division-required", 4)
+    assert main([str(path)]) == 1
+    place = f"{path}:{at(records, 'global_batch_size') + 1}"
+    assert f"  {place}: error batch-size: found global_batch_size 0\n    expected: " in capsys.readouterr().out
+    write(path, without("seed")(closed()))
+    assert (main([str(path)]), main(["--strict", str(path)])) == (0, 1)
+    write(path, demo())
+    assert main(["--division", "open", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["--division", "closed", "--json", str(path)]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)[0]["findings"]
+    assert (finding["rule"], finding["line"]) == ("division-required", 4)
 
 
 @pytest.mark.parametrize("where", ["result_0/system.json", "../../../systems/toy.json"])
@@ -152,23 +147,27 @@ def test_a_log_agrees_with_its_systems_division(
 
 
 def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> None:
-    for number in range(120):
+    for number in range(100):
         records = closed() if number % 7 else closed()[:-1]
         write(tmp_path / f"result_{number}.txt", records)
     done = compliance("--json", str(tmp_path))
     told = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [Path(one["path"]).name for one in told] == [f"result_{number}.txt" for number in range(120)]
-    assert [one["verdict"] for one in told] == ["pass" if number % 7 else "fail" for number in range(120)]
+    assert [Path(one["path"]).name for one in told] == [f"result_{number}.txt" for number in range(100)]
+    assert [one["verdict"] for one in told] == ["pass" if number % 7 else "fail" for number in range(100)]
 
 
-def test_ten_thousand_of_a_key_are_looked_at_and_the_official_checker_sees_all(tmp_path: Path) -> None:
+def test_floods_are_compared_in_seconds_said_and_seen_whole_by_the_official_checker(tmp_path: Path) -> None:
     records = closed()
     last = at(records, "eval_accuracy", -1)
-    many = [{**records[last], "value": 0.5}] * 25_000
+    keys = ("block_start", "block_stop", "eval_start", "eval_stop")
+    many = [{**records[at(records, key)], "time_ms": 1.8e12 + n} for n in range(3_000) for key in keys]
+    many += [{**records[last], "value": 0.5}] * 12_000
     path = write(tmp_path / "result_0.txt", [*records[:last], *many, *records[last:]])
+    began = time.process_time()
     judgement = judge(path, "5.0.0")
-    assert judgement.official.verdict == "pass"  # only the very last of them reaches the target
+    assert time.process_time() - began < 20  # comparing each event with each takes longer
+    assert judgement.official.verdict == "pass"  # only the very last accuracy reaches the target
     assert "flood" in {finding.rule for finding in judgement.findings}
     with path.open("rb") as stream:
         assert not Log(stream).in_memory
@@ -189,24 +188,6 @@ def judged_apart(log: Path) -> tuple[int, int, float]:
     return int(code), int(memory_kb), float(seconds)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["step", "tracked_stats", "eval_accuracy"])
-def test_200_mb_are_judged_in_300_mb_of_memory(tmp_path: Path, key: str) -> None:
-    records = closed()
-    stop = at(records, "run_stop")
-    filler = line({**records[at(records, "eval_accuracy", -1)], "key": key}) + "\n"
-    if key == "step":
-        filler = "step 7 of 2,100: loss 1.5, learning rate 0.001, 3041.5 samples/s\n"
-    with (tmp_path / "result_0.txt").open("w") as file:
-        file.write(text(records[:stop]))
-        for _ in range((200 << 20) // (1000 * len(filler))):
-            file.write(1000 * filler)
-        file.write(text(records[stop:]))
-    code, memory_kb, _ = judged_apart(tmp_path / "result_0.txt")
-    assert code == 0
-    assert memory_kb < 300 * 1024
-
-
 @pytest.mark.parametrize(
     "nasty",
     ["[", '"', '["\\', "{}", '{"a":', "[],", '"\\"', ":::MLLOG", "1", "\\u12", '{"a":1,"a":2},'],
@@ -221,6 +202,9 @@ def test_a_record_is_read_in_time_linear_in_its_length(tmp_path: Path, nasty: st
 
 ONE_MB = 1 << 20
 NASTY = {
+    "other lines": b"step 7 of 2,100: loss 1.5, learning rate 0.001, 3041.5 samples/s\n",
+    "statistics": b':::MLLOG {"time_ms":1,"key":"tracked_stats","metadata":{"step":9},"value":{"throughput":9.5}}\n',
+    "accuracies": b':::MLLOG {"time_ms":1,"key":"eval_accuracy","metadata":{"epoch_num":448},"value":0.5}\n',
     "line ends": b"\n",
     "one line": b"x",
     "NUL": b"\0\n",
@@ -234,16 +218,6 @@ NASTY = {
     "long keys": b':::MLLOG {"time_ms":1,"key":"' + b"k" * (ONE_MB - 99) + b'","metadata":{},"value":1}\n',
     "settings": b':::MLLOG {"time_ms":1,"key":"opt_base_learning_rate","metadata":{},"value":1.5}\n',
 }
-
-
-def test_ten_thousand_events_of_every_key_are_compared_in_seconds(tmp_path: Path) -> None:
-    records = closed()
-    keys = ("block_start", "block_stop", "eval_start", "eval_accuracy", "eval_stop")
-    many = [{**records[at(records, key)], "time_ms": 1.8e12 + n} for n in range(6_000) for key in keys]
-    path = write(tmp_path / "result_0.txt", [*records[:-1], *many, records[-1]])
-    began = time.process_time()
-    judge(path, "5.0.0")
-    assert time.process_time() - began < 20  # 36 million comparisons of events take longer
 
 
 @pytest.mark.slow
@@ -267,10 +241,10 @@ def test_a_kernel_file_without_a_size_has_no_endless_log(tmp_path: Path) -> None
     assert "an empty file" in judge(path, "5.0.0").findings[0].found
 
 
-def test_mutated_logs_are_judged_without_a_crash() -> None:
-    assert sum(fuzz(random.Random(11), 400).values()) == 400
+def test_mutated_logs_are_judged_without_a_crash(tmp_path: Path) -> None:
+    assert sum(fuzz(random.Random(11), 200, tmp_path / "log.txt").values()) == 200
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_mutated_logs_are_judged_without_a_crash() -> None:
-    assert sum(fuzz(random.Random(13), 100_000).values()) == 100_000
+def test_a_hundred_thousand_mutated_logs_are_judged_without_a_crash(tmp_path: Path) -> None:
+    assert sum(fuzz(random.Random(13), 100_000, tmp_path / "log.txt").values()) == 100_000

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,29 +18,20 @@ from tests.compliance.logs import (
     demo,
     line,
     official_verdict,
-    tensors,
     text,
     write,
 )
+from tests.compliance.mutations import counts, later, setting
 
 Manner = Callable[[list[Record]], str]
 
 
 def prefixed(records: list[Record]) -> str:
-    return "".join(f"{number % 8:>2}: {line(record)}\n" for number, record in enumerate(records))
+    return "".join(f"[1,{number % 8}]<stdout>: {line(record)}\n" for number, record in enumerate(records))
 
 
-def time_stamped(records: list[Record]) -> str:
-    lines = (f"[1,{number % 8}]<stdout>:07:08:09 {line(record)}\n" for number, record in enumerate(records))
-    return "".join(lines)
-
-
-def crlf(records: list[Record]) -> str:
-    return text(records).replace("\n", "\r\n")
-
-
-def unfinished_last_line(records: list[Record]) -> str:
-    return text(records).rstrip("\n")
+def crlf_without_a_last_end(records: list[Record]) -> str:
+    return text(records).rstrip("\n").replace("\n", "\r\n")
 
 
 def among_other_output(records: list[Record]) -> str:
@@ -105,32 +97,24 @@ def every_rank(records: list[Record]) -> str:
     return text(many)
 
 
-def samples_as_floats_and_lists(records: list[Record]) -> str:
-    for record in records:
-        if record["key"] == "train_samples":
-            record["value"] = [float(record["value"])]
-        if record["key"] == "eval_samples":
-            record["value"] = [10_000]
-        if record["key"] == "global_batch_size":
-            record["value"] = 448.0
-        if "epoch_num" in record["metadata"]:
-            record["metadata"]["epoch_num"] = float(record["metadata"]["epoch_num"])
-    return text(records)
+def values_of_other_types(records: list[Record]) -> str:
+    """Floats, lists of one and texts, where the official checker takes them."""
+    values = {
+        "train_samples": [2_101_120.0], "eval_samples": [10_000], "global_batch_size": 448.0, "cache_clear": "True",
+        "opt_name": "apex.optimizers.FusedLAMB", "max_sequence_length": "512",
+    }  # fmt: skip
+    for key, value in values.items():
+        setting(key, value)(records)
+    return text(counts(float)(records))
 
 
-def small_epoch_nums(records: list[Record]) -> str:
-    for record in records:
-        if "epoch_num" in record["metadata"]:
-            record["metadata"]["epoch_num"] = record["metadata"]["epoch_num"] // 150_080
-    return text(records)
+def counted(change: Callable[[int], int]) -> Manner:
+    return lambda records: text(counts(change)(records))
 
 
-def nominal_samples(records: list[Record]) -> str:
-    for record in records:
-        for field in ("epoch_num", "first_epoch_num", "epoch_count"):
-            if field in record["metadata"]:
-                record["metadata"][field] = record["metadata"][field] // 150_080 * 150_000
-    return text(records)
+small_epoch_nums = counted(lambda samples: samples // 150_080)
+nominal_samples = counted(lambda samples: samples // 150_080 * 150_000)
+batches_rounded_down = counted(lambda samples: samples // 150_080 * 334 * 448)
 
 
 def packed_samples(records: list[Record]) -> str:
@@ -140,23 +124,8 @@ def packed_samples(records: list[Record]) -> str:
     return text([record for record in records if record["key"] not in ("eval_start", "eval_stop")])
 
 
-def batches_rounded_down(records: list[Record]) -> str:
-    for record in records:
-        for field in ("epoch_num", "first_epoch_num", "epoch_count"):
-            if field in record["metadata"]:
-                record["metadata"][field] = record["metadata"][field] // 150_080 * 334 * 448
-    return text(records)
-
-
 def evaluated_beyond_the_target(records: list[Record]) -> str:
-    index = at(records, "eval_accuracy", -2)
-    records[index]["value"] = 0.7206
-    return text(records)
-
-
-def dataset_as_train_samples(records: list[Record]) -> str:
-    records[at(records, "train_samples")]["value"] = 156_725_653
-    return text(records)
+    return text(setting("train_samples", 156_725_653)(setting("eval_accuracy", 0.7206, -2)(records)))
 
 
 def block_stops_at_the_end(records: list[Record]) -> str:
@@ -187,7 +156,7 @@ def evaluated_in_parallel(records: list[Record]) -> str:
     """Evaluations are logged after training, which went on for two blocks while the last of them ran, for hours."""
     start = records[at(records, "run_start")]["time_ms"]
     for record in records[at(records, "run_start") :]:
-        record["time_ms"] = start + (record["time_ms"] - start) * 100
+        record["time_ms"] = start + round((record["time_ms"] - start) * 100.37)
     evaluations = [record for record in records if record["key"] == "eval_accuracy"]
     stop = records[at(records, "run_stop")]["time_ms"] = evaluations[-1]["time_ms"]
     others = [record for record in records if not record["key"].startswith("eval_")]
@@ -221,18 +190,30 @@ def planned_samples_before_the_run(records: list[Record]) -> str:
 
 def late_line(records: list[Record]) -> str:
     """A writer that stalls: one accuracy is logged late by most of an interval."""
-    for key in ("eval_accuracy", "eval_stop"):
-        records[at(records, key, 6)]["time_ms"] += 5_000
-    records[at(records, "block_start", 7)]["time_ms"] += 5_000
-    return text(records)
+    return text(later("block_start", 5_000, 7)(later("eval_stop", 5_000, 6)(later("eval_accuracy", 5_000, 6)(records))))
 
 
-MANNERS = (
-    text, prefixed, time_stamped, crlf, unfinished_last_line, among_other_output, late_writers, times_out_of_order,
-    keys_after_run_stop, one_block, bare_fields, every_rank, samples_as_floats_and_lists, small_epoch_nums,
-    nominal_samples, packed_samples, batches_rounded_down, evaluated_beyond_the_target, dataset_as_train_samples,
-    evaluated_in_parallel, block_stops_at_the_end, late_first_evaluation, block_after_the_target, multiples_of_a_part,
-    planned_samples_before_the_run, late_line,
+def other_events(records: list[Record]) -> str:
+    """What loggers add: settings and a warm-up before the clock, losses on it, times and statistics after it."""
+    start, stop = at(records, "run_start"), at(records, "run_stop")
+    before = {"dropout_rate": 0.1, "memory_gb": 40.1, "steps": 6_700, "synthetic_warmup": {"steps": 10}}
+    rates = [150_080 / 9.3 * (0.96 + number % 3 / 25) for number in range(13)]
+    after = {"time_to_train": 131.25 / 60, "raw_train_time": 122.0, "eval_mlm_accuracy": records[stop - 6]["value"]}
+
+    def events(at_record: int, values: dict[str, Any]) -> list[Record]:
+        return [{**records[at_record], "key": key, "value": value, "metadata": {}} for key, value in values.items()]
+
+    during = [one for rate in rates for one in events(start, {"tracked_stats": {"throughput": rate, "loss": 6.5}})]
+    began = [*records[:start], *events(start - 1, before), records[start]]
+    return text([*began, *during, *records[start + 1 :], *events(stop, after)])
+
+
+MANNERS: tuple[Manner, ...] = (
+    prefixed, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order, keys_after_run_stop,
+    one_block, bare_fields, every_rank, values_of_other_types, small_epoch_nums, nominal_samples, packed_samples,
+    batches_rounded_down, evaluated_beyond_the_target, evaluated_in_parallel, block_stops_at_the_end,
+    late_first_evaluation, block_after_the_target, multiples_of_a_part, planned_samples_before_the_run, late_line,
+    other_events,
 )  # fmt: skip
 
 
@@ -267,7 +248,7 @@ def test_our_own_results_pass_without_a_word() -> None:
 
 def test_every_other_verdict_of_the_official_checker_is_the_judges(tmp_path: Path) -> None:
     """Logs of every round under every ruleset, most of which they fail."""
-    for told in RULESETS[::3]:
+    for told in RULESETS[::9]:
         path = write(tmp_path / "result_0.txt", closed(told))
         for ruleset in (*RULESETS, "5.1.0"):
             assert judge(path, ruleset).official.verdict == official_verdict(path, ruleset), (told, ruleset)
@@ -275,7 +256,7 @@ def test_every_other_verdict_of_the_official_checker_is_the_judges(tmp_path: Pat
 
 def test_random_losses_of_lines_get_the_official_verdict(tmp_path: Path) -> None:
     chance = random.Random(7)
-    for number in range(60):
+    for number in range(20):
         records = chance.choice((closed, demo))()
         for _ in range(chance.randrange(1, 4)):
             index = chance.randrange(len(records))
@@ -285,7 +266,3 @@ def test_random_losses_of_lines_get_the_official_verdict(tmp_path: Path) -> None
                 records.insert(chance.randrange(len(records)), records[index])
         path = write(tmp_path / f"result_{number}.txt", records)
         assert judge(path, "5.0.0").official.verdict == official_verdict(path, "5.0.0")
-
-
-def test_tensors_come_from_the_rule_file() -> None:
-    assert len(tensors("2.0.0")) == 398

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from bertbench.common.log_spans import evaluation_s
 from bertbench.report.report_page import html
 from bertbench.report.runs import summarized, systems, text
+from compliance.log import read_events
+from compliance.run import RunFacts
 from tests.compliance.packages import line, run_log
 
 SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,
@@ -61,3 +64,15 @@ def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> N
     shown = text(system, detailed=False)
     assert "1 of 1 runs reached the target" in shown
     assert shown.splitlines()[3].endswith("no result")
+
+
+def test_evaluations_take_from_their_start_to_their_stop(tmp_path: Path) -> None:
+    times = (
+        ("run_start", 0),
+        ("eval_start", 10_000),
+        ("eval_stop", 11_000),
+        ("eval_start", 21_000),
+        ("eval_stop", 22_500),
+    )
+    (tmp_path / "result_0.txt").write_text("".join(line(key, time_ms=time) + "\n" for key, time in times))
+    assert evaluation_s(RunFacts(read_events(tmp_path / "result_0.txt"))) == 2.5
