@@ -116,7 +116,8 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 
 def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[_Answer]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
-    processes = min(_cores(), len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = min(cores, len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
     if len(jobs) < _FEWEST_FOR_PROCESSES or processes < 2:
         yield from map(_job, jobs)
         return
@@ -138,10 +139,6 @@ def _job(job: tuple[Path, argparse.Namespace]) -> _Answer:
     judgement = judge(path, options.ruleset, options.division, options.strict)
     facts = judgement.facts and judgement.facts.only(_SHOWN_KEYS, 1_000)
     return _Answer(replace(judgement, facts=facts), _head(judgement))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _head(judgement: Judgement) -> list[str]:

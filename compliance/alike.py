@@ -107,7 +107,7 @@ def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
     for one in traces:
         if len(one.course) == _MOST:
             text = f"{one.name}: {_MOST:,} evaluations or more; the first were compared with other runs"
-            yield Finding("copied-run", "warning", None, text, "some tens of evaluations", MEND)
+            yield Finding("copied-run", "warning", text, "some tens of evaluations", MEND)
     for one, other in combinations(traces, 2):
         if other.name not in found:
             kinds = shared(one.sets, other.sets)
@@ -122,4 +122,4 @@ def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
         # Packed batches of one order of the data have the same samples; runs may share a rhythm, and nearly a curve.
         severity: Severity = "error" if copy.closed and kinds not in (["samples"], ["rhythm"], ["curve"]) else "warning"
         text = f"{copy.name}: the {' and '.join(kinds)} of {original}"
-        yield Finding("copied-run", severity, None, text, "runs with measurements of their own", MEND)
+        yield Finding("copied-run", severity, text, "runs with measurements of their own", MEND)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from compliance.record import DEEPEST_RECORD, depth_of, twice
+from compliance.record import DEEPEST_RECORD, decoded, depth_of
 from compliance.source import CannotJudge, read_plain
 
 _LARGEST = 1 << 20
@@ -27,15 +27,11 @@ def load(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return a description's JSON object and the fields that it gives more than once. Raises UnreadableDescription."""
     repeated: list[str] = []
 
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        repeated.extend(twice(items))
-        return dict(items)
-
     try:
         text = read_plain(path, _LARGEST).decode()
         if depth_of(text) > DEEPEST_RECORD:
             raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
-        content = json.loads(text, object_pairs_hook=pairs)
+        content = decoded(text, repeated)
     except CannotJudge as problem:
         raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
     except (ValueError, RecursionError) as error:

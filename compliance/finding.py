@@ -23,10 +23,10 @@ class Finding:
 
     rule: str
     severity: Severity
-    line: int | None
     found: str
     expected: str
     remedy: str
+    line: int | None = None
 
 
 class Case(NamedTuple):

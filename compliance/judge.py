@@ -97,7 +97,7 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
         with open_plain(path) as stream:
             return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
     except CannotJudge as problem:
-        found = Finding(READABLE.id, "error", problem.line, str(problem), READABLE.sentence, READABLE.remedy)
+        found = Finding(READABLE.id, "error", str(problem), READABLE.sentence, READABLE.remedy, problem.line)
         return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (found,))
 
 
@@ -153,17 +153,8 @@ def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:
         return
     severity: Severity = "error" if rule.severity == "cannot-judge" else rule.severity
     for breach in rule.check(case):
-        yield (
-            rule,
-            Finding(
-                rule.id,
-                breach.severity or severity,
-                breach.line,
-                breach.found,
-                breach.expected or rule.sentence,
-                rule.remedy,
-            ),
-        )
+        expected = breach.expected or rule.sentence
+        yield rule, Finding(rule.id, breach.severity or severity, breach.found, expected, rule.remedy, breach.line)
 
 
 def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Iterator[Finding]:
@@ -174,4 +165,4 @@ def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> It
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
         place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""
-        yield Finding(OFFICIAL.id, "error", line, message.text, expected, OFFICIAL.remedy)
+        yield Finding(OFFICIAL.id, "error", message.text, expected, OFFICIAL.remedy, line)

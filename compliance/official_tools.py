@@ -8,10 +8,12 @@ in a line, and writes beside the logs. They get files written here, with only th
 import io
 import json
 import logging
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,24 +106,15 @@ def _whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-class _Listener(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
 @contextmanager
 def _listening() -> Iterator[list[logging.LogRecord]]:
     """Capture the root logger's records in a list, and print none."""
-    root, listener = logging.getLogger(), _Listener()
+    root, listener = logging.getLogger(), BufferingHandler(sys.maxsize)
     handlers, level = root.handlers, root.level
     root.handlers = [listener]
     root.setLevel(logging.INFO)
     try:
-        yield listener.records
+        yield listener.buffer
     finally:
         root.handlers = handlers
         root.setLevel(level)

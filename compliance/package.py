@@ -12,6 +12,7 @@ from compliance import alike, description, systems, tree
 from compliance.finding import Finding, named
 from compliance.record import printable
 from compliance.result import Result, judge_result
+from compliance.run import as_integer
 from compliance.source import CannotJudge
 
 _BENCHMARK = "bert"
@@ -64,7 +65,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
     findings += alike.copies([trace for result in results for trace in result.traces])
     if not results:
         found = f"no results/<system>/{_BENCHMARK}/"
-        findings.append(Finding("layout", "error", None, found, "at least one result", "add results"))
+        findings.append(Finding("layout", "error", found, "at least one result", "add results"))
     else:
         findings += tree.sources(root, _BENCHMARK)
     return PackageJudgement(root, ruleset, tuple(findings), tuple(results))
@@ -107,16 +108,15 @@ def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
             described = description.texts(description.load(root / "systems" / f"{system.name}.json")[0])
         except description.UnreadableDescription:
             described = {}  # reported when the description itself is judged
-        division, nodes = described.get("division"), described.get("number_of_nodes", "")
-        number = int(nodes[:20]) if nodes.isascii() and nodes.isdigit() else None
-        yield judge_result(folder, str(folder.relative_to(root)), division, ruleset, number)
+        nodes = as_integer(described.get("number_of_nodes", ""))
+        yield judge_result(folder, str(folder.relative_to(root)), described.get("division"), ruleset, nodes)
 
 
 def _other_benchmarks(system: Path) -> Iterator[Finding]:
     others = [folder.name for folder in tree.folders(system) if folder.name != _BENCHMARK]
     if others:
         found = f"results/{system.name}: {', '.join(others)}"
-        yield Finding("benchmark", "warning", None, found, _BENCHMARK, "judge other benchmarks with the official tools")
+        yield Finding("benchmark", "warning", found, _BENCHMARK, "judge other benchmarks with the official tools")
 
 
 def _line(finding: Finding) -> str:

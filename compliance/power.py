@@ -190,4 +190,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _finding(rule: str, found: str, expected: str, severity: Severity = "error") -> Finding:
-    return Finding(rule, severity, None, found, expected, _MEND)
+    return Finding(rule, severity, found, expected, _MEND)

@@ -8,6 +8,7 @@ Reading takes time linear in the number of bytes, for any bytes.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any, BinaryIO, NamedTuple
@@ -35,7 +36,8 @@ _twice_named: list[str] = []
 def _watched(items: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(items)
     if len(content) != len(items):
-        _twice_named.extend(twice(items))
+        names = Counter(name for name, _ in items)
+        _twice_named.extend(name for name, count in names.items() if count > 1)
     return content
 
 
@@ -128,14 +130,10 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
     if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
 
-    _twice_named.clear()
-    decoder = _PLAIN if repeated is None else _WATCHFUL
     try:
-        content = decoder.decode(text[len(RECORD_TOKEN) :])
+        content = decoded(text[len(RECORD_TOKEN) :], repeated)
     except ValueError as error:
         raise NoRecord(f"not JSON: {error}") from error
-    if repeated is not None:
-        repeated.extend(_twice_named)
     if not isinstance(content, dict):
         raise NoRecord(f"not an object: {shown(content)}", crash=content is not None)
     missing = [name for name in _FIELDS if name not in content]
@@ -148,20 +146,19 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
     return Record(f"line {line}", time_ms, content["key"], value, line, odd)
 
 
+def decoded(text: str, repeated: list[str] | None) -> Any:
+    """Return a JSON text's content; append the names of repeated fields to `repeated`. Raises ValueError."""
+    if repeated is None:
+        return _PLAIN.decode(text)
+    _twice_named.clear()
+    content = _WATCHFUL.decode(text)
+    repeated.extend(_twice_named)
+    return content
+
+
 def weight(text: str) -> int:
     """Return an upper bound of a parsed JSON text's bytes: 4 a character, 100 a value, list or object."""
     return 4 * len(text) + 100 * (text.count(",") + text.count("[") + text.count("{"))
-
-
-def twice(items: list[tuple[str, Any]]) -> list[str]:
-    """Return the repeated names of a JSON object."""
-    seen: set[str] = set()
-    again: dict[str, None] = {}
-    for name, _ in items:
-        if name in seen:
-            again[name] = None
-        seen.add(name)
-    return list(again)
 
 
 def shown(value: Any, length: int = 60) -> str:

@@ -132,21 +132,19 @@ def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Seq
     expected = official_tools.runs_per_result(folder.name)
     if len(paths) != expected:
         found = f"{name}: {len(entries)} {LOG_PATTERN}"
-        yield Finding("runs", "error", None, found, f"exactly {expected}", alike.MEND)
+        yield Finding("runs", "error", found, f"exactly {expected}", alike.MEND)
     if specials := [path for path in entries if not path.is_file()]:
         found = f"{name}: not files: {_listed(specials)}"
-        yield Finding(
-            "runs", "error", None, found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there"
-        )
+        yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there")
     twins = [path for number, path in enumerate(paths) if any(path.samefile(other) for other in paths[:number])]
     if twins:
         found = f"{name}: other names of the same file: {_listed(twins)}"
-        yield Finding("runs", "error", None, found, "a file of its own for each run", alike.MEND)
+        yield Finding("runs", "error", found, "a file of its own for each run", alike.MEND)
     known = {together.PARAMETERS, "scaling.json", power.FOLDER}
     others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:
         found = f"{name}: other entries: {_listed(others)}"
-        yield Finding("runs", "warning", None, found, f"{LOG_PATTERN} only", "rename or remove them")
+        yield Finding("runs", "warning", found, f"{LOG_PATTERN} only", "rename or remove them")
 
 
 def _listed(paths: Iterable[Path]) -> str:
@@ -159,7 +157,7 @@ def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> I
         found = f"{name}: {len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
         severity: Severity = "warning" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
-        yield Finding("failed-runs", severity, None, found, expected, alike.MEND)
+        yield Finding("failed-runs", severity, found, expected, alike.MEND)
 
 
 def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -167,7 +165,7 @@ def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
     found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
     if found:
         text = f"{name}: runs that log not_a_result: {', '.join(found)}"
-        yield Finding("not-a-result", "error", None, text, "complete runs", alike.MEND)
+        yield Finding("not-a-result", "error", text, "complete runs", alike.MEND)
 
 
 def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
@@ -179,7 +177,7 @@ def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[J
                 f"in {', '.join(log.path.name for log in other)}"
             )
             remedy = "put the logs where they belong, or correct the system description"
-            yield Finding(what, "error", None, found, f"{here!r}, as the package says", remedy)
+            yield Finding(what, "error", found, f"{here!r}, as the package says", remedy)
 
 
 def _convergence(
@@ -194,11 +192,11 @@ def _convergence(
             expected = f"at least {verdict.least_mean:,.0f}, by the reference convergence points"
         severity: Severity = "warning" if "rcp-bypass" in together.parameters(folder) else "error"
         remedy = "run again, or submit a reference convergence point for this batch size"
-        yield Finding("convergence", severity, None, f"{text}: {verdict.message}", expected, remedy)
+        yield Finding("convergence", severity, f"{text}: {verdict.message}", expected, remedy)
     elif verdict.scaling > 1:
         expected = f"the reference's {verdict.reference_mean:,.0f}, or more"
         remedy = f"multiply the time to train by {verdict.scaling:.4f}, as the rules ask"
-        yield Finding("convergence", "warning", None, text, expected, remedy)
+        yield Finding("convergence", "warning", text, expected, remedy)
 
 
 def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:
@@ -212,6 +210,4 @@ def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:
         factor = math.nan
     if not math.isclose(factor, expected, rel_tol=1e-6):
         found = f"{name}/scaling.json: factor {factor}"
-        yield Finding(
-            "scaling", "error", None, found, f"{expected:.6f}", "remove the file: the official tool writes it"
-        )
+        yield Finding("scaling", "error", found, f"{expected:.6f}", "remove the file: the official tool writes it")

@@ -8,7 +8,7 @@ from typing import Any
 from compliance import official_tools
 from compliance.description import DIVISIONS, UnreadableDescription, load, texts
 from compliance.finding import Finding
-from compliance.run import RunFacts
+from compliance.run import RunFacts, as_integer
 
 _MEND = "rewrite the system description with the fields that the submission rules list"
 # The kinds in which a log's submission_status and a description's status may contradict each other.
@@ -20,14 +20,14 @@ def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Iter
     try:
         content, repeated = load(path)
     except UnreadableDescription as problem:
-        yield Finding("system-description", "error", None, f"{name} {problem}", "a JSON object", _MEND)
+        yield Finding("system-description", "error", f"{name} {problem}", "a JSON object", _MEND)
         return
     if repeated:
         found = f"{name}: repeated fields: {', '.join(repeated[:5])}"
-        yield Finding("system-description", "error", None, found, "each field once", _MEND)
+        yield Finding("system-description", "error", found, "each field once", _MEND)
     for wrong in official_tools.description_problems(content, ruleset):
         found, expected = f"{name}: {wrong}", f"what ruleset {ruleset} asks"
-        yield Finding("system-description", "error", None, found, expected, _MEND)
+        yield Finding("system-description", "error", found, expected, _MEND)
     fields = texts(content)
     yield from _counts(name, fields)
     yield from _against_logs(name, fields, runs)
@@ -36,16 +36,17 @@ def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Iter
 def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
     for field, least in (("number_of_nodes", 1), ("accelerators_per_node", 0)):
         value = fields.get(field, "")
-        if value and not (value.isascii() and value.isdigit() and int(value[:20]) >= least):
+        counted = as_integer(value)
+        if value and (counted is None or counted < least):
             found, expected = f"{name}: {field} is {value[:80]!r}", f"a whole number of at least {least}, as text"
-            yield Finding("system-counts", "warning", None, found, expected, f"correct {field}")
+            yield Finding("system-counts", "warning", found, expected, f"correct {field}")
 
 
 def _against_logs(name: str, fields: dict[str, str], runs: Sequence[RunFacts]) -> Iterator[Finding]:
     division = fields.get("division")
     if division not in DIVISIONS:
         found = f"{name}: division is {(division or '')[:80]!r}"
-        yield Finding("system-division", "error", None, found, "closed or open, in lower case", "correct division")
+        yield Finding("system-division", "error", found, "closed or open, in lower case", "correct division")
     # the logs' division is judged with the logs, as it decides which rules apply
     for key, field in (("submission_org", "submitter"), ("submission_status", "status")):
         described = fields.get(field, "")
@@ -55,7 +56,7 @@ def _against_logs(name: str, fields: dict[str, str], runs: Sequence[RunFacts]) -
             values = ", ".join(repr(value[:80]) for value in other[:5])
             found = f"{name}: {field} is {described[:80]!r}, but logs say {key} {values}"
             remedy = f"correct {field}, or run again with the right {key}"
-            yield Finding(f"system-{field}", "warning", None, found, "the same in both", remedy)
+            yield Finding(f"system-{field}", "warning", found, "the same in both", remedy)
 
 
 def _agrees(field: str, logged: str, described: str) -> bool:

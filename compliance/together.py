@@ -46,12 +46,12 @@ def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterato
     readable = [(run.name, run.facts) for run in runs if run.facts is not None]
     if full := [log for log, facts in readable if any(len(facts.all(key)) == MOST_KEPT for key in KEPT)]:
         found = f"{name}: {', '.join(full)}: {MOST_KEPT:,} events of a key, or more; the first were compared"
-        yield Finding("settings", "warning", None, found, "some tens of events", MEND)
+        yield Finding("settings", "warning", found, "some tens of events", MEND)
     required = "seed-checker-bypass" not in parameters(folder)
     if closed and required and (broken := [run.name for run in runs if not run.parsed]):
         # the official seed checker allows no such run, not even as the one that failed
         found = f"{name}: {', '.join(broken)}: records that can't be read"
-        yield Finding("seed", "error", None, found, "logs that the official seed checker can read", MEND)
+        yield Finding("seed", "error", found, "logs that the official seed checker can read", MEND)
     yield from _seeds(name, closed, required, readable)
     yield from _settings(name, readable)
     yield from _speeds(name, readable)
@@ -79,17 +79,17 @@ def _seeds(name: str, closed: bool, required: bool, runs: Sequence[tuple[str, Ru
         sound = [(event, seed) for event, seed in seeds if seed is not None]
         if not seeds and closed:
             found = f"{name}: {log} logs no seed"
-            yield Finding("seed", "error" if required else "warning", None, found, asked, "log the seed")
+            yield Finding("seed", "error" if required else "warning", found, asked, "log the seed")
         for event in (event for event, seed in seeds if seed is None):
             found = f"{name}: {log} logs seed {shown(event.value)}"
-            yield Finding("seed", severity, event.line, found, asked, "log the number that seeded the generators")
+            yield Finding("seed", severity, found, asked, "log the number that seeded the generators", event.line)
         shared = [(event, first[place]) for event, seed in sound if (place := _place(event, seed)) in first]
         values = tuple(seed for _, seed in sound)
         if values in drawn and not shared:  # the same seeds, logged from another place
             shared = [(sound[0][0], drawn[values])]
         for event, other in shared:
             found = f"{name}: {log} logs seed {shown(event.value)}, as {other} does"
-            yield Finding("seed", severity, event.line, found, asked, MEND)
+            yield Finding("seed", severity, found, asked, MEND, event.line)
         if values:
             drawn.setdefault(values, log)
         for event, seed in sound:
@@ -112,7 +112,7 @@ def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Findi
             rule = "same-system" if key in _NAMES else "settings"
             severity: Severity = "error" if key in ("global_batch_size", *_NAMES) else "warning"
             found = f"{name}: {key} is {shown(usual, 40)}, but {', '.join(others[:5])}"
-            yield Finding(rule, severity, None, found, "the same in all runs of a result", MEND)
+            yield Finding(rule, severity, found, "the same in all runs of a result", MEND)
 
 
 def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding
     fast = [log for log, speed in speeds.items() if (apart and speed in quick) or speed > _MUCH_FASTER * usual]
     if fast:
         found = f"{name}: {', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
-        yield Finding("speed", "warning", None, found, "runs of one system at one speed", MEND)
+        yield Finding("speed", "warning", found, "runs of one system at one speed", MEND)
     if times.most_common(1)[0][1] > 2:
         found = f"{name}: {times.most_common(1)[0][1]} runs of {times.most_common(1)[0][0]:.3f} s"
-        yield Finding("speed", "warning", None, found, "times that differ", MEND)
+        yield Finding("speed", "warning", found, "times that differ", MEND)

@@ -21,15 +21,15 @@ def layout(root: Path) -> Iterator[Finding]:
     for folder in ("systems", "benchmarks", "results"):
         if not (root / folder).is_dir():
             found = f"no folder {folder}/"
-            yield Finding("layout", "error", None, found, "systems/, benchmarks/ and results/", f"add {folder}/")
+            yield Finding("layout", "error", found, "systems/, benchmarks/ and results/", f"add {folder}/")
     for link in (path for path in (*root.glob("results/*"), *root.glob("results/*/*")) if path.is_symlink()):
         found = f"{link.relative_to(root)} is a link"
-        yield Finding("layout", "error", None, found, "results of runs of their own", "run on this system, too")
+        yield Finding("layout", "error", found, "results of runs of their own", "run on this system, too")
     described = {path.stem for path in (root / "systems").glob("*.json")}
     measured = {path.name for path in folders(root / "results")}
     for name in sorted(described - measured):
         found, expected = f"systems/{name}.json without results/{name}/", "a folder of results a description"
-        yield Finding("layout", "warning", None, found, expected, "remove the description, or add its results")
+        yield Finding("layout", "warning", found, expected, "remove the description, or add its results")
 
 
 def sources(root: Path, benchmark: str) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def sources(root: Path, benchmark: str) -> Iterator[Finding]:
     if not any(files for _, _, files in os.walk(root / place)):
         found = f"{place}/ holds no file" if (root / place).is_dir() else f"no {place}/"
         expected = f"the sources that ran, in {place}/<name>/"
-        yield Finding("sources", "error", None, found, expected, "add the implementation's sources")
+        yield Finding("sources", "error", found, expected, "add the implementation's sources")
         return
     for system in sorted(path.name for path in folders(root / "results")):
         folder = next((one for one in (root / place).iterdir() if any(one.glob(f"{system}_*.json"))), None)
@@ -48,7 +48,7 @@ def sources(root: Path, benchmark: str) -> Iterator[Finding]:
         if missing:
             found = f"{system}: {place}/ has no {', '.join(missing)}"
             expected = "the files to repeat the runs, in one folder (submission_rules, implementations)"
-            yield Finding("implementation", "warning", None, found, expected, "add them")
+            yield Finding("implementation", "warning", found, expected, "add them")
 
 
 def files(root: Path) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def files(root: Path) -> Iterator[Finding]:
             shown = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
             # the official tool passes links out of the package, although they break where it is unpacked
             yield Finding(
-                rule, "warning" if rule == "outside-link" else "error", None, shown, expected,
+                rule, "warning" if rule == "outside-link" else "error", shown, expected,
                 "rename, shrink, replace or remove them",
             )  # fmt: skip
 

@@ -8,6 +8,7 @@ target.
 import math
 from bisect import bisect
 from collections.abc import Iterator
+from itertools import accumulate
 
 from compliance.finding import Breach, Case, Rule, Severity, odd
 from compliance.log import Event
@@ -169,15 +170,17 @@ def _back(case: Case) -> Iterator[Breach]:
     """
     for key in COURSE:
         allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
-        latest: Event | None = None
-        for event in (event for event in case.facts.all(key) if _plausible(event.time_ms)):  # `time` finds the others
-            if latest is not None and latest.time_ms - event.time_ms > allowed:
-                found = (
-                    f"{event.key} {(latest.time_ms - event.time_ms) / 1e3:,.1f} s before the one on line {latest.line}"
-                )
+        events = [event for event in case.facts.all(key) if _plausible(event.time_ms)]  # `time` finds the others
+        latest = accumulate(events, _later)
+        for before, event in zip(latest, events[1:], strict=False):
+            if (back := before.time_ms - event.time_ms) > allowed:
+                found = f"{event.key} {back / 1e3:,.1f} s before the one on line {before.line}"
                 yield Breach(event.line, found)
                 break
-            latest = event if latest is None or event.time_ms > latest.time_ms else latest
+
+
+def _later(one: Event, other: Event) -> Event:
+    return other if other.time_ms > one.time_ms else one
 
 
 def _plausible(time_ms: float) -> bool:

@@ -71,7 +71,7 @@ def tensors(ruleset: str) -> tuple[str, ...]:
     return tuple(re.findall(r'"([^"]+)"', end))
 
 
-OWN = {
+OWN: dict[str, Any] = {
     "opt_gradient_clip_norm": 1.0, "opt_lamb_learning_rate_decay_poly_power": 1, "max_predictions_per_seq": 76,
     "bertbench_clip_mode": "before", "bertbench_compression": "fp16", "bertbench_loss_normalize": "rank",
     "bertbench_ema_decay": 0.0,

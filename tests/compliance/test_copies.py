@@ -55,6 +55,10 @@ def chained(*changes: Text) -> Text:
     return change
 
 
+def scaled(share: float) -> Callable[[int], int]:
+    return lambda at: int(share * at)
+
+
 tiny = random.Random(5)
 
 
@@ -109,7 +113,7 @@ def test_a_linked_folder_is_no_second_system(tmp_path: Path) -> None:
 def test_time_cut_evenly_from_one_run_shows_against_its_siblings(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     log = logs / "result_5.txt"
-    log.write_text(times(lambda at: int(0.7 * at))(log.read_text()))
+    log.write_text(times(scaled(0.7))(log.read_text()))
     assert found(logs) == {("speed", "warning")}
 
 
@@ -119,7 +123,7 @@ def test_time_cut_evenly_from_several_runs_shows_against_the_others(tmp_path: Pa
     for place, run in enumerate(fast):
         log = logs / f"result_{run}.txt"
         share = 0.8 if len(fast) < 9 else 0.68 + 0.035 * place  # a cut a little less in each
-        log.write_text(times(lambda at, share=share: int(share * at))(log.read_text()))
+        log.write_text(times(scaled(share))(log.read_text()))
     assert found(logs) == {("speed", "warning")}
 
 
@@ -133,7 +137,7 @@ def test_three_runs_of_the_same_milliseconds_are_asked_about(tmp_path: Path) -> 
 def test_one_slow_run_does_not_make_the_others_fast(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     log = logs / "result_5.txt"
-    log.write_text(times(lambda at: int(1.3 * at))(log.read_text()))
+    log.write_text(times(scaled(1.3))(log.read_text()))
     assert found(logs) == set()
 
 
