@@ -1,9 +1,9 @@
 """Every broken log is found, with its rule and its line."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -28,68 +28,54 @@ def test_every_broken_log_is_found_with_its_rule_and_line(tmp_path: Path, broken
         assert judgement.official.verdict == official_verdict(path, "5.0.0")
 
 
-class Damaged(NamedTuple):
-    """A log's text, damaged; `line` as in Broken, -1 for the last."""
-
-    name: str
-    verdict: str
-    rule: str
-    line: int | None
-    change: Callable[[str], str | bytes]
-
-
-def on(number: int, change: Callable[[str], str]) -> Callable[[str], str]:
-    def changed(content: str) -> str:
-        lines = content.split("\n")
-        lines[number - 1] = change(lines[number - 1])
-        return "\n".join(lines)
-
-    return changed
-
-
-def instead(record: str) -> Callable[[str], str]:
-    return lambda _: f":::MLLOG {record}"
-
-
-TEXTS = [
-    Damaged("last line cut", "fail", "record", -1, lambda content: content[:-40]),
-    Damaged("cut between lines", "fail", "run-whole", None, lambda content: content[: content.rindex(":::")]),
-    Damaged("two records in a line", "warning", "record-read", 8,
-            lambda content: "\n".join(content.split("\n")[:7]) + "\n" + " ".join(content.split("\n")[7:9]) + "\n"
-            + "\n".join(content.split("\n")[9:])),
-    Damaged("no blank after the token", "fail", "record-read", 3, on(3, lambda one: one.replace("LOG ", "LOG"))),
-    Damaged("a record that is a list", "fail", "record", 3, on(3, instead("[1]"))),
-    Damaged("a record that is null", "fail", "record", 3, on(3, instead("null"))),
-    Damaged("a record without a value", "fail", "record", 3,
-            on(3, instead('{"time_ms": 1, "key": "x", "metadata": {}}'))),
-    Damaged("a record without fields", "fail", "record", 3, on(3, instead("{}"))),
-    Damaged("an empty record", "fail", "record", 3, on(3, instead(""))),
-    Damaged("single quotes", "fail", "record", 3, on(3, lambda one: one.replace('"', "'"))),
-    Damaged("a field twice", "cannot-judge", "record-unambiguous", 9,
-            on(9, lambda one: one.replace('"value"', '"value": 7, "value"'))),
-    Damaged("a field of the metadata twice", "cannot-judge", "record-unambiguous", 9,
-            on(9, lambda one: one.replace('"file"', '"file": 7, "file"'))),
-    Damaged("NUL in a record", "cannot-judge", "text", 9, on(9, lambda one: "\0" + one)),
-    Damaged("a hole", "warning", "text-hole", 9, on(9, lambda one: "\0" * 512 + "\n" + one)),
-    Damaged("deep JSON", "cannot-judge", "readable", 9, on(9, instead("[" * 100_000))),
-    Damaged("rather deep JSON", "cannot-judge", "readable", 9, on(9, instead('{"a":' * 80 + "1" + "}" * 80))),
-    Damaged("an integer of 5,000 digits", "fail", "record", 9, on(9, lambda one: one.replace("448", "1" * 5000))),
-    Damaged("an endless record", "cannot-judge", "readable", 9, on(9, instead("x" * (2 << 20)))),
-    Damaged("UTF-16", "cannot-judge", "readable", None, lambda content: content.encode("utf-16")),
-    Damaged("UTF-16 without a mark", "cannot-judge", "readable", None, lambda content: content.encode("utf-16-le")),
-    Damaged("gzip", "cannot-judge", "readable", None, lambda content: gzip.compress(content.encode())),
-    Damaged("empty", "cannot-judge", "readable", None, lambda _: ""),
-    Damaged("another text", "cannot-judge", "readable", None, lambda _: "hello\n"),
+RECORD = r"\{.*"
+# Verdict, rule, and what is replaced in line 9, the global batch size.
+LINES = [
+    ("fail", "record-read", "\n", " "),
+    ("fail", "record-read", "LOG ", "LOG"),
+    *(("fail", "record", RECORD, record)
+      for record in ("[1]", "null", "{}", "", "{'value': 1}", '{"time_ms": 1, "key": "x", "metadata": {}}')),
+    ("fail", "record", "448", "1" * 5000),
+    ("cannot-judge", "record-unambiguous", '"value"', '"value": 7, "value"'),
+    ("cannot-judge", "record-unambiguous", '"file"', '"file": 7, "file"'),
+    ("cannot-judge", "text", "^", "\0"),
+    ("pass", "text-hole", "^", "\0" * 512 + "\n"),
+    *(("cannot-judge", "readable", RECORD, record)
+      for record in ("[" * 100_000, '{"a":' * 80 + "1" + "}" * 80, "x" * (2 << 20))),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("damaged", TEXTS, ids=lambda damaged: damaged.name)
-def test_damaged_text_is_found_with_its_line(tmp_path: Path, damaged: Damaged) -> None:
+@pytest.mark.parametrize(("verdict", "rule", "old", "new"), LINES, ids=lambda part: part[:40])
+def test_a_damaged_line_is_found(tmp_path: Path, verdict: str, rule: str, old: str, new: str) -> None:
+    lines = text(closed()).splitlines(True)
+    damaged = re.sub(old, lambda _: new, "".join(lines[8:]), count=1)
+    judgement = judge(write(tmp_path / "result_0.txt", "".join(lines[:8]) + damaged), "5.0.0")
+    assert (rule, 9) in {(finding.rule, finding.line) for finding in judgement.findings}
+    assert judgement.verdict == verdict
+
+
+def test_a_cut_log_fails_with_its_last_line_or_what_it_lacks(tmp_path: Path) -> None:
     content = text(closed())
-    judgement = judge(write(tmp_path / "result_0.txt", damaged.change(content)), "5.0.0")
-    blamed = content.count("\n") if damaged.line == -1 else damaged.line
-    assert (damaged.rule, blamed) in {(finding.rule, finding.line) for finding in judgement.findings}
-    assert judgement.verdict == ("pass" if damaged.verdict == "warning" else damaged.verdict)
+    for cut, found in ((-40, ("record", content.count("\n"))), (content.rindex(":::"), ("run-whole", None))):
+        judgement = judge(write(tmp_path / "result_0.txt", content[:cut]), "5.0.0")
+        assert judgement.verdict == "fail"
+        assert found in {(finding.rule, finding.line) for finding in judgement.findings}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda content: content.encode("utf-16"), "UTF-16 text"),
+        (lambda content: content.encode("utf-16-le"), "UTF-16 text"),
+        (lambda content: gzip.compress(content.encode()), "gzip data"),
+        (lambda _: "", "an empty file"),
+        (lambda _: "hello\n", "text without MLPerf lines"),
+    ],
+)
+def test_what_is_no_log_cannot_be_judged(tmp_path: Path, change: Callable[[str], str | bytes], found: str) -> None:
+    judgement = judge(write(tmp_path / "result_0.txt", change(text(closed()))), "5.0.0")
+    assert (judgement.verdict, [finding.rule for finding in judgement.findings]) == ("cannot-judge", ["readable"])
+    assert f"found {found};" in judgement.findings[0].found
 
 
 def test_an_error_is_shown_however_many_warnings_stand_before_it(tmp_path: Path) -> None:
@@ -112,31 +98,21 @@ def test_a_closed_log_of_ours_tells_all_and_another_what_it_does_not(tmp_path: P
     assert "clip norm, power of the decay, predictions a sample, clip mode, compression" in unknown
 
 
-def test_an_open_run_is_evaluated_on_the_clock_too(tmp_path: Path) -> None:
+def test_an_open_run_is_evaluated_on_the_clock_and_says_its_batch(tmp_path: Path) -> None:
     judgement = judge(write(tmp_path / "result_0.txt", reaching_after_run_stop(demo())), "5.0.0")
     assert ("on-clock", len(demo())) in {(finding.rule, finding.line) for finding in judgement.findings}
-
-
-def test_an_open_run_says_its_batch(tmp_path: Path) -> None:
     judgement = judge(write(tmp_path / "result_0.txt", without("global_batch_size")(demo())), "5.0.0")
     assert [(finding.rule, finding.severity) for finding in judgement.findings] == [("batch-size", "warning")]
 
 
-def test_a_miss_of_the_target_says_how_far_it_is_off_and_where(tmp_path: Path) -> None:
+def test_a_miss_of_the_target_says_how_far_it_is_off_and_on_which_line_of_the_file(tmp_path: Path) -> None:
     records = none_reaching(closed())
-    judgement = judge(write(tmp_path / "result_0.txt", records), "5.0.0")
-    (missed,) = [finding for finding in judgement.findings if finding.rule == "target"]
-    best = at(records, "eval_accuracy", -1)
-    assert missed.line == best + 1
-    assert missed.found == "best accuracy 0.71530 after 2,101,120 samples, 0.00470 short"
-    assert missed.expected == "accuracy 0.72"
-
-
-def test_lines_are_those_of_the_file_not_of_its_records(tmp_path: Path) -> None:
-    lines = [f"{number % 8}: noise\n{line(record)}" for number, record in enumerate(none_reaching(closed()))]
+    lines = [f"{number % 8}: noise\n{line(record)}" for number, record in enumerate(records)]
     judgement = judge(write(tmp_path / "result_0.txt", "Starting\r10 %\r20 %\n" + "\n".join(lines)), "5.0.0")
     (missed,) = [finding for finding in judgement.findings if finding.rule == "target"]
-    assert missed.line == 1 + 2 * (at(none_reaching(closed()), "eval_accuracy", -1) + 1)
+    assert missed.line == 1 + 2 * (at(records, "eval_accuracy", -1) + 1)
+    assert missed.found == "best accuracy 0.71530 after 2,101,120 samples, 0.00470 short"
+    assert missed.expected == "accuracy 0.72"
 
 
 @pytest.mark.parametrize("forgery", LOGS, ids=lambda forgery: forgery.name)

@@ -10,6 +10,7 @@ import pytest
 from compliance.judge import find_logs, judge
 from compliance.log import CannotJudge
 from compliance.run import RunFacts
+from compliance.score import counted
 from tests.compliance.logs import write
 from tests.compliance.packages import run_log
 
@@ -56,6 +57,14 @@ def test_the_exit_code_is_the_worst_verdict(tmp_path: Path, what: str, code: int
     assert first["official"] == {"ruleset": "5.0.0", "verdict": "pass"}
     assert second["verdict"] == {0: "pass", 1: "fail", 2: "cannot-judge"}[code]
     assert {"path", "division", "time_to_train_s", "best_accuracy", "findings"} <= set(second)
+
+
+def test_which_runs_count() -> None:
+    assert counted([3.0, 1.0, 2.0]) == [False, False, True]
+    assert counted([3.0, None, 2.0, 4.0]) == [True, False, False, True]  # the failed run is the slowest
+    assert counted([3.0, None, None, 4.0]) == [True, False, False, True]
+    assert counted([3.0, 1.0]) == [True, True]
+    assert counted([]) == []
 
 
 def test_the_judge_needs_neither_torch_nor_bertbench() -> None:

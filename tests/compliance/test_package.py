@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from compliance.__main__ import main
 from compliance.package import PackageJudgement, judge_package
-from compliance.score import counted
 from tests.compliance.packages import evaluated_after, line, run_log, write_package
 
 
@@ -123,28 +123,23 @@ def test_a_long_value_does_not_hang_the_convergence_check(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("eighth", "fourth"), [("8.0", '"8"'), ("8", '" 8"'), ("8", "8.0"), ("8", '"0x8"'), ("8", "null"), ("8", '"eight"')]
-)
-def test_seeds_differ_in_more_than_their_spelling(tmp_path: Path, eighth: str, fourth: str) -> None:
+    ("eighth", "fourth"),
+    [("8.0", '"8"'), ("8", '" 8"'), ("8", "8.0"), ("8", '"0x8"'), ("8", "null"), ("8", '"eight"'),
+     ("8", '8, "metadata": {"file": "y.py", "lineno": 7}')],
+)  # fmt: skip
+def test_seeds_differ_in_more_than_their_spelling_and_place(tmp_path: Path, eighth: str, fourth: str) -> None:
     logs = write_package(tmp_path)
+    place = ', "metadata": {"file": "x.py", "lineno": 1}'
     rewrite(logs / "result_7.txt", '"seed", "value": 8', f'"seed", "value": {eighth}')
-    rewrite(logs / "result_3.txt", '"seed", "value": 4', f'"seed", "value": {fourth}')
-    assert "seed" in errors(tmp_path)
-
-
-def test_a_seed_logged_from_another_line_is_the_same_seed(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    moved = '"seed", "value": 8, "metadata": {"file": "y.py", "lineno": 7}'
-    rewrite(logs / "result_3.txt", '"seed", "value": 4, "metadata": {"file": "x.py", "lineno": 1}', moved)
+    moved = fourth if "metadata" in fourth else f"{fourth}{place}"
+    rewrite(logs / "result_3.txt", f'"seed", "value": 4{place}', f'"seed", "value": {moved}')
     assert "seed" in errors(tmp_path)
 
 
 def test_logs_that_count_epochs_fail_as_they_do_by_the_official_package_checker(tmp_path: Path) -> None:
-    logs = write_package(tmp_path / "org", evaluations=16)
-    for log in logs.iterdir():
+    for log in write_package(tmp_path, evaluations=16).iterdir():
         log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', log.read_text()))
-    assert not official_package_checker(tmp_path / "org", tmp_path)[0]
-    (finding,) = (finding for finding in judged(tmp_path / "org").all_findings() if finding.rule == "convergence")
+    (finding,) = (finding for finding in judged(tmp_path).all_findings() if finding.rule == "convergence")
     assert (finding.severity, "epoch_num counts no samples" in finding.found) == ("error", True)
 
 
@@ -289,28 +284,14 @@ def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -
     assert "convergence" in errors(tmp_path)
 
 
-@pytest.mark.parametrize(("break_it", "code"), [(None, 0), (edit(SYSTEM, '"cooling"', '"x"'), 1), (shutil.rmtree, 2)])
-def test_the_command_prints_json_and_exits_with_the_verdict(
-    tmp_path: Path, break_it: Callable[[Path], None] | None, code: int
-) -> None:
-    write_package(tmp_path / "org", "open", evaluations=2)
-    if break_it:
-        break_it(tmp_path / "org")
-    command = [sys.executable, "-m", "compliance", "package", str(tmp_path / "org"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    if code == 2:
-        assert "found no results/" in done.stderr
-        return
-    printed = json.loads(done.stdout)
-    assert printed["verdict"] == ("pass" if code == 0 else "fail")
-    assert {"rule", "severity", "line", "found", "expected", "remedy"} >= {k for f in printed["findings"] for k in f}
-    assert len(printed["results"][0]["logs"]) == 10
-
-
-def test_which_runs_count() -> None:
-    assert counted([3.0, 1.0, 2.0]) == [False, False, True]
-    assert counted([3.0, None, 2.0, 4.0]) == [True, False, False, True]  # the failed run is the slowest
-    assert counted([3.0, None, None, 4.0]) == [True, False, False, True]
-    assert counted([3.0, 1.0]) == [True, True]
-    assert counted([]) == []
+def test_the_command_prints_json_and_exits_with_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_package(tmp_path, "open", evaluations=2)
+    for verdict, code in (("pass", 0), ("fail", 1)):
+        assert main(["package", str(tmp_path), "--json"]) == code
+        printed = json.loads(capsys.readouterr().out)
+        assert (printed["verdict"], len(printed["results"][0]["logs"])) == (verdict, 10)
+        (tmp_path / SYSTEM).write_text("{}")
+    assert {"rule", "severity", "line", "found", "expected", "remedy"} == set(printed["findings"][0])
+    shutil.rmtree(tmp_path / "results")
+    assert main(["package", str(tmp_path), "--json"]) == 2
+    assert "found no results/" in capsys.readouterr().err

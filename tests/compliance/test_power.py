@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,50 +87,51 @@ def test_a_node_s_energy_by_hand() -> None:
     assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
 
 
-def without(power: Path, run: int, key: str) -> None:
-    file = power / f"result_{run}" / "node_0.txt"
-    file.write_text("".join(text for text in file.read_text().splitlines(True) if f'"{key}"' not in text))
+def edit(change: Callable[[str], str]) -> Callable[[Path], object]:
+    """Change the file of a run's node."""
+    return lambda file: file.write_text(change(file.read_text()))
 
 
-def test_a_run_without_power_files_fails(power: Path) -> None:
-    (power / "result_3" / "node_0.txt").unlink()
-    rules = {rule for rule, severity, _ in found(power) if severity == "error"}
-    assert {"power-nodes", "power-files"} <= rules
-    (power / "result_3").rmdir()
-    assert any(text.endswith("power/result_3: no file") for _, _, text in found(power))
+def without(key: str, instead: str = "") -> Callable[[Path], object]:
+    lines = rf'.*"{key}".*\n'
+    return edit(lambda text: f"{instead}\n" + re.sub(lines, "", text))
 
 
-def test_files_of_other_names_fail(power: Path) -> None:
-    (power / "result_3" / "node_0.txt").rename(power / "result_3" / "node_1.txt")
-    assert any(text.endswith("result_3: node_1.txt") for _, _, text in found(power))
-    (power / "result_3" / "node_1.txt").rename(power / "result_3" / "node_one.txt")
-    assert any(text.endswith("result_3: node_one.txt") for _, _, text in found(power))
+HOSTILE = "\n".join([*(line("power_reading", value, 7_250) for value in ("300", -5, None, True)), ":::MLLOG {"])
 
 
-@pytest.mark.parametrize("key", ["power_measurement_start", "power_measurement_stop"])
-def test_a_measurement_that_does_not_cover_the_run_fails(power: Path, key: str) -> None:
-    without(power, 4, key)
-    name = "results/toy/bert/power/result_4/node_0.txt"
-    assert ("power-coverage", "error", f"{name}: doesn't cover the run") in found(power)
-    file = power / "result_4" / "node_0.txt"
-    late = line("power_measurement_start", time_ms=2000) if key.endswith("start") else line(key, time_ms=90_000)
-    file.write_text(f"{late}\n{file.read_text()}")
-    assert ("power-coverage", "error", f"{name}: doesn't cover the run") in found(power)
+@pytest.mark.parametrize(
+    ("rule", "found_there", "break_it"),
+    [
+        ("power-nodes", "result_4: 0 measured nodes", Path.unlink),
+        ("power-files", "result_4: no file", Path.unlink),
+        ("power-files", "result_4: no file", lambda file: shutil.rmtree(file.parent)),
+        ("power-files", "result_4: node_1.txt", lambda file: file.rename(file.with_name("node_1.txt"))),
+        ("power-files", "result_4: node_one.txt", lambda file: file.rename(file.with_name("node_one.txt"))),
+        ("power-files", "node_0.txt, node_1.txt", lambda file: shutil.copy(file, file.with_name("node_1.txt"))),
+        ("power-files", "result_4/node_0.txt: ", lambda file: (file.unlink(), file.symlink_to("/dev/zero"))),
+        ("power-coverage", "doesn't cover the run", without("power_measurement_start")),
+        ("power-coverage", "doesn't cover the run", without("power_measurement_stop")),
+        ("power-coverage", "cover the run",
+         without("power_measurement_start", line("power_measurement_start", time_ms=2_000))),
+        ("power-coverage", "cover the run",
+         without("power_measurement_stop", line("power_measurement_stop", time_ms=90_000))),
+        ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
+        ("power-readings", "5 unusable records", edit(lambda text: text + HOSTILE)),
+    ],
+)  # fmt: skip
+def test_a_broken_measurement_fails(
+    power: Path, rule: str, found_there: str, break_it: Callable[[Path], object]
+) -> None:
+    break_it(power / "result_4" / "node_0.txt")
+    errors = [(name, text) for name, severity, text in found(power) if severity == "error"]
+    assert any(name == rule and "result_4" in text and found_there in text for name, text in errors)
 
 
-def test_fewer_readings_than_one_a_second_fail(power: Path) -> None:
-    (power / "result_2" / "node_0.txt").write_text(node_file(RUN_S + 2, every_ms=2000))
+def test_a_short_measurement_is_asked_about(power: Path) -> None:
+    (power / "result_2" / "node_0.txt").write_text(node_file(RUN_S + 2, every_ms=2_000))
     name = "results/toy/bert/power/result_2/node_0.txt"
-    assert ("power-rate", "error", f"{name}: 2.0 s without a reading") in found(power)
     assert ("power-rate", "warning", f"{name}: 51 readings of the run") in found(power)
-
-
-def test_a_reading_that_is_no_power_fails(power: Path) -> None:
-    file = power / "result_5" / "node_0.txt"
-    hostile = [line("power_reading", value, 7_250) for value in ("300", -5, None, True)]
-    file.write_text(file.read_text() + "\n".join([*hostile, ":::MLLOG {"]) + "\n")
-    name = "results/toy/bert/power/result_5/node_0.txt"
-    assert ("power-readings", "error", f"{name}: 5 unusable records") in found(power)
 
 
 def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_path: Path) -> None:
@@ -145,17 +147,6 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
         (power / f"result_{run}" / "sw_0.txt").write_text(line("interconnect_power_est", 50) + "\n")
     assert found(power) == []
     assert judged(power).results[0].energy_j == pytest.approx((2 * WATTS + 50) * 104.5, rel=2e-3)
-
-
-def test_another_number_of_nodes_in_one_run_fails(power: Path) -> None:
-    (power / "result_7" / "node_1.txt").write_text(node_file(RUN_S + 7))
-    assert ("power-files", "error", "results/toy/bert/power/result_7: node_0.txt, node_1.txt") in found(power)
-
-
-def test_a_file_that_is_none_is_not_read(power: Path) -> None:
-    (power / "result_1" / "node_0.txt").unlink()
-    (power / "result_1" / "node_0.txt").symlink_to("/dev/zero")
-    assert any(rule == "power-files" and "node_0.txt: " in text for rule, _, text in found(power))
 
 
 def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
