@@ -41,7 +41,7 @@ _WHOLE = (
 )  # fmt: skip
 # As spelled by submitters.
 _LAMB = re.compile(
-    "(nv|fused|distributed|multi|tensor|apex|tf|bert|optimizers?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
+    "(nv|fused|distributed|multi|tensor|apex|tf|bert|optim(izers?)?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
 )
 _OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
 _USUAL_BATCHES = (32, 33_000)

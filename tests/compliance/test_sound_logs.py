@@ -101,7 +101,7 @@ def values_of_other_types(records: list[Record]) -> str:
     """Floats, lists of one and texts, where the official checker takes them."""
     values = {
         "train_samples": [2_101_120.0], "eval_samples": [10_000], "global_batch_size": 448.0, "cache_clear": "True",
-        "opt_name": "apex.optimizers.FusedLAMB", "max_sequence_length": "512",
+        "opt_name": "torch.optim.DistributedFusedLAMB", "max_sequence_length": "512",
     }  # fmt: skip
     for key, value in values.items():
         setting(key, value)(records)
