@@ -6,7 +6,7 @@ from typing import get_args
 import torch
 from torch.nn import functional
 
-from bertbench.config.optimizer import ClipMode, OptimizerSettings
+from bertbench.config.optimizer import ClipMode, Communication, OptimizerSettings
 from bertbench.loading.batch import Batch
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
@@ -54,7 +54,7 @@ class ClippedStep:
         order = list(self.model.parameters())[::-1]  # about the order of the gradients
         buckets = Buckets(bucket_table(order, bucket_mb))
         clip, norm = make_clip(mode, _MAX_NORM, ranks, len(buckets.all)), partial(gradient_norm, order)
-        self.reducer = GradientReducer(buckets, clip, ElementSum(self.sum), norm)
+        self.reducer = GradientReducer(buckets, clip, ElementSum(Communication(), self.sum), norm)
         self._optimizer, _ = build_optimizer(self.model, OptimizerSettings(name="adam", learning_rate=1e-4))
 
     def take(self, batch: Batch) -> None:

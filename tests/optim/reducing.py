@@ -31,5 +31,5 @@ def reducer_of(
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
     clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
     among = exchange(False, options.hierarchical, local_size, None)
-    way = way or sum_class(options.compression).of(options, among, len(buckets.all))
+    way = way or sum_class(options.compression)(options, among)
     return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale)

@@ -10,9 +10,10 @@ from bertbench.config.optimizer import MuonSettings, OptimizerSettings
 from bertbench.distributed.world import World
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
-from bertbench.optim.matrices import DistributedMatrices, Matrices
+from bertbench.optim.matrices import DistributedMatrices
 from bertbench.optim.muon import Muon
 from bertbench.optim.newton_schulz import orthogonalize
+from bertbench.optim.state import LogicalTensors
 from tests.optim.drawn import draw_gradients, matrices, muon
 from tests.ranks import run_ranks
 
@@ -26,10 +27,10 @@ def optimizer_of(
     decay: float = 0.0,
     product: torch.dtype = torch.float32,
 ) -> Muon:
-    return muon_on(Matrices(parameters, fused or {}), muon(weight_decay=decay, muon=options), product)
+    return muon_on(LogicalTensors(parameters, fused or {}), muon(weight_decay=decay, muon=options), product)
 
 
-def muon_on(held: Matrices, options: OptimizerSettings, product: torch.dtype = torch.float32) -> Muon:
+def muon_on(held: LogicalTensors, options: OptimizerSettings, product: torch.dtype = torch.float32) -> Muon:
     return Muon(held, MultiTensorAdam([], options), options, product, torch.device("cpu"))
 
 

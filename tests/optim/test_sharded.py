@@ -20,12 +20,11 @@ from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, s
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import Clip
 from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
-from bertbench.optim.foreach import foreach_step
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.sums import sum_class
-from bertbench.optim.zero1 import SlicedWeights, WholeNorms, sliced_norm
+from bertbench.optim.zero1 import SlicedWeights, norms_over_slices, sliced_norm
 from tests.optim.drawn import lamb
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
@@ -125,7 +124,7 @@ def path(
     model: Bert, buckets: Buckets, among: Exchange, compression: Compression = "none"
 ) -> tuple[GradientReducer, SlicedWeights, Optimizer]:
     """Return what a step of LAMB passes through."""
-    way = sum_class(compression).of(Communication(compression=compression), among, len(buckets.all))
+    way = sum_class(compression)(Communication(compression=compression), among)
     optimizer, _ = build_optimizer(model, lamb(), buckets)
     own = [buckets.own(bucket.gradients) for bucket in buckets.all]
     return (
@@ -212,9 +211,8 @@ def no_matrix_here(world: World) -> list[float]:
     """Weights after a step where the second rank's slice holds biases only."""
     matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
     buckets = Buckets([[matrix, bias]], sliced=True, slices=world.size, place=world.rank)
-    step, hold = WholeNorms(buckets, {}).joined_by(foreach_step), partial(LogicalSlices, buckets)
-    options = lamb(epsilon=1e-30, weight_decay=0.0)
-    optimizer = MultiTensorAdam([matrix, bias], options, {}, step, hold=hold)
+    options, hold = lamb(epsilon=1e-30, weight_decay=0.0), partial(LogicalSlices, buckets)
+    optimizer = MultiTensorAdam([matrix, bias], options, hold=hold, whole_norms=norms_over_slices(buckets, {}))
     weights = SlicedWeights(nn.Sequential(), buckets, ReduceScatter())
     buckets.all[0].gradients.fill_(3.0)
     optimizer.step(0.5)

@@ -22,7 +22,7 @@ from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.exchange import ReduceScatter
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.zero1 import SlicedWeights, WholeNorms
+from bertbench.optim.zero1 import SlicedWeights, norms_over_slices
 from tests import ranks
 from tests.optim.drawn import adam, lamb
 
@@ -124,8 +124,8 @@ def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     plain, sliced = parameters(), parameters()
     buckets = Buckets([sliced[:2], sliced[2:]], sliced=True, slices=world.size, place=world.rank)
     step, hold = step_of(), partial(LogicalSlices, buckets)
-    matrix_step = WholeNorms(buckets, {}).joined_by(step) if options.trust_ratio else step
-    optimizer = MultiTensorAdam(sliced, options, {}, matrix_step, step, hold)
+    norms = norms_over_slices(buckets, {}) if options.trust_ratio else None
+    optimizer = MultiTensorAdam(sliced, options, {}, step, step, hold, norms)
     weights = SlicedWeights(nn.Module(), buckets, ReduceScatter())
     whole = MultiTensorAdam(plain, options)
     for number in range(3):

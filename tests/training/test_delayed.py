@@ -9,6 +9,7 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
+from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.optim.delayed import DelayedSum
@@ -72,7 +73,7 @@ def test_a_step_gets_the_sum_of_the_step_that_was_so_long_ago() -> None:
 
 def sums_of_steps(world: World, delay: int) -> list[float]:
     model = nn.Linear(1, 1, bias=False)
-    reducer, answers = reducer_of(model, world.size, way=DelayedSum(ElementSum(Exchange()), delay)), []
+    reducer, answers = reducer_of(model, world.size, way=DelayedSum(ElementSum(Communication(), Exchange()), delay)), []
     for step in range(5):
         reducer.drop()
         model(torch.full((1, 1), 10.0**world.rank * (step + 1))).sum().backward()

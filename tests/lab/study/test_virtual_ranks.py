@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertbench.config import System
-from bertbench.config.optimizer import ClipMode
+from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
@@ -66,7 +66,9 @@ def reduced(world: World, system: System, limits: dict[ClipMode, float]) -> list
         order = ready_order(model, partial(tiny_backward, partial(scores_of, model), system.model.shape()))
         buckets = Buckets(bucket_table(order, BUCKET_MB))
         clip, parameters = make_clip(mode, limits[mode], world.size, len(buckets.all)), list(model.parameters())
-        reducer = GradientReducer(buckets, clip, ElementSum(Exchange()), partial(gradient_norm, parameters))
+        reducer = GradientReducer(
+            buckets, clip, ElementSum(Communication(), Exchange()), partial(gradient_norm, parameters)
+        )
         for _ in range(2):
             reducer.drop()
             scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)

@@ -46,7 +46,7 @@ class SpanTrainer:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
-        self._reducer = GradientReducer(buckets, clip, ElementSum(Exchange()), norm)
+        self._reducer = GradientReducer(buckets, clip, ElementSum(system.communication, Exchange()), norm)
         self._optimizer, self.arithmetic = build_optimizer(model, system.finetune.optimizer())
 
     def step(self, number: int, share: Share) -> StepReport:

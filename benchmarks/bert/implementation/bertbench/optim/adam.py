@@ -12,14 +12,7 @@ from torch import nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.state import (
-    LogicalTensors,
-    Scalar,
-    State,
-    Step,
-    StepScalars,
-    matrices_and_vectors,
-)
+from bertbench.optim.state import Hold, LogicalTensors, Scalar, State, Step, StepScalars, matrices_and_vectors
 
 
 class MultiTensorAdam:
@@ -31,7 +24,8 @@ class MultiTensorAdam:
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
     `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `hold` turns
-    parameters and `fused` into the tensors that this rank holds: all of them, or slices. Weights must not move.
+    parameters and `fused` into the tensors that this rank holds: all of them, or slices, whose norms `whole_norms`
+    combines with other ranks' for LAMB: [2, tensors] in and out. Weights must not move.
     """
 
     def __init__(
@@ -41,19 +35,21 @@ class MultiTensorAdam:
         fused: Mapping[torch.Tensor, int] | None = None,
         matrix_step: Step = foreach_step,
         vector_step: Step | None = None,
-        hold: Callable[[list[nn.Parameter], Mapping[torch.Tensor, int]], LogicalTensors] = LogicalTensors,
+        hold: Hold = LogicalTensors,
+        whole_norms: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self.options = options
-        self._joins_norms = (
-            options.trust_ratio and hold is not LogicalTensors
-        )  # also with no matrix in this rank's slices
         self.steps: Scalar = 0
         """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
         """May be replaced between steps: a benchmark compares steps on one set of moments."""
-        self._vector_step = vector_step
-        matrices, vectors = matrices_and_vectors(parameters)
-        self._matrices, self._vectors = (_Group(hold(group, fused or {})) for group in (matrices, vectors))
+        self._vector_step, self._whole_norms = vector_step, whole_norms
+        self._tensors = [hold(group, fused or {}) for group in matrices_and_vectors(parameters)]
+        firsts, seconds = (
+            [[torch.zeros_like(weight) for weight in tensors.weights] for tensors in self._tensors] for _ in range(2)
+        )
+        self._moments = list(zip(firsts, seconds, strict=True))
+        """First and second moments of the matrices, and of the vectors."""
 
     @torch.no_grad()
     def step(
@@ -72,11 +68,18 @@ class MultiTensorAdam:
             taken,
             self.steps,
         )
-        if (matrices := self._matrices.state()).weights or self._joins_norms:
-            self.matrix_step(matrices, self.options, self.options.weight_decay, self.options.trust_ratio, scalars)
-        if (vectors := self._vectors.state()).weights:
-            step = self._vector_step or (foreach_step if self.options.trust_ratio else self.matrix_step)
-            step(vectors, self.options, 0.0, False, scalars)
+        matrices, vectors = (
+            State(tensors.weights, tensors.gradients(), *moments)
+            for tensors, moments in zip(self._tensors, self._moments, strict=True)
+        )
+        options, ratio = self.options, self.options.trust_ratio
+        joined = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
+        if matrices.weights:
+            self.matrix_step(matrices, options, options.weight_decay, ratio, scalars, **joined)
+        elif self._whole_norms is not None:  # this rank's slices hold no matrix, others' wait for its part
+            self._whole_norms(torch.zeros(2, 0))
+        if vectors.weights:
+            (self._vector_step or (foreach_step if ratio else self.matrix_step))(vectors, options, 0.0, False, scalars)
 
     def _correction(self, beta: float) -> Scalar:
         # at least 1: before the first step taken, moments are 0, and the correction must not be 0
@@ -87,13 +90,18 @@ class MultiTensorAdam:
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
         self.steps = self.steps.zero_() if isinstance(self.steps, torch.Tensor) else 0
-        for group in (self._matrices, self._vectors):
-            for moment in (*group.firsts, *group.seconds):
+        for moments in self._moments:
+            for moment in (*moments[0], *moments[1]):
                 moment.zero_()
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
         """See `state.Optimizer`."""
-        return self._matrices.moments(names) | self._vectors.moments(names)
+        return {
+            f"{name}.{kind}": moment
+            for tensors, both in zip(self._tensors, self._moments, strict=True)
+            for kind, moments in zip(("first", "second"), both, strict=True)
+            for name, moment in tensors.named(names, moments).items()
+        }
 
     def resume(self, steps: Scalar) -> None:
         """See `state.Optimizer`."""
@@ -101,21 +109,3 @@ class MultiTensorAdam:
             self.steps.fill_(steps)
         else:  # step() changes it in place, so take a copy
             self.steps = steps.clone() if isinstance(steps, torch.Tensor) else steps
-
-
-class _Group:
-    """Parameters with the same update rule, and their moments."""
-
-    def __init__(self, tensors: LogicalTensors) -> None:
-        self._tensors = tensors
-        self.firsts, self.seconds = ([torch.zeros_like(weight) for weight in tensors.weights] for _ in range(2))
-
-    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        return {
-            f"{name}.{kind}": moment
-            for kind, moments in (("first", self.firsts), ("second", self.seconds))
-            for name, moment in self._tensors.named(names, moments).items()
-        }
-
-    def state(self) -> State:
-        return State(self._tensors.weights, self._tensors.gradients(), self.firsts, self.seconds)

@@ -18,7 +18,7 @@ from bertbench.optim.clip import gradient_norm
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
-from bertbench.optim.zero1 import WholeNorms, sliced_norm
+from bertbench.optim.zero1 import norms_over_slices, sliced_norm
 
 if TYPE_CHECKING:
     from bertbench.model.span import SpanBert
@@ -56,11 +56,9 @@ def build_optimizer(
 
         return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _steps(parameters, options, buckets)
-    hold: Hold = LogicalTensors
-    if buckets is not None:
-        hold = partial(LogicalSlices, buckets)
-        step = WholeNorms(buckets, fused).joined_by(step) if options.trust_ratio else step
-    return MultiTensorAdam(parameters, options, fused, step, vector_step, hold), text + where
+    hold: Hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
+    norms = norms_over_slices(buckets, fused) if buckets is not None and options.trust_ratio else None
+    return MultiTensorAdam(parameters, options, fused, step, vector_step, hold, norms), text + where
 
 
 def _steps(
@@ -103,13 +101,13 @@ def _triton() -> ModuleType:
 
 def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
-    from bertbench.optim.fused import CompilerMissing, FusedStep  # noqa: PLC0415
+    from bertbench.optim.fused import FusedStep  # noqa: PLC0415
 
     fused: FusedStep | None = None
     reason = "another rank has no compiler"
     try:
         fused = FusedStep(device)
-    except CompilerMissing as error:
+    except RuntimeError as error:
         reason = str(error)
     works = torch.tensor(fused is not None, dtype=torch.int32, device=device)
     distributed.all_reduce(works, distributed.ReduceOp.MIN)  # mixed arithmetic would let the replicas' weights diverge

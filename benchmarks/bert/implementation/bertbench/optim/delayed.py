@@ -16,6 +16,7 @@ class DelayedSum(GradientSum):
     """Start the sum of each bucket and return the sum of `delay_steps` steps ago in it, zeros at first."""
 
     def __init__(self, whole: ElementSum, delay_steps: int) -> None:
+        """Delay the sums of `whole`, which has its own options."""
         self._sum, self._places, self._step = whole, delay_steps + 1, 0
         self._rings: dict[int, list[torch.Tensor]] = {}
         """Buffers by bucket: step t uses index t modulo their number."""

@@ -13,7 +13,7 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import distributed
@@ -32,7 +32,8 @@ _PLACED_BYTES = 4 + 4  # fp32 and its place
 class ErrorFeedback(GradientSum):
     """A compressed sum that carries what it left out: tensors by kind and bucket, zero at first."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Communication, exchange: Exchange) -> None:
+        super().__init__(options, exchange)
         self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
         self._carried: dict[tuple[str, int], torch.Tensor] = {}
         self._begun: list[tuple[Bucket, torch.Tensor, Any]] = []
@@ -62,12 +63,6 @@ class ErrorFeedback(GradientSum):
 
 class Int8Sum(ErrorFeedback):
     """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
-
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """See `GradientSum`."""
-        del options, exchange, buckets
-        return cls()
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
@@ -105,17 +100,7 @@ class Int8Sum(ErrorFeedback):
 
 
 class TopKSum(ErrorFeedback):
-    """Sum the largest `share` of each rank's elements; the rest waits in the error until it is large enough."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self._share = share
-
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """See `GradientSum`."""
-        del exchange, buckets
-        return cls(options.topk_share)
+    """Sum the largest `topk_share` of each rank's elements; the rest waits in the error until it is large enough."""
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
@@ -127,7 +112,7 @@ class TopKSum(ErrorFeedback):
         """See `GradientSum`."""
         elements = bucket.gradients.numel()
         error = self._with_gradient(bucket, elements, factor)
-        places = error.abs().topk(topk_elements(elements, self._share), sorted=False).indices
+        places = error.abs().topk(topk_elements(elements, self._options.topk_share), sorted=False).indices
         message = torch.stack((places.int(), error[places].view(torch.int32)))
         error[places] = 0
         received = message.new_empty(self._ranks, *message.shape)

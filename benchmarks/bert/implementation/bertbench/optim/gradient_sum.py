@@ -6,7 +6,6 @@ mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, d
 
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 from torch import distributed
@@ -23,10 +22,9 @@ Shapes = Sequence[Sequence[int]]
 class GradientSum:
     """Sums buckets over the ranks; this class keeps no state between steps."""
 
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """Return the sum that the options describe, for a gradient in `buckets` buckets."""
-        raise NotImplementedError
+    def __init__(self, options: Communication, exchange: Exchange) -> None:
+        """Take the options of every sum, and the exchange that carries sums of every element."""
+        self._options, self._exchange = options, exchange
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
@@ -60,15 +58,9 @@ class OwnGradient(GradientSum):
 class ElementSum(GradientSum):
     """Sum every element in the gradients' own format; the result is where the exchange leaves it."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, options: Communication, exchange: Exchange) -> None:
+        super().__init__(options, exchange)
         self._begun: list[Wait] = []
-
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """See `GradientSum`."""
-        del options, buckets
-        return cls(exchange)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """See `GradientSum`."""
@@ -93,17 +85,13 @@ class HalfSum(ElementSum):
     refuses gloo.
     """
 
-    def __init__(self, exchange: Exchange, wire: torch.dtype) -> None:
-        super().__init__(exchange)
-        self._wire, self._divisor = wire, distributed.get_world_size() if wire == torch.float16 else 1
+    def __init__(self, options: Communication, exchange: Exchange) -> None:
+        super().__init__(options, exchange)
+        fp16 = options.compression == "fp16"
+        self._wire = torch.float16 if fp16 else torch.bfloat16
+        self._divisor = distributed.get_world_size() if fp16 else 1
         # kept between steps: torch's watchdog frees a collective's buffer late
         self._halves: dict[int, torch.Tensor] = {}
-
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """See `GradientSum`."""
-        del buckets
-        return cls(exchange, torch.float16 if options.compression == "fp16" else torch.bfloat16)
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:

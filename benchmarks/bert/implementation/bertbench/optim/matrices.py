@@ -1,4 +1,4 @@
-"""Hand Muon the encoder's matrices: whole on every rank, or assembled from the ranks' slices.
+"""Assemble the encoder's matrices for Muon from the ranks' slices of the buckets.
 
     this rank's segments of the gradients' sum --all-to-all--> whole gradients of the matrices dealt to this rank
     their updates, whose state is on this rank alone        --all-to-all--> updates of the segments
@@ -14,42 +14,19 @@ from torch import Tensor, distributed, nn
 
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import LogicalTensors, logical_shapes, logical_tensors
+from bertbench.optim.state import LogicalTensors
 
 
-class Matrices:
-    """Logical matrices that are whole on every rank."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
-        self._parameters, self._fused = parameters, fused
-        self._tensors: LogicalTensors = LogicalTensors(parameters, fused)
-        self.weights = self._tensors.weights
-        """Flat weights that this rank updates."""
-        self.shapes = logical_shapes(parameters, fused)
-        """Shapes of the matrices whose updates this rank computes."""
-
-    def gradients(self) -> list[Tensor]:
-        """Return the gradients of the matrices of `shapes`."""
-        return [flat.view(shape) for flat, shape in zip(self._tensors.gradients(), self.shapes, strict=True)]
-
-    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the flat updates of `weights`, given those of the matrices of `shapes`."""
-        return [update.reshape(-1) for update in updates]
-
-    def labels(self, names: Mapping[Tensor, str]) -> list[str]:
-        """Return names of the matrices of `shapes`, derived from the parameters'."""
-        return list(logical_tensors(names, self._parameters, self._fused))
-
-
-class DistributedMatrices(Matrices):
+class DistributedMatrices(LogicalTensors):
     """Logical matrices in slices of buckets, each matrix dealt to a rank."""
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         """Deal the matrices. Collective."""
         super().__init__(parameters, fused)
+        self._whole = self.weights
         ranks, rank, owners = range(buckets.slices), distributed.get_rank(), deal(self.shapes, buckets.slices)
         self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
-        self._tensors = slices = LogicalSlices(buckets, parameters, fused)
+        self._slices = slices = LogicalSlices(buckets, parameters, fused)
         numbers = slices.numbers
         # segments in the order of sending: by owner, then by matrix
         self._order = sorted(range(len(numbers)), key=lambda at: (owners[numbers[at]], numbers[at]))
@@ -70,7 +47,7 @@ class DistributedMatrices(Matrices):
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of the matrices dealt to this rank. Collective."""
-        gradients = self._tensors.gradients()
+        gradients = self._slices.gradients()
         lengths = [sum(row) for row in self._received]
         arrived = self._exchange([gradients[at] for at in self._order], self._sent, lengths).split(lengths)
         pieces = [arrived[peer].split(self._received[peer]) for peer in self._by_place]
@@ -84,10 +61,10 @@ class DistributedMatrices(Matrices):
         back = self._exchange(leaving, [sum(row) for row in self._received], self._sent)
         return list(back.split([weight.numel() for weight in self.weights]))
 
-    def labels(self, names: Mapping[Tensor, str]) -> list[str]:
-        """Return names of the matrices dealt to this rank."""
-        labels = super().labels(names)
-        return [labels[number] for number in self._dealt]
+    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return tensors that match the matrices dealt to this rank, under their names."""
+        every = list(super().named(names, self._whole))
+        return dict(zip((every[number] for number in self._dealt), flat, strict=True))
 
     def _exchange(self, leaving: Sequence[Tensor], sent: list[int], received: list[int]) -> Tensor:
         flat = torch.cat([self._nothing, *leaving])  # torch.cat takes no empty list

@@ -20,10 +20,10 @@ from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.foreach import native_adam_step, subtract
-from bertbench.optim.matrices import DistributedMatrices, Matrices
+from bertbench.optim.matrices import DistributedMatrices
 from bertbench.optim.newton_schulz import orthogonalize
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import LogicalTensors, Optimizer, Scalar, matrices_and_vectors
+from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 
 _ADAMW_RMS = 0.2
 _TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
@@ -40,8 +40,8 @@ def build_muon(
     encoder, _ = matrices_and_vectors(model.layers.parameters())
     taken = set(encoder)
     others = [parameter for parameter in model.parameters() if parameter not in taken]
-    matrices = Matrices(encoder, fused) if buckets is None else DistributedMatrices(buckets, encoder, fused)
-    hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
+    matrices = LogicalTensors(encoder, fused) if buckets is None else DistributedMatrices(buckets, encoder, fused)
+    hold: Hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
     adam = MultiTensorAdam(others, options, fused, native_adam_step, hold=hold)
     return Muon(matrices, adam, options, product, encoder[0].device), _TEXT
 
@@ -51,7 +51,7 @@ class Muon:
 
     def __init__(
         self,
-        matrices: Matrices,
+        matrices: LogicalTensors,
         others: Optimizer,
         options: OptimizerSettings,
         product: torch.dtype,
@@ -73,7 +73,7 @@ class Muon:
         if taken is not None:  # in a skipped step, weights and momenta keep their values
             rate, share = (rate * taken).float(), share * taken
         for places, momenta_BMN in self._batches:
-            gradients_BMN = torch.stack([gradients[place] for place in places])
+            gradients_BMN = torch.stack([gradients[place] for place in places]).view(momenta_BMN.shape)
             if taken is not None:
                 gradients_BMN.nan_to_num_(0.0, 0.0, 0.0)
             if coefficient is not None:
@@ -99,13 +99,9 @@ class Muon:
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """See `state.Optimizer`."""
-        labels = self._matrices.labels(names)
-        momenta = {
-            f"{labels[place]}.momentum": momentum
-            for places, momenta_BMN in self._batches
-            for place, momentum in zip(places, momenta_BMN, strict=True)
-        }
-        return momenta | self._others.moments(names)
+        momenta = {place: row for places, rows in self._batches for place, row in zip(places, rows, strict=True)}
+        named = self._matrices.named(names, [momenta[place] for place in range(len(momenta))])
+        return {f"{name}.momentum": momentum for name, momentum in named.items()} | self._others.moments(names)
 
     def resume(self, steps: Scalar) -> None:
         """See `state.Optimizer`."""

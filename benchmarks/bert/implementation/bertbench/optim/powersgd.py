@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import distributed
@@ -24,17 +24,10 @@ class PowerSgdSum(GradientSum):
     torch's hook waits for the device when it decompresses.
     """
 
-    def __init__(self, rank: int, start_step: int, buckets: int) -> None:
-        """Take the rank of the factors, the steps that are summed in full before, and the number of buckets."""
-        self._rank, self._start_step, self._last = rank, start_step, buckets - 1
+    def __init__(self, options: Communication, exchange: Exchange) -> None:
+        super().__init__(options, exchange)
         self._begun: list[tuple[Bucket, torch.futures.Future[torch.Tensor]]] = []
         self.reset()
-
-    @classmethod
-    def of(cls, options: Communication, exchange: Exchange, buckets: int) -> Self:
-        """See `GradientSum`."""
-        del exchange
-        return cls(options.powersgd_rank, options.powersgd_start_step, buckets)
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
@@ -47,7 +40,7 @@ class PowerSgdSum(GradientSum):
         scaled(bucket.gradients, factor)
         torchs: Any = SimpleNamespace(  # the part of torch's GradBucket that its hook uses
             index=lambda: bucket.number, buffer=lambda: bucket.gradients, gradients=lambda: bucket.views,
-            is_last=lambda: bucket.number == self._last,
+            is_last=lambda: False,
         )  # fmt: skip
         mean = powerSGD_hook(self._state, torchs)
         if not bucket.gradients.is_cuda:
@@ -56,6 +49,7 @@ class PowerSgdSum(GradientSum):
 
     def finish(self) -> None:
         """See `GradientSum`."""
+        self._state.maybe_increase_iter(SimpleNamespace(is_last=lambda: True))
         begun, self._begun = self._begun, []
         for bucket, mean in begun:
             mean.wait()
@@ -65,8 +59,8 @@ class PowerSgdSum(GradientSum):
         """Forget the errors and factors of earlier steps, and restart the count of steps."""
         self._state = PowerSGDState(
             distributed.group.WORLD,
-            matrix_approximation_rank=self._rank,
-            start_powerSGD_iter=self._start_step,
+            matrix_approximation_rank=self._options.powersgd_rank,
+            start_powerSGD_iter=self._options.powersgd_start_step,
             orthogonalization_epsilon=1e-8,  # an unused embedding's gradient of zeros would give NaN
         )
 

@@ -100,6 +100,13 @@ class LogicalTensors:
         weights = [parameter.detach() for parameter in parameters]
         assert all(local(weight).is_contiguous() for weight in weights), "an update of a copy would be lost"
         self.weights = self._flat(weights)
+        several = [logical("", weight, parts) for weight, parts in zip(weights, self._parts, strict=True)]
+        self.shapes = [part.shape for wholes in several for part in wholes.values()]
+        """Shapes of the logical tensors that this rank computes updates of, one by one."""
+
+    def spread(self, updates: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the flat updates of `weights`, given those of the tensors of `shapes`."""
+        return [update.reshape(-1) for update in updates]
 
     def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors that match `weights`, under names derived from the parameters', in the weights' shapes.
@@ -145,19 +152,6 @@ def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tens
     return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
 
 
-def logical_tensors(
-    names: Mapping[torch.Tensor, str], parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]
-) -> dict[str, torch.Tensor]:
-    """Return the logical tensors of several parameters by name, in their order, as views."""
-    several = [logical(names[one], one.detach(), fused.get(one, 1)) for one in parameters]
-    return {name: tensor for tensors in several for name, tensor in tensors.items()}
-
-
-def logical_shapes(parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> list[torch.Size]:
-    """Return the shapes of the logical tensors of several parameters, in their order."""
-    return [part.shape for one in parameters for part in logical("", one.detach(), fused.get(one, 1)).values()]
-
-
 def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a DTensor in full (collective over its mesh), or any other tensor itself."""
     return tensor.full_tensor() if _sharded(tensor) else tensor
@@ -165,8 +159,12 @@ def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
     """Return the logical tensors of a whole model by name, as views."""
-    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return logical_tensors(names, list(model.parameters()), model.fused_parameters())
+    fused = model.fused_parameters()
+    return {
+        logical_name: tensor
+        for name, parameter in model.named_parameters()
+        for logical_name, tensor in logical(name, parameter.detach(), fused.get(parameter, 1)).items()
+    }
 
 
 def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:

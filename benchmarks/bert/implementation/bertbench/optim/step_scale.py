@@ -17,13 +17,13 @@ Applied = tuple[Scalar, torch.Tensor | None]
 
 
 class FixedScale:
-    """Apply every gradient as it is, at the schedule's rate."""
+    """Apply every gradient as it is, at the schedule's rate, but none in the first `delay` steps: theirs is to come."""
 
     factor: Scalar = 1.0
     """The factor on the loss."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+    def __init__(self, schedule: Schedule, delay: int = 0) -> None:
+        self._schedule, self._delay = schedule, delay
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass of a loss, times the factor."""
@@ -32,12 +32,13 @@ class FixedScale:
     def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
         """Update the weights by the gradient of step `number`, counted from 0."""
         rate = self._schedule.rate(number)
-        optimizer.step(rate, reduced.factor)
+        if number >= self._delay:
+            optimizer.step(rate, reduced.factor)
         return rate, None
 
     def resume(self, steps: int) -> Scalar:
         """Continue as after `steps` steps, once the state is restored; return how many updates they made."""
-        return steps
+        return max(steps - self._delay, 0)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return its state tensors themselves."""
@@ -45,24 +46,6 @@ class FixedScale:
 
     def reset(self) -> None:
         """Return to the initial state; call it after a warm-up."""
-
-
-class DelayedScale(FixedScale):
-    """Leave out the first steps, whose delayed gradients have not arrived."""
-
-    def __init__(self, schedule: Schedule, delay: int) -> None:
-        super().__init__(schedule)
-        self._delay = delay
-
-    def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
-        """See `FixedScale`."""
-        if number < self._delay:
-            return self._schedule.rate(number), None
-        return super().step(optimizer, number, reduced)
-
-    def resume(self, steps: int) -> Scalar:
-        """See `FixedScale`."""
-        return max(steps - self._delay, 0)
 
 
 class RecordedScale(FixedScale):

@@ -1,7 +1,7 @@
 """Shard the optimizer's state over the ranks: ZeRO's first stage, bucket by bucket (Rajbhandari et al. 2020).
 
     backward   a bucket is full -> clip it -> reduce-scatter: this rank's slice of the sum      (reducer.py)
-    update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (WholeNorms)
+    update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (norms_over_slices)
     forward    all-gather of a bucket's weights, started after the update; the first module that reads them waits
 
 Each link carries (R - 1) / R of the gradients and of the weights, together as much as an all-reduce of the gradients.
@@ -15,11 +15,10 @@ import torch
 from torch import distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
-from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.exchange import Exchange, Wait
 from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
+from bertbench.optim.state import matrices_and_vectors
 
 
 class Weights:
@@ -65,32 +64,23 @@ def sliced_norm(own: Sequence[torch.Tensor]) -> torch.Tensor:
     return square.sqrt().float()
 
 
-class WholeNorms:
-    """Combine norms of this rank's segments of matrices into norms of whole logical tensors. Collective."""
+def norms_over_slices(buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a collective function: norms of this rank's segments of matrices in, of whole logical tensors out.
 
-    def __init__(self, buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> None:
-        matrices, _ = matrices_and_vectors(buckets.parameters)
-        slices, device = LogicalSlices(buckets, matrices, fused), buckets.weights[0].device
-        self.numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=device)
-        self._squares = torch.zeros(2, slices.tensors, device=device)
+    Both are [2, segments]; a rank that holds no matrix takes part with none.
+    """
+    matrices, _ = matrices_and_vectors(buckets.parameters)
+    slices, device = LogicalSlices(buckets, matrices, fused), buckets.weights[0].device
+    numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=device)
+    squares = torch.zeros(2, slices.tensors, device=device)
 
-    def __call__(self, norms: torch.Tensor) -> torch.Tensor:
-        """Return whole norms for segments' norms, both [2, segments]."""
-        self._squares.zero_().index_copy_(1, self.numbers, norms.square())
+    def whole_norms(norms: torch.Tensor) -> torch.Tensor:
+        squares.zero_().index_copy_(1, numbers, norms.to(device).square())
         with named(ALL_REDUCE):
-            distributed.all_reduce(self._squares)
-        return self._squares.index_select(1, self.numbers).sqrt()
+            distributed.all_reduce(squares)
+        return squares.index_select(1, numbers).sqrt()
 
-    def joined_by(self, step: Callable[..., None]) -> Step:
-        """Return a step with these norms, which a rank that holds no matrix joins too; `step` takes `whole_norms`."""
-        take = partial(step, whole_norms=self)
-        return take if self.numbers.numel() else self._join
-
-    def _join(
-        self, state: State, options: OptimizerSettings, decay: float, trust_ratio: bool, scalars: StepScalars
-    ) -> None:
-        del state, options, decay, trust_ratio, scalars
-        self(self._squares.new_zeros(2, 0))
+    return whole_norms
 
 
 def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[[Sequence[int]], None]) -> None:

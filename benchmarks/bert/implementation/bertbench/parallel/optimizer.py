@@ -1,14 +1,12 @@
 """Optimizers on shards: every rank updates what it holds, and LAMB's norms are those of whole tensors."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import distributed, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.foreach import foreach_step
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.parallel.gradients import shares
 
@@ -25,5 +23,5 @@ def shard_optimizer(
         distributed.all_reduce(squares, group=shards)
         return squares.sqrt()
 
-    step = foreach_step if distributed.get_world_size(shards) == 1 else partial(foreach_step, whole_norms=whole_norms)
-    return MultiTensorAdam(parameters, options, matrix_step=step)
+    joined = options.trust_ratio and distributed.get_world_size(shards) > 1
+    return MultiTensorAdam(parameters, options, whole_norms=whole_norms if joined else None)

@@ -22,7 +22,7 @@ from bertbench.optim.gradient_sum import GradientSum, OwnGradient
 from bertbench.optim.reducer import GradientReducer, Reducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer
-from bertbench.optim.step_scale import DelayedScale, FixedScale, LossScaler, RecordedScale
+from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 from bertbench.optim.sums import ELEMENT_SUMS, sum_class
 from bertbench.optim.zero1 import SlicedWeights, Weights
 
@@ -58,7 +58,7 @@ def build_path(
     scale = _scale(system, world)
     clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor)
     norm = build_norm(model, system.optimizer.impl, buckets)
-    reducer = GradientReducer(buckets, clip, _sum(system, among, buckets), norm, scale.factor)
+    reducer = GradientReducer(buckets, clip, _sum(system, among), norm, scale.factor)
     half = world.device.type == "cuda" or system.precision.compute == "bf16"
     product = torch.bfloat16 if half else torch.float32
     optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)
@@ -84,19 +84,18 @@ def _scale(system: System, world: World) -> FixedScale:
         return LossScaler(system.learning_rate, system.max_steps, first, world.size, world.device)
     if system.compute.compile == "graphs":
         return RecordedScale(system.learning_rate, system.max_steps, world.device)
-    delay = system.sync.delay
-    return DelayedScale(system.learning_rate, delay) if delay else FixedScale(system.learning_rate)
+    return FixedScale(system.learning_rate, system.sync.delay)
 
 
-def _sum(system: System, among: Exchange, buckets: Buckets) -> GradientSum:
-    options, count = system.communication, len(buckets.all)
+def _sum(system: System, among: Exchange) -> GradientSum:
+    options = system.communication
     if system.sync.outer is not None:
-        return OwnGradient()
+        return OwnGradient(options, among)
     if system.sync.delay:
         from bertbench.optim.delayed import DelayedSum  # noqa: PLC0415 - of few runs, as the next
 
-        return DelayedSum(ELEMENT_SUMS[options.compression].of(options, among, count), system.sync.delay)
-    return sum_class(options.compression).of(options, among, count)
+        return DelayedSum(ELEMENT_SUMS[options.compression](options, among), system.sync.delay)
+    return sum_class(options.compression)(options, among)
 
 
 def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
