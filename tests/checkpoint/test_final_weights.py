@@ -19,7 +19,8 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.inputs import open_data
-from bertbench.training.train import Options, train
+from bertbench.training.short_run import shortened
+from bertbench.training.train import train
 from bertbench.training.trainer import initial_model
 from bertbench.weights.file import Weights
 from compliance.log import read_events
@@ -32,15 +33,14 @@ SEED = 5
 OVERRIDES = ("schedule.max_steps=20", "evaluation.interval_samples=120", "checkpoint.every_steps=10")
 
 
-def run_of(world: World, system: System, log: Path, *not_a_result: str) -> str:
+def run_of(world: World, system: System, log: Path) -> str:
     """Train on this rank's part; returns how the run ended."""
     files = ResultFiles(log)
     if world.leads:
         files.describe(system, SEED)
     world.barrier()
     own = files if world.leads else None
-    options = Options(not_a_result=not_a_result[0] if not_a_result else None)
-    return train(system, world, SEED, own, RunProgress(system, enabled=False), options).reason or "success"
+    return train(system, world, SEED, own, RunProgress(system, enabled=False)).reason or "success"
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +129,10 @@ def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_sa
 
 
 def several_runs(world: World, system: System, folder: Path) -> None:
-    """Runs that leave no weights: asked not to, no result, and a place that is taken."""
+    """Runs that leave no weights: asked not to, short, and a place that is taken."""
     without = system.model_copy(update={"checkpoint": system.checkpoint.model_copy(update={"final_weights": False})})
     run_of(world, without, folder / "result_0.txt")
-    run_of(world, system, folder / "smoke_0.txt", "smoke")
+    run_of(world, shortened(system, "smoke"), folder / "smoke_0.txt")
     taken = ResultFiles(folder / "result_1.txt")
     taken.folder.mkdir(exist_ok=True)
     taken.weights.write_text("taken")

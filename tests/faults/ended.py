@@ -15,7 +15,8 @@ from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
-from bertbench.training.train import Options, train
+from bertbench.training.build import Options
+from bertbench.training.train import train
 from compliance.log import Event, read_events
 from tests.ranks import CONTEXT
 

@@ -33,11 +33,11 @@ from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.progress import RunProgress
 from bertbench.tracking.options import SideWork
-from bertbench.training.build import make_sampler
+from bertbench.training.build import Options, make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
 from bertbench.training.profiling import Profiler
 from bertbench.training.short_run import Short, shortened
-from bertbench.training.train import Options, train
+from bertbench.training.train import train
 from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.config.optimizer import Sync
 from bertbench.optim.average import EvaluationView, replaced
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.state import logical
+from bertbench.optim.state import LogicalTensors
 from bertbench.optim.zero1 import Weights
 
 
@@ -31,22 +31,18 @@ class OuterStepView(EvaluationView):
     An evaluation sees the ranks' mean.
     """
 
-    def __init__(self, model: nn.Module, fused: Mapping[torch.Tensor, int], sync: Sync, exchange: Exchange) -> None:
-        """Take `fused`, the number of logical tensors of each parameter that holds several."""
+    def __init__(self, tensors: LogicalTensors, sync: Sync, exchange: Exchange) -> None:
         super().__init__(Weights())
-        trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        self._tensors = [parameter.detach() for _, parameter in trained]
-        self._names = [(name, fused.get(parameter, 1)) for name, parameter in trained]
         assert sync.outer is not None, "ranks train alone"
         (self._rate, self._momentum), self._every = sync.outer, sync.every_steps
-        self._exchange = exchange
-        self._anchor = self._flat()
+        self._tensors, self._exchange = tensors, exchange
+        self._anchor = torch.cat(tensors.weights)
         self._velocity = torch.zeros_like(self._anchor) if self._momentum else None
         self._agreed = True
 
     def reset(self) -> None:
         """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
-        self._anchor.copy_(self._flat())
+        torch.cat(self._tensors.weights, out=self._anchor)
         if self._velocity is not None:
             self._velocity.zero_()
         self._agreed = True
@@ -63,13 +59,13 @@ class OuterStepView(EvaluationView):
             self._anchor.sub_(delta.add_(self._velocity, alpha=self._momentum), alpha=self._rate)
         else:
             self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
-        torch._foreach_copy_(self._tensors, self._views(self._anchor))
+        torch._foreach_copy_(self._tensors.weights, self._pieces(self._anchor))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """See `EvaluationView`."""
-        shown = self._tensors if self._agreed else self._views(self._mean())
-        with replaced(self._tensors, shown):
+        weights = self._tensors.weights
+        with replaced(weights, weights if self._agreed else self._pieces(self._mean())):
             yield
 
     def reported_loss(self, loss: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
@@ -81,13 +77,12 @@ class OuterStepView(EvaluationView):
 
         That is `model.*`, the weights after the last outer step, and `outer.*`, its velocity.
         """
-        del names
         rank = distributed.get_rank()
         shared = {
             f"{part}.{name}": tensor
             for part, flat in (("model", self._anchor), ("outer", self._velocity))
             if flat is not None
-            for name, tensor in self._named(flat).items()
+            for name, tensor in self._tensors.named(names, self._pieces(flat)).items()
         }
         return {f"rank.{rank}.{name}": tensor for name, tensor in own.items()} | shared
 
@@ -96,20 +91,10 @@ class OuterStepView(EvaluationView):
         self._agreed = steps % self._every == 0
 
     def _mean(self) -> torch.Tensor:
-        flat = self._flat()
+        flat = torch.cat(self._tensors.weights)
         with named(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 
-    def _flat(self) -> torch.Tensor:
-        return torch.cat([weight.reshape(-1) for weight in self._tensors])
-
-    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        pieces = flat.split([weight.numel() for weight in self._tensors])
-        return [piece.view(weight.shape) for piece, weight in zip(pieces, self._tensors, strict=True)]
-
-    def _named(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        several = [
-            logical(name, view, parts) for (name, parts), view in zip(self._names, self._views(flat), strict=True)
-        ]
-        return {name: tensor for one in several for name, tensor in one.items()}
+    def _pieces(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return list(flat.split([weight.numel() for weight in self._tensors.weights]))

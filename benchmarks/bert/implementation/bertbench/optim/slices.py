@@ -5,28 +5,13 @@ Snapshots store moments with the names and shapes of whole tensors, so they fit 
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
-from bertbench.optim.buckets import Buckets
+from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.state import LogicalTensors, logical
-
-
-class Segment(NamedTuple):
-    """A run of elements of one logical tensor."""
-
-    parameter: nn.Parameter
-    parts: int
-    """Number of logical tensors of the parameter."""
-    part: int
-    """Index of this one among them."""
-    start: int
-    """Place of the first element in the flat logical tensor."""
-    weight: torch.Tensor
-    gradient: torch.Tensor
 
 
 class LogicalSlices(LogicalTensors):
@@ -36,38 +21,42 @@ class LogicalSlices(LogicalTensors):
     """
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
-        parts = {parameter: fused.get(parameter, 1) for parameter in parameters}
-        firsts = dict(zip(parts, accumulate(parts.values(), initial=0), strict=False))
-        self._segments = list(_segments(buckets, parts))
-        self.weights = [segment.weight for segment in self._segments]
-        self.tensors = sum(parts.values())
+        self._counts = {parameter: fused.get(parameter, 1) for parameter in parameters}
+        self.tensors = sum(self._counts.values())
         """Number of logical tensors of all the parameters, over all ranks."""
-        self.numbers = [firsts[segment.parameter] + segment.part for segment in self._segments]
+        firsts = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
+        self.weights, self._gradients = [], []
+        self._places: list[tuple[nn.Parameter, int, int]] = []
+        """Of each segment the parameter, the part of it, and the first element in the flat logical tensor."""
+        for bucket, whole in zip(buckets.all, buckets.weights, strict=True):
+            weights, gradients = buckets.own(whole), buckets.own(bucket.gradients)
+            begin = buckets.place * weights.numel()
+            for parameter, start, stop, part in self._logical_spans(bucket):
+                first, last = max(start, begin), min(stop, begin + weights.numel())
+                if first < last:
+                    self.weights.append(weights[first - begin : last - begin])
+                    self._gradients.append(gradients[first - begin : last - begin])
+                    self._places.append((parameter, part, first - start))
+        self.numbers = [firsts[parameter] + part for parameter, part, _ in self._places]
         """Index of each segment's logical tensor; each occurs once."""
+
+    def _logical_spans(self, bucket: Bucket) -> Iterator[tuple[nn.Parameter, int, int, int]]:
+        """Yield the parameter, first and last place in the bucket, and part of each logical tensor."""
+        for parameter, place in zip(bucket.parameters, bucket.starts, strict=True):
+            parts = self._counts.get(parameter, 0)
+            for part in range(parts):
+                length = parameter.numel() // parts
+                yield parameter, place + part * length, place + (part + 1) * length, part
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients of `weights`, as views of the buckets."""
-        return [segment.gradient for segment in self._segments]
+        return list(self._gradients)
 
     def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
         named: dict[str, torch.Tensor] = {}
-        for segment, tensor in zip(self._segments, flat, strict=True):
-            wholes = logical(names[segment.parameter], segment.parameter.detach(), segment.parts)
-            name, whole = list(wholes.items())[segment.part]
-            named[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, segment.start, tensor)))
+        for (parameter, part, start), tensor in zip(self._places, flat, strict=True):
+            wholes = logical(names[parameter], parameter.detach(), self._counts[parameter])
+            name, whole = list(wholes.items())[part]
+            named[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, start, tensor)))
         return named
-
-
-def _segments(buckets: Buckets, parts: Mapping[nn.Parameter, int]) -> Iterator[Segment]:
-    for bucket, whole in zip(buckets.all, buckets.weights, strict=True):
-        weights, gradients = buckets.own(whole), buckets.own(bucket.gradients)
-        begin = buckets.place * weights.numel()
-        for parameter, place in zip(bucket.parameters, bucket.starts, strict=True):
-            count = parts.get(parameter, 1)
-            length = parameter.numel() // count
-            for part, start in enumerate(range(place, place + parameter.numel(), length)):
-                first, stop = max(start, begin), min(start + length, begin + weights.numel())
-                if first < stop and parameter in parts:
-                    weight, gradient = (flat[first - begin : stop - begin] for flat in (weights, gradients))
-                    yield Segment(parameter, count, part, first - start, weight, gradient)

@@ -1,7 +1,7 @@
-"""Build the parts of the timed run: data, sampler, trainer, evaluator, snapshots."""
+"""Build the parts of a run before its clock starts: arithmetic, data, sampler, trainer, evaluator, snapshots."""
 
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlperf_logging.mllog import constants
 
@@ -22,26 +22,37 @@ from bertbench.loading.options import OnBadSample
 from bertbench.loading.rank_speeds import RebalancingLoader, of_all_ranks
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler
-from bertbench.machine.arithmetic import Arithmetic
+from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_start, open_data
+from bertbench.training.profiling import Profiler
+from bertbench.training.self_check import check
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.names import pieces
 
+if TYPE_CHECKING:
+    from bertbench.checkpoint.resumption import Resumption
 
-class Built(NamedTuple):
-    """The parts of a run, warmed up."""
 
-    trainer: Trainer
-    evaluator: Evaluator
-    snapshots: Snapshots
-    loader: Loader | RebalancingLoader
-    """Reads no sample before its first step, because reading belongs on the clock."""
+class Options(NamedTuple):
+    """Options that make a run differ from a new one that ends at its target."""
+
+    resumption: "Resumption | None" = None
+    """The snapshot to resume from; the run's files then belong to the run that wrote it."""
+    on_bad_sample: OnBadSample = "fail"
+    startup: Startup | None = None
+    """Start-up marks so far."""
+    profiler: Profiler | None = None
+    not_a_result: str | None = None
+    """The log's word for a run that can't be a result, such as smoke; such a run never succeeds."""
+
+
+NEW = Options()
 
 
 def build(
@@ -49,15 +60,28 @@ def build(
     world: World,
     seed: int,
     files: ResultFiles | None,
-    on_bad_sample: OnBadSample,
+    options: Options,
     startup: Startup,
-    arithmetic: Arithmetic,
-    clock: PhaseClock,
-) -> Built:
-    """Build this rank's parts of a run; `clock` times its steps. Raises the errors of `open_data` and the trainers."""
+    log: MlperfLog,
+    phases: PhaseClock,
+) -> tuple[Arithmetic, Trainer, Evaluator, Snapshots, Loader | RebalancingLoader]:
+    """Build this rank's parts of a run, warmed up or restored, and log the run's description. Collective.
+
+    `phases` times its steps. The loader reads no sample before its first step, because reading belongs on the clock.
+    Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
+    """
+    resumption = options.resumption
+    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
+    if resumption is None:  # a resumed run keeps what its first attempt found
+        arithmetic = check(system, world, arithmetic)
+    computed = arithmetic.applied(system)
+    if files:
+        files.describe_arithmetic(arithmetic.record())
+    if resumption is None:
+        _log_start(log, computed, world, seed)
+    startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
-    computed = arithmetic.applied(system)
     bins, speeds = make_bins(computed, training), make_speeds(system)
     sampler = make_sampler(system, training, seed, speeds)
     trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins)
@@ -65,27 +89,21 @@ def build(
         speeds.change(0, of_all_ranks(world, trainer.passes_per_s))
         if world.leads:
             print(f"rank speeds: {speeds.text()}", file=sys.stderr)
-    loader = Loader(
-        sampler,
-        system.layout.coordinate(world.rank).data,
-        world.device,
-        make_exchange(system, sampler, world),
-        SampleCheck.of(training, on_bad_sample, world.rank),
-        system.fills_batches,
-        startup,
-        bins,
-    )
+    check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
+    exchange, rank = make_exchange(system, sampler, world), system.layout.coordinate(world.rank).data
+    loader = Loader(sampler, rank, world.device, exchange, check_samples, system.fills_batches, startup, bins)
     every = system.launch.rebalance_every_steps
-    batches = RebalancingLoader(loader, every, speeds, world, clock) if speeds and every else loader
-    evaluator = make_evaluator(system, evaluation, trainer, world)
+    batches = RebalancingLoader(loader, every, speeds, world, phases) if speeds and every else loader
+    snapshots = Snapshots(system, world, seed, files, speeds)
     if files:
         files.describe_communication(trainer.communication())
-    return Built(trainer, evaluator, Snapshots(system, world, seed, files, speeds), batches)
+    if resumption and resumption.meta.step:
+        snapshots.load(trainer, resumption.path, resumption.meta)
+    return arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, batches
 
 
-def log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
-    """Log the run's description before its clock starts; raises the errors of `check_start`."""
-    for cleared in caches_cleared(system, world):
+def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
+    for cleared in _caches_cleared(system, world):
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)
     if system.model.checkpoint is not None:
@@ -171,7 +189,7 @@ def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | 
     return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
 
 
-def caches_cleared(system: System, world: World) -> list[bool]:
+def _caches_cleared(system: System, world: World) -> list[bool]:
     """Return whether each node's page cache was dropped, by its launcher or now by its first rank."""
     cleared = None
     if world.ranks.local_rank == 0:

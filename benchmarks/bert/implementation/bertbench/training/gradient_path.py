@@ -99,12 +99,13 @@ def _sum(system: System, among: Exchange) -> GradientSum:
 
 
 def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
-    fused, decay = model.fused_parameters(), system.optimizer.ema_decay
-    if system.sync.outer is not None:
-        from bertbench.optim.local_updates import OuterStepView  # noqa: PLC0415
-
-        return OuterStepView(model, fused, system.sync, among)
-    if not decay:
+    decay, outer = system.optimizer.ema_decay, system.sync.outer is not None
+    if not decay and not outer:
         return EvaluationView(weights)
     hold: Hold = partial(LogicalSlices, buckets) if system.optimizer.sharded else LogicalTensors
-    return AverageView(weights, hold(list(model.parameters()), fused), decay)
+    tensors = hold(list(model.parameters()), model.fused_parameters())
+    if outer:
+        from bertbench.optim.local_updates import OuterStepView  # noqa: PLC0415
+
+        return OuterStepView(tensors, system.sync, among)
+    return AverageView(weights, tensors, decay)

@@ -53,25 +53,9 @@ class LayoutTrainer(Trainer):
         self._world = world
         parallel, layout = system.parallel, system.layout
         self.groups = ProcessGroups(layout, world, parallel.fully_shard)
-        place = self.groups.place
         # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
         self._mode, pieces = choose_mode(world.device, "none" if layout.tensor > 1 else system.compute.compile)
-        whole = initial_model(system, seed)
-        stages = [
-            Stage(whole, number, layout.stages, system.precision.compute)
-            for number in range(place.pipeline, layout.stages, layout.pipeline)
-        ]
-        for stage in stages:
-            if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
-                stage.to(world.device)
-            if parallel.recompute:
-                recompute(stage.layers.values())
-            if layout.tensor > 1:
-                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
-            if parallel.fully_shard:
-                shard(stage, self.groups.mesh("data", self.groups.data))
-            if self._mode != "none":
-                stage.fuse()
+        stages = self._build_stages(initial_model(system, seed))
         self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
         # kept, because FSDP2 replaces the tensors while it computes
@@ -109,6 +93,25 @@ class LayoutTrainer(Trainer):
         self._warm_up(seed)
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
+
+    def _build_stages(self, whole: Bert) -> list[Stage]:
+        system, layout, parallel = self._system, self.groups.layout, self._system.parallel
+        stages = [
+            Stage(whole, number, layout.stages, system.precision.compute)
+            for number in range(self.groups.place.pipeline, layout.stages, layout.pipeline)
+        ]
+        for stage in stages:
+            if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
+                stage.to(self._world.device)
+            if parallel.recompute:
+                recompute(stage.layers.values())
+            if layout.tensor > 1:
+                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
+            if parallel.fully_shard:
+                shard(stage, self.groups.mesh("data", self.groups.data))
+            if self._mode != "none":
+                stage.fuse()
+        return stages
 
     @property
     def model(self) -> nn.Module:

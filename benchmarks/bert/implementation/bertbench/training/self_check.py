@@ -16,7 +16,7 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.graph_checks import GRAPH_RULES
-from bertbench.config.optimizer import Communication, Implementation, Sync
+from bertbench.config.optimizer import Communication, Sync
 from bertbench.config.rule import broken
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
@@ -26,7 +26,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.linear import Products
-from bertbench.model.options import CompileMode, default_mode
+from bertbench.model.options import default_mode
 from bertbench.model.products import Shape
 from bertbench.training.whole_trainer import WholeTrainer
 
@@ -45,15 +45,28 @@ class Path(NamedTuple):
     instead: str
     rounds: bool
     """Whether it may round otherwise in 16 bits: then gradients have the wider bound, and updates none."""
+    on: Callable[[Arithmetic], bool]
+    without: dict[str, Any]
+    """The fields of an arithmetic without it."""
     needs: tuple[str, ...] = ()
     """Paths without which it can't work."""
 
 
-BF16, ONEDNN = Path("bf16", "fp32", True), Path("oneDNN products", "torch's products", True)
-COMPILE = Path("torch.compile", "torch's own operations", True)
-TRITON = Path("Triton optimizer", "torch's optimizer", False)
-GRAPHS = Path("CUDA graphs", "steps that are launched one by one", False, ("bf16", "torch.compile"))
-PATHS = (BF16, ONEDNN, COMPILE, TRITON, GRAPHS)
+def _by_onednn(arithmetic: Arithmetic) -> bool:
+    return any(library != "torch" for _, products in arithmetic.products for library in products)
+
+
+PATHS = (
+    Path("bf16", "fp32", True, lambda chosen: chosen.precision == "bf16", {"precision": "fp32"}),
+    Path("oneDNN products", "torch's products", True, _by_onednn, {"products": ()}),
+    Path("torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}),
+    Path("Triton optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "triton", {"impl": "torch"}),
+    Path(
+        "CUDA graphs", "steps that are launched one by one", False, lambda chosen: chosen.compile == "graphs",
+        {"compile": "default"}, ("bf16", "torch.compile"),
+    ),
+)  # fmt: skip
+"""In the order in which they are checked."""
 
 Step = dict[str, torch.Tensor]
 """What a step computed, by name: the loss, the first moments, and the updates of weights."""
@@ -66,7 +79,7 @@ def check(system: System, world: World, chosen: Arithmetic, take: "Take | None" 
     It has nothing to compare, and returns what it got, where ranks share a model or gradients pass through fp16.
     """
     take, fastest = take or take_step, fastest_of(system, chosen)
-    wanted = paths_of(system, fastest)
+    wanted = paths_of(fastest)
     if system.parallel.splits or system.scales_loss or not wanted:
         return fastest
     off = {path.name for path in wanted}
@@ -108,29 +121,15 @@ def fastest_of(system: System, chosen: Arithmetic) -> Arithmetic:
     return replace(chosen, compile=mode, impl=impl)
 
 
-def paths_of(system: System, arithmetic: Arithmetic) -> list[Path]:
+def paths_of(arithmetic: Arithmetic) -> list[Path]:
     """Return the fast paths of an arithmetic, in the order in which they are checked."""
-    on = {
-        BF16: arithmetic.precision == "bf16",
-        ONEDNN: any(library != "torch" for _, products in arithmetic.products for library in products),
-        COMPILE: arithmetic.compile != "none",
-        TRITON: arithmetic.impl == "triton",
-        GRAPHS: arithmetic.compile == "graphs",
-    }
-    return [path for path in PATHS if on[path]]
+    return [path for path in PATHS if path.on(arithmetic)]
 
 
 def without(arithmetic: Arithmetic, off: Collection[str]) -> Arithmetic:
-    """Return the arithmetic without these paths."""
-    mode: CompileMode | None = arithmetic.compile
-    if COMPILE.name in off:
-        mode = "none"
-    elif GRAPHS.name in off:
-        mode = "default"
-    impl: Implementation | None = "torch" if TRITON.name in off else arithmetic.impl
-    products = () if ONEDNN.name in off else arithmetic.products
-    precision = "fp32" if BF16.name in off else arithmetic.precision
-    return replace(arithmetic, precision=precision, products=products, compile=mode, impl=impl)
+    """Return the arithmetic without these of its paths."""
+    fields = [path.without for path in reversed(paths_of(arithmetic)) if path.name in off]  # compile after graphs
+    return replace(arithmetic, **{name: value for changed in fields for name, value in changed.items()})
 
 
 def take_step(system: System, world: World, products: dict[Shape, Products]) -> Step:

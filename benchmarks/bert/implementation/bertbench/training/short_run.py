@@ -30,7 +30,7 @@ def shortened(system: System, short: Short) -> System:
     samples = steps * system.global_batch_size
     return system.model_copy(
         update={
-            "checkpoint": system.checkpoint.model_copy(update={"every_steps": every}),
+            "checkpoint": system.checkpoint.model_copy(update={"every_steps": every, "final_weights": False}),
             "evaluation": system.evaluation.model_copy(update={"max_samples": samples, "interval_samples": samples}),
         }
     )

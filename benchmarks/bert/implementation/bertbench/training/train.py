@@ -1,38 +1,18 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.options import OnBadSample
-from bertbench.machine.arithmetic import choose_arithmetic
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.progress import RunProgress
-from bertbench.training.build import build, log_start
+from bertbench.training.build import NEW, Options, build
 from bertbench.training.final_weights import write_final_weights
 from bertbench.training.profiling import Profiler
-from bertbench.training.self_check import check
-
-if TYPE_CHECKING:
-    from bertbench.checkpoint.resumption import Resumption
-
-
-class Options(NamedTuple):
-    """Options that make a run differ from a new one that ends at its target."""
-
-    resumption: "Resumption | None" = None
-    """The snapshot to resume from; `files` then belong to the run that wrote it."""
-    on_bad_sample: OnBadSample = "fail"
-    startup: Startup | None = None
-    """Start-up marks so far."""
-    profiler: Profiler | None = None
-    not_a_result: str | None = None
-    """The log's word for a run that can't be a result, such as smoke; such a run never succeeds."""
 
 
 def train(
@@ -41,7 +21,7 @@ def train(
     seed: int,
     files: ResultFiles | None,
     progress: RunProgress,
-    options: Options = Options(),  # noqa: B008 - immutable
+    options: Options = NEW,
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
@@ -54,18 +34,8 @@ def train(
     batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
-            if resumption is None:  # a resumed run keeps what its first attempt found
-                arithmetic = check(system, world, arithmetic)
-            if files:
-                files.describe_arithmetic(arithmetic.record())
-            if resumption is None:
-                log_start(log, arithmetic.applied(system), world, seed)
-            startup.mark("caches")
-            built = build(system, world, seed, files, options.on_bad_sample, startup, arithmetic, metrics.phases)
-            trainer, evaluator, snapshots, loader = built
-            if resumption and taken:
-                snapshots.load(trainer, resumption.path, resumption.meta)
+            parts = build(system, world, seed, files, options, startup, log, metrics.phases)
+            arithmetic, trainer, evaluator, snapshots, loader = parts
             progress.message(f"{arithmetic.text()}\n{trainer.communication().text()}")
 
         with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world, every) as preemption:
@@ -95,7 +65,7 @@ def train(
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         snapshots.close()
-        if system.checkpoint.final_weights and options.not_a_result is None:
+        if system.checkpoint.final_weights:
             progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()
     return run
