@@ -22,6 +22,11 @@ def test_split_matrices_are_refused() -> None:
         load_system("cpu_demo", ["optimizer.name=muon", "parallel.fully_shard=true"])
 
 
+def test_slices_are_not_summed_by_node() -> None:
+    with pytest.raises(ConfigError, match="hierarchical true sums whole gradients, optimizer.sharded true scatters"):
+        load_system("cpu_demo", ["optimizer.sharded=true", "communication.hierarchical=true"])
+
+
 def test_options_of_muon_reach_the_optimizer() -> None:
     settings = ("name=muon", "muon.momentum=0.9", "muon.nesterov=false", "muon.ns_steps=3", "weight_decay=0.1")
     options = load_system("cpu_demo", [f"optimizer.{setting}" for setting in settings]).optimizer

@@ -25,9 +25,7 @@ LENGTHS = np.array([29, 13, 7])
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
     trainer = WholeTrainer(system, world, seed=1)
-    optimizer = getattr(trainer.optimizer, "local", trainer.optimizer)
-    groups = (optimizer._matrices, optimizer._vectors)
-    moments = sum(moment.nbytes for group in groups for moment in (*group.firsts, *group.seconds))
+    moments = sum(moment.nbytes for both in trainer.optimizer._moments for moments in both for moment in moments)
     buckets = trainer.communication().bucket_elements
     trainer.close()
     return buckets, moments

@@ -19,7 +19,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import Clip
-from bertbench.optim.exchange import Exchange, ReduceScatter, Wait, place_of
+from bertbench.optim.exchange import Exchange, ReduceScatter, Wait
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
@@ -38,12 +38,6 @@ def test_tensors_begin_at_multiples_of_16_elements_and_slices_are_equally_long()
     assert slice_length([7, 20, 16], slices=3) == 32
     # slice 0 holds 7, and 16 of the 20; slice 1 the last 4, and all of the 16; slice 2 nothing
     assert [owned([7, 20, 16], 3, place) for place in range(3)] == [7 + 16, 4 + 16, 0]
-
-
-def test_slices_of_a_node_stand_apart_so_that_both_stages_move_contiguous_memory() -> None:
-    # two nodes of three ranks: local rank l of node n has slice 2 l + n
-    assert [place_of(rank, 6, 3) for rank in range(6)] == [0, 2, 4, 1, 3, 5]
-    assert [place_of(rank, 6, None) for rank in range(6)] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
+from bertbench.optim.state import LogicalTensors
 from bertbench.training.build import make_sampler
 from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
@@ -124,9 +125,8 @@ def test_the_outer_step_is_torchs_sgd_with_nesterovs_momentum() -> None:
 def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
     """One rank, two weights, moved by hand; torch's optimizer gets what they moved by as gradient."""
     weights, expected = nn.ParameterList([torch.tensor([1.0, -2.0])]), torch.tensor([1.0, -2.0], requires_grad=True)
-    local = OuterStepView(
-        weights, {}, Sync(method="diloco", every_steps=2, outer_learning_rate=0.7, outer_momentum=0.9), Exchange()
-    )
+    sync = Sync(method="diloco", every_steps=2, outer_learning_rate=0.7, outer_momentum=0.9)
+    local = OuterStepView(LogicalTensors(list(weights), {}), sync, Exchange())
     sgd = torch.optim.SGD([expected], lr=0.7, momentum=0.9, nesterov=True)
     ours, by_torch = list[list[float]](), list[list[float]]()
     for step, move in enumerate([(0.5, 0.25), (0.125, -1.0), (-0.5, 0.0), (2.0, 0.5), (0.0, 1.0), (1.0, 1.0)], start=1):

@@ -17,9 +17,9 @@ from bertbench.report.report_page import html
 from bertbench.report.runs import systems
 from bertbench.report.step_trace import where
 from bertbench.results.files import ResultFiles
+from bertbench.results.profiling import PROFILED_STEPS, Profiler
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import Options
-from bertbench.training.profiling import PROFILED_STEPS, Profiler
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge

@@ -137,8 +137,7 @@ def check_untouched(world: World, system: System) -> None:
     optimizer = trainer.optimizer
     assert isinstance(optimizer, MultiTensorAdam)
     assert optimizer.steps == 0
-    groups = (optimizer._matrices, optimizer._vectors)
-    assert all(not moment.any() for group in groups for moment in (*group.firsts, *group.seconds))
+    assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
     trainer.close()
 

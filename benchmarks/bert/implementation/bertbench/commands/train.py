@@ -31,11 +31,11 @@ from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
+from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
 from bertbench.tracking.options import SideWork
 from bertbench.training.build import Options, make_sampler
 from bertbench.training.inputs import check_start, open_data, open_split
-from bertbench.training.profiling import Profiler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
 from compliance.judge import LOG_PATTERN

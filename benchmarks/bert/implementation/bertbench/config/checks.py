@@ -155,6 +155,15 @@ def _errors_take_their_own_way(settings: Settings) -> Iterator[str]:
         )
 
 
+@rule("communication.hierarchical", "optimizer.sharded")
+def _slices_cross_nodes_at_once(settings: Settings) -> Iterator[str]:
+    if settings.communication.hierarchical and settings.optimizer.sharded:
+        yield (
+            "communication.hierarchical true sums whole gradients, optimizer.sharded true scatters them over all "
+            "ranks; leave one of them out"
+        )
+
+
 @rule("communication.compression", "precision.compute")
 def _errors_never_overflow(settings: Settings) -> Iterator[str]:
     compression = settings.communication.compression

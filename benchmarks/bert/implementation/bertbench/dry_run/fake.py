@@ -32,7 +32,6 @@ from bertbench.model.precision import autocast_type, computing
 from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
-from bertbench.optim.exchange import place_of
 from bertbench.optim.sums import bytes_per_step
 
 
@@ -86,10 +85,7 @@ def _state_bytes(system: System, rank: int, buckets: list[list[int]]) -> int:
     options, averaged, shape = system.optimizer, system.optimizer.ema_decay > 0, system.model.shape()
     if not system.optimizer.sharded:
         return state_bytes(options, averaged, shape, sum(map(sum, buckets)))
-    place = place_of(
-        rank, system.world_size, system.launch.ranks_per_node if system.communication.hierarchical else None
-    )
-    held = sum(owned(sizes, system.world_size, place) for sizes in buckets)
+    held = sum(owned(sizes, system.world_size, rank) for sizes in buckets)
     return state_bytes(options, averaged, shape, held, (rank, system.world_size))
 
 

@@ -1,7 +1,6 @@
 """Sum one flat buffer over the ranks in place: in full on every rank, or one slice per rank.
 
-A buffer is cut into `slices` equal slices. With N nodes of L ranks, slice l N + n belongs to local rank l of node n:
-then both stages of an exchange by nodes move contiguous memory.
+A buffer is cut into `slices` equal slices, one a rank in their order.
 """
 
 from collections.abc import Callable
@@ -21,14 +20,6 @@ Wait = Callable[[], object]
 reduce_scatter: Callable[..., Any] = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
 all_gather: Callable[..., Any] = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
 """Both take (output, input, group=, async_op=), flat tensors that may share memory, so nothing is copied."""
-
-
-def place_of(rank: int, ranks: int, local_size: int | None) -> int:
-    """Return the index of a rank's slice, with nodes of `local_size` ranks, or ignoring nodes (None)."""
-    if local_size is None:
-        return rank
-    node, local_rank = divmod(rank, local_size)
-    return local_rank * (ranks // local_size) + node
 
 
 def slice_of(buffer: torch.Tensor, place: int, slices: int) -> torch.Tensor:
@@ -81,39 +72,39 @@ class ReduceScatter(Exchange):
         return _wait(all_gather(buffer, slice_of(buffer, self.place, self.slices), async_op=True))
 
 
-class ReduceScatterByNode(Exchange):
-    """Exchange within each node, then across nodes; gathering reverses the order. Collective: it builds groups.
+class AllReduceByNode(Exchange):
+    """Scatter the sum within each node, sum across nodes, gather within nodes. Collective: it builds groups.
 
     For a buffer of n bytes, each of a node's L ranks sends n / L between nodes; a flat ring sends all of it. On CUDA
-    both stages run on a separate stream; gloo waits for each.
+    the stages run on a separate stream; gloo waits for each.
     """
 
     def __init__(self, local_size: int) -> None:
         """Take ranks numbered node by node, `local_size` each."""
-        self.slices = distributed.get_world_size()
-        self._local_size, self._nodes = local_size, self.slices // local_size
-        self._node, self._local_rank = divmod(distributed.get_rank(), local_size)
-        self.place = place_of(distributed.get_rank(), self.slices, local_size)
-        nodes = [list(range(first, first + local_size)) for first in range(0, self.slices, local_size)]
-        self._within = _own_group(nodes, self._node)
+        node, self._local_rank = divmod(distributed.get_rank(), local_size)
+        self._local_size = local_size
+        nodes = [list(range(first, first + local_size)) for first in range(0, distributed.get_world_size(), local_size)]
+        self._within = _own_group(nodes, node)
         self._across = _own_group([list(group) for group in zip(*nodes, strict=True)], self._local_rank)
         self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
     def sum(self, buffer: torch.Tensor) -> Wait:
         """See `Exchange`."""
-        chunk = slice_of(buffer, self._local_rank, self._local_size)
-        with self._aside(buffer):
-            reduce_scatter(chunk, buffer, group=self._within)
-            reduce_scatter(slice_of(chunk, self._node, self._nodes), chunk, group=self._across)
-        return self._join
+        padding = -buffer.numel() % self._local_size
+        padded = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
+        share = slice_of(padded, self._local_rank, self._local_size)
+        with self._aside(padded):
+            reduce_scatter(share, padded, group=self._within)
+            distributed.all_reduce(share, group=self._across)
+            all_gather(padded, share, group=self._within)
 
-    def gather(self, buffer: torch.Tensor) -> Wait:
-        """See `Exchange`."""
-        chunk = slice_of(buffer, self._local_rank, self._local_size)
-        with self._aside(buffer):
-            all_gather(chunk, slice_of(chunk, self._node, self._nodes), group=self._across)
-            all_gather(buffer, chunk, group=self._within)
-        return self._join
+        def join() -> None:
+            if self._stream is not None:
+                torch.cuda.current_stream().wait_stream(self._stream)
+            if padding:
+                buffer.copy_(padded[: buffer.numel()])
+
+        return join
 
     def _aside(self, buffer: torch.Tensor) -> Any:
         if self._stream is None:
@@ -122,40 +113,16 @@ class ReduceScatterByNode(Exchange):
         buffer.record_stream(self._stream)
         return torch.cuda.stream(self._stream)
 
-    def _join(self) -> None:
-        if self._stream is not None:
-            torch.cuda.current_stream().wait_stream(self._stream)
-
-
-class AllReduceByNode(Exchange):
-    """Sum whole buffers by node: scatter the sum, then gather it. Collective: it builds groups."""
-
-    def __init__(self, local_size: int) -> None:
-        self._by_node = ReduceScatterByNode(local_size)
-
-    def sum(self, buffer: torch.Tensor) -> Wait:
-        """See `Exchange`."""
-        padding = -buffer.numel() % self._by_node.slices
-        padded = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
-        self._by_node.sum(padded)
-        wait = self._by_node.gather(padded)
-
-        def take_back() -> None:
-            wait()
-            buffer.copy_(padded[: buffer.numel()])
-
-        return take_back if padding else wait
-
 
 def exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None) -> Exchange:
     """Return the exchange over all ranks, numbered node by node with `local_size` ranks each. Collective.
 
     `shared` is the memory in which ranks sum whole buffers, None for torch's collectives.
     """
-    if hierarchical:
-        return ReduceScatterByNode(local_size) if sharded else AllReduceByNode(local_size)
     if sharded:
         return ReduceScatter()
+    if hierarchical:
+        return AllReduceByNode(local_size)
     return Exchange() if shared is None else SharedMemorySum(shared)
 
 

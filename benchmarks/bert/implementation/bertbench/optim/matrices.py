@@ -31,17 +31,14 @@ class DistributedMatrices(LogicalTensors):
         # segments in the order of sending: by owner, then by matrix
         self._order = sorted(range(len(numbers)), key=lambda at: (owners[numbers[at]], numbers[at]))
         self.weights = [slices.weights[at] for at in self._order]
-        held = torch.zeros(len(owners) + 1, dtype=torch.int64, device=parameters[0].device)
+        held = torch.zeros(len(owners), dtype=torch.int64, device=parameters[0].device)
         for number, weight in zip(numbers, slices.weights, strict=True):
             held[number] = weight.numel()
-        held[-1] = buckets.place
         gathered = held.new_empty(buckets.slices, len(held))
         distributed.all_gather(list(gathered), held)
         table = gathered.tolist()
         self._sent = [sum(table[rank][at] for at, owner in enumerate(owners) if owner == peer) for peer in ranks]
         self._received = [[row[number] for number in self._dealt] for row in table]
-        # a bucket orders slices by place, which differs from rank order with several ranks per node
-        self._by_place = sorted(ranks, key=lambda peer: table[peer][-1])
         self.shapes = [self.shapes[number] for number in self._dealt]
         self._nothing = parameters[0].new_empty(0)
 
@@ -50,14 +47,14 @@ class DistributedMatrices(LogicalTensors):
         gradients = self._slices.gradients()
         lengths = [sum(row) for row in self._received]
         arrived = self._exchange([gradients[at] for at in self._order], self._sent, lengths).split(lengths)
-        pieces = [arrived[peer].split(self._received[peer]) for peer in self._by_place]
+        pieces = [flat.split(row) for flat, row in zip(arrived, self._received, strict=True)]
         return [torch.cat(parts).view(shape) for *parts, shape in zip(*pieces, self.shapes, strict=True)]
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
         """Return the updates of `weights`. Collective."""
-        lengths = zip(*(self._received[peer] for peer in self._by_place), strict=True)
+        lengths = zip(*self._received, strict=True)
         pieces = [update.reshape(-1).split(row) for update, row in zip(updates, lengths, strict=True)]
-        leaving = [own[self._by_place.index(peer)] for peer in sorted(self._by_place) for own in pieces]
+        leaving = [own[peer] for peer in range(len(self._received)) for own in pieces]
         back = self._exchange(leaving, [sum(row) for row in self._received], self._sent)
         return list(back.split([weight.numel() for weight in self.weights]))
 

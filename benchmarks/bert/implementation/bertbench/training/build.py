@@ -26,10 +26,10 @@ from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches, cleared_by_launcher
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
+from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.inputs import check_start, open_data
-from bertbench.training.profiling import Profiler
 from bertbench.training.self_check import check
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.training.profiling import PROFILED_STEPS
+from bertbench.results.profiling import PROFILED_STEPS
 
 Short = Literal["smoke", "profile"]
 _SMOKE_STEPS = 5

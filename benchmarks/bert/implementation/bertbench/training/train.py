@@ -9,10 +9,10 @@ from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
+from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import NEW, Options, build
 from bertbench.training.final_weights import write_final_weights
-from bertbench.training.profiling import Profiler
 
 
 def train(
