@@ -23,7 +23,7 @@ def test_split_matrices_are_refused() -> None:
 
 
 def test_slices_are_not_summed_by_node() -> None:
-    with pytest.raises(ConfigError, match="hierarchical true sums whole gradients, optimizer.sharded true scatters"):
+    with pytest.raises(ConfigError, match=r"sums whole gradients, .* scatters them"):
         load_system("cpu_demo", ["optimizer.sharded=true", "communication.hierarchical=true"])
 
 
