@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
+from bertbench.optim.gradient_sum import sum_class
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError
@@ -33,8 +34,7 @@ from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import LogicalTensors
-from bertbench.optim.sums import sum_class
-from bertbench.optim.zero1 import Weights
+from bertbench.optim.average import Weights
 from bertbench.training.trainer import tiny_backward
 from lab.study.definition import mistake
 from lab.study.engine import Outcome
@@ -169,7 +169,7 @@ def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float)
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
     clip = make_clip("after", setting.max_norm, world.size, len(buckets.all))
     options = Communication(compression=setting.compression or "none", topk_share=setting.topk_share)
-    way = sum_class(options.compression).of(options, Exchange(), len(buckets.all))
+    way = sum_class(options.compression)(options, Exchange())
     reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
 
     def reduce(shares: Sequence[LoadedPart]) -> Reduced:

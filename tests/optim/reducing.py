@@ -8,10 +8,9 @@ from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import exchange
-from bertbench.optim.gradient_sum import GradientSum
+from bertbench.optim.gradient_sum import GradientSum, sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar
-from bertbench.optim.sums import sum_class
 
 
 def reducer_of(

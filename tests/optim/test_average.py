@@ -10,9 +10,8 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.optim.average import AverageView, replaced
+from bertbench.optim.average import AverageView, Weights, replaced
 from bertbench.optim.state import LogicalTensors
-from bertbench.optim.zero1 import Weights
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.inputs import open_data
 from bertbench.training.trainer import Trainer

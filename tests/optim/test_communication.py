@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
+from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.powersgd import PowerSgdSum
-from bertbench.optim.sums import bytes_per_step
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 

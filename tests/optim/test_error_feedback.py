@@ -15,7 +15,7 @@ from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.dry_run.link_bytes import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
-from bertbench.optim.sums import bytes_per_step
+from bertbench.optim.gradient_sum import bytes_per_step
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 

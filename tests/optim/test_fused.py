@@ -21,8 +21,8 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.foreach import foreach_step, native_adam_step
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
+from bertbench.optim.zero1 import LogicalSlices
 from lab.bench.budgets import budgets
 from tests.optim.drawn import adam, lamb
 

@@ -11,8 +11,7 @@ from bertbench.distributed.world import World
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.matrices import DistributedMatrices
-from bertbench.optim.muon import Muon
-from bertbench.optim.newton_schulz import orthogonalize
+from bertbench.optim.muon import Muon, orthogonalize
 from bertbench.optim.state import LogicalTensors
 from tests.optim.drawn import draw_gradients, matrices, muon
 from tests.ranks import run_ranks

@@ -20,11 +20,11 @@ from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, s
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import Clip
 from bertbench.optim.exchange import Exchange, ReduceScatter, Wait
+from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Optimizer, matrices_and_vectors
-from bertbench.optim.sums import sum_class
-from bertbench.optim.zero1 import SlicedWeights, norms_over_slices, sliced_norm
+from bertbench.optim.state import Optimizer, matrices_and_vectors
+from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from tests.optim.drawn import lamb
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks

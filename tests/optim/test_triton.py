@@ -21,8 +21,7 @@ from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.exchange import ReduceScatter
-from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.zero1 import SlicedWeights, norms_over_slices
+from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices
 from tests import ranks
 from tests.optim.drawn import adam, lamb
 

@@ -32,7 +32,7 @@ from bertbench.model.precision import autocast_type, computing
 from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
-from bertbench.optim.sums import bytes_per_step
+from bertbench.optim.gradient_sum import bytes_per_step
 
 
 class CountedRank(NamedTuple):

@@ -1,4 +1,4 @@
-"""Show evaluations other weights than training's: the interface, and an exponential moving average.
+"""Hold the weights that a step publishes and an evaluation sees: as they are, or an exponential moving average.
 
     average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps
 
@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from bertbench.optim.state import LogicalTensors
-from bertbench.optim.zero1 import Weights
+
+
+class Weights:
+    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
+
+    def ready(self) -> None:
+        """Wait until all weights are here."""
+
+    def publish(self) -> None:
+        """Start giving this rank's updated weights to the others."""
 
 
 class EvaluationView:

@@ -16,9 +16,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
 from bertbench.optim.foreach import foreach_step, native_adam_step
-from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
-from bertbench.optim.zero1 import norms_over_slices, sliced_norm
 
 if TYPE_CHECKING:
     from bertbench.model.span import SpanBert
@@ -49,16 +47,28 @@ def build_optimizer(
         assert isinstance(model, Bert), "fine-tuning takes Adam"
         from bertbench.optim.muon import build_muon  # noqa: PLC0415 - a run loads its own arithmetic, here and below
 
-        optimizer, text = build_muon(model, options, buckets, product)
+        optimizer, text = build_muon(model, options, tensors_in(buckets), buckets, product)
         return optimizer, text + where
     if options.impl == "apex":
         from bertbench.optim.apex import ApexAdam  # noqa: PLC0415
 
         return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _steps(parameters, options, buckets)
-    hold: Hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
-    norms = norms_over_slices(buckets, fused) if buckets is not None and options.trust_ratio else None
+    hold, norms = tensors_in(buckets), None
+    if buckets is not None and options.trust_ratio:
+        from bertbench.optim.zero1 import norms_over_slices  # noqa: PLC0415
+
+        norms = norms_over_slices(buckets, fused)
     return MultiTensorAdam(parameters, options, fused, step, vector_step, hold, norms), text + where
+
+
+def tensors_in(buckets: Buckets | None) -> Hold:
+    """Return what holds parameters for an optimizer: this rank's slices of the buckets, or whole tensors (None)."""
+    if buckets is None:
+        return LogicalTensors
+    from bertbench.optim.zero1 import LogicalSlices  # noqa: PLC0415
+
+    return partial(LogicalSlices, buckets)
 
 
 def _steps(
@@ -83,6 +93,8 @@ def _steps(
 def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], torch.Tensor]:
     """Return a function that computes the norm of a model's whole gradient, on the device."""
     if buckets.weights:
+        from bertbench.optim.zero1 import sliced_norm  # noqa: PLC0415
+
         return partial(sliced_norm, [buckets.own(bucket.gradients) for bucket in buckets.all])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)

@@ -1,16 +1,18 @@
-"""Sum buckets of gradients over the ranks: the interface, and the sums of every element.
+"""Sum buckets of gradients over the ranks: the interface, the sums of every element, and the registry of all sums.
 
 `begin` starts a bucket's sum during the backward pass, `finish` completes all of them. It is a sum, not torch's DDP's
-mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, delayed ones in delayed.py.
+mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, delayed ones in delayed.py: a new one
+adds a class and an entry of the registry; a run loads only its own.
 """
 
 import math
 from collections.abc import Sequence
+from pkgutil import resolve_name
 
 import torch
 from torch import distributed
 
-from bertbench.config.optimizer import Communication
+from bertbench.config.optimizer import Communication, Compression, Sync
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, Wait, slice_of
 from bertbench.optim.traffic import GRADIENT_BYTES
@@ -127,3 +129,34 @@ def elements_of(shapes: Shapes) -> int:
 def scaled(buffer: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
     """Multiply a buffer in place by a factor; None is 1."""
     return buffer if factor is None else buffer.mul_(factor)
+
+
+ELEMENT_SUMS: dict[Compression, type[ElementSum]] = {"none": ElementSum, "fp16": HalfSum, "bf16": HalfSum}
+"""Those that send every element, so that any exchange can carry them."""
+_OTHER_SUMS: dict[Compression, str] = {
+    "int8": "bertbench.optim.error_feedback:Int8Sum",
+    "topk": "bertbench.optim.error_feedback:TopKSum",
+    "powersgd": "bertbench.optim.powersgd:PowerSgdSum",
+}
+
+
+def sum_class(compression: Compression) -> type[GradientSum]:
+    """Return the class of a compression's sum."""
+    found: type[GradientSum] = ELEMENT_SUMS.get(compression) or resolve_name(_OTHER_SUMS[compression])
+    return found
+
+
+def bytes_per_step(
+    options: Communication,
+    shapes: Shapes,
+    buckets: Sequence[int] = (),
+    ranks: int = 1,
+    sync: Sync = Sync(),  # noqa: B008 - immutable
+) -> int:
+    """Return the bytes that one rank contributes to a step's sums of buckets of these elements.
+
+    Ranks that train alone send weights instead of gradients, spread over the outer interval.
+    """
+    if sync.outer is not None:
+        return -(-GRADIENT_BYTES * elements_of(shapes) // sync.every_steps)
+    return sum_class(options.compression).bytes_per_step(options, shapes, buckets, ranks)

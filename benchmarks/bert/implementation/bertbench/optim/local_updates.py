@@ -19,10 +19,9 @@ from torch import distributed
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.config.optimizer import Sync
-from bertbench.optim.average import EvaluationView, replaced
+from bertbench.optim.average import EvaluationView, Weights, replaced
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.state import LogicalTensors
-from bertbench.optim.zero1 import Weights
 
 
 class OuterStepView(EvaluationView):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bertbench.optim.buckets import Buckets
-from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import LogicalTensors
+from bertbench.optim.zero1 import LogicalSlices
 
 
 class DistributedMatrices(LogicalTensors):

@@ -10,7 +10,6 @@ The factor gives updates AdamW's root mean square, 0.2, so that both use one lea
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,29 +19,35 @@ from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.foreach import native_adam_step, subtract
-from bertbench.optim.matrices import DistributedMatrices
-from bertbench.optim.newton_schulz import orthogonalize
-from bertbench.optim.slices import LogicalSlices
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 
+# Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values
+# between about 0.7 and 1.2, instead of convergence to 1, which training doesn't need.
+_LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
+_SMALLEST_NORM = 1e-7
+# Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
+_ELEMENTS = 2**24
 _ADAMW_RMS = 0.2
 _TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
 
 
 def build_muon(
-    model: Bert, options: OptimizerSettings, buckets: Buckets | None, product: torch.dtype
+    model: Bert, options: OptimizerSettings, hold: Hold, buckets: Buckets | None, product: torch.dtype
 ) -> tuple["Muon", str]:
     """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
 
-    Products are computed in `product`: bf16 where hardware multiplies it faster.
+    `hold` gives the tensors that a rank updates. Products are computed in `product`: bf16 where hardware multiplies it faster.
     """
     fused = model.fused_parameters()
     encoder, _ = matrices_and_vectors(model.layers.parameters())
     taken = set(encoder)
     others = [parameter for parameter in model.parameters() if parameter not in taken]
-    matrices = LogicalTensors(encoder, fused) if buckets is None else DistributedMatrices(buckets, encoder, fused)
-    hold: Hold = LogicalTensors if buckets is None else partial(LogicalSlices, buckets)
     adam = MultiTensorAdam(others, options, fused, native_adam_step, hold=hold)
+    matrices = LogicalTensors(encoder, fused)
+    if buckets is not None:
+        from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
+
+        matrices = DistributedMatrices(buckets, encoder, fused)
     return Muon(matrices, adam, options, product, encoder[0].device), _TEXT
 
 
@@ -106,3 +111,24 @@ class Muon:
     def resume(self, steps: Scalar) -> None:
         """See `state.Optimizer`."""
         self._others.resume(steps)
+
+
+def orthogonalize(matrices_BMN: Tensor, steps: int, number_format: torch.dtype) -> Tensor:
+    """Return matrices with the same singular vectors and singular values near 1; zero stays zero.
+
+    Products and the result are in `number_format`. Source: Jordan et al. 2024 (Muon).
+    """
+    batch, rows, columns = matrices_BMN.shape
+    result_BMN = torch.empty((batch, rows, columns), dtype=number_format, device=matrices_BMN.device)
+    at_once = max(1, _ELEMENTS // (rows * columns))
+    for part, result in zip(matrices_BMN.split(at_once), result_BMN.split(at_once), strict=True):
+        wide = part.to(number_format)
+        if rows > columns:  # the shorter side has the smaller Gram matrix
+            wide = wide.mT
+        wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=_SMALLEST_NORM)
+        for _ in range(steps):
+            gram = wide @ wide.mT
+            polynomial = torch.baddbmm(gram, gram, gram, beta=_CUBIC, alpha=_QUINTIC)
+            wide = torch.baddbmm(wide, polynomial, wide, beta=_LINEAR)
+        result.copy_(wide.mT if rows > columns else wide)
+    return result_BMN

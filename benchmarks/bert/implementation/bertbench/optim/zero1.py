@@ -5,30 +5,71 @@
     forward    all-gather of a bucket's weights, started after the update; the first module that reads them waits
 
 Each link carries (R - 1) / R of the gradients and of the weights, together as much as an all-reduce of the gradients.
-Trust ratios use the norms of whole logical tensors.
+Trust ratios use the norms of whole logical tensors. Snapshots store moments with the names and shapes of whole tensors,
+so they fit any number of ranks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
+from bertbench.optim.average import Weights
 from bertbench.optim.buckets import Bucket, Buckets
 from bertbench.optim.exchange import Exchange, Wait
-from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import matrices_and_vectors
+from bertbench.optim.state import LogicalTensors, logical, matrices_and_vectors
 
 
-class Weights:
-    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
+class LogicalSlices(LogicalTensors):
+    """This rank's segments of some parameters.
 
-    def ready(self) -> None:
-        """Wait until all weights are here."""
+    `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one.
+    """
 
-    def publish(self) -> None:
-        """Start giving this rank's updated weights to the others."""
+    def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
+        self._counts = {parameter: fused.get(parameter, 1) for parameter in parameters}
+        self.tensors = sum(self._counts.values())
+        """Number of logical tensors of all the parameters, over all ranks."""
+        firsts = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
+        self.weights, self._gradients = [], []
+        self._places: list[tuple[nn.Parameter, int, int]] = []
+        """Of each segment the parameter, the part of it, and the first element in the flat logical tensor."""
+        for bucket, whole in zip(buckets.all, buckets.weights, strict=True):
+            weights, gradients = buckets.own(whole), buckets.own(bucket.gradients)
+            begin = buckets.place * weights.numel()
+            for parameter, start, stop, part in self._logical_spans(bucket):
+                first, last = max(start, begin), min(stop, begin + weights.numel())
+                if first < last:
+                    self.weights.append(weights[first - begin : last - begin])
+                    self._gradients.append(gradients[first - begin : last - begin])
+                    self._places.append((parameter, part, first - start))
+        self.numbers = [firsts[parameter] + part for parameter, part, _ in self._places]
+        """Index of each segment's logical tensor; each occurs once."""
+
+    def _logical_spans(self, bucket: Bucket) -> Iterator[tuple[nn.Parameter, int, int, int]]:
+        """Yield the parameter, first and last place in the bucket, and part of each logical tensor."""
+        for parameter, place in zip(bucket.parameters, bucket.starts, strict=True):
+            parts = self._counts.get(parameter, 0)
+            for part in range(parts):
+                length = parameter.numel() // parts
+                yield parameter, place + part * length, place + (part + 1) * length, part
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients of `weights`, as views of the buckets."""
+        return list(self._gradients)
+
+    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
+        named: dict[str, torch.Tensor] = {}
+        for (parameter, part, start), tensor in zip(self._places, flat, strict=True):
+            wholes = logical(names[parameter], parameter.detach(), self._counts[parameter])
+            name, whole = list(wholes.items())[part]
+            named[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, start, tensor)))
+        return named
 
 
 class SlicedWeights(Weights):

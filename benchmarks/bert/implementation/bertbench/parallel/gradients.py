@@ -13,8 +13,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.clip import Clip
-from bertbench.optim.countdown import BucketCountdown
-from bertbench.optim.reducer import Reduced
+from bertbench.optim.reducer import BucketCountdown, Reduced
 from bertbench.optim.state import local
 from bertbench.parallel.process_groups import ProcessGroups
 

@@ -4,7 +4,6 @@ backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimiz
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -13,18 +12,15 @@ from bertbench.config import System
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
-from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
-from bertbench.optim.build import build_norm, build_optimizer
+from bertbench.optim.build import build_norm, build_optimizer, tensors_in
 from bertbench.optim.clip import make_clip
 from bertbench.optim.exchange import Exchange, exchange
-from bertbench.optim.gradient_sum import GradientSum, OwnGradient
+from bertbench.optim.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
 from bertbench.optim.reducer import GradientReducer, Reducer
-from bertbench.optim.slices import LogicalSlices
-from bertbench.optim.state import Hold, LogicalTensors, Optimizer
+from bertbench.optim.state import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
-from bertbench.optim.sums import ELEMENT_SUMS, sum_class
-from bertbench.optim.zero1 import SlicedWeights, Weights
 
 R_co = TypeVar("R_co", bound=Reducer, covariant=True)
 
@@ -62,8 +58,12 @@ def build_path(
     half = world.device.type == "cuda" or system.precision.compute == "bf16"
     product = torch.bfloat16 if half else torch.float32
     optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)
-    weights = SlicedWeights(model, buckets, among) if sharded else Weights()
-    view = _view(system, model, weights, buckets, among)
+    weights = Weights()
+    if sharded:
+        from bertbench.optim.zero1 import SlicedWeights  # noqa: PLC0415 - a run loads what it takes, here and below
+
+        weights = SlicedWeights(model, buckets, among)
+    view = _view(system, model, weights, buckets if sharded else None, among)
     return GradientPath(scale, reducer, optimizer, weights, view, "shared memory" if shared else "collectives", text)
 
 
@@ -92,18 +92,17 @@ def _sum(system: System, among: Exchange) -> GradientSum:
     if system.sync.outer is not None:
         return OwnGradient(options, among)
     if system.sync.delay:
-        from bertbench.optim.delayed import DelayedSum  # noqa: PLC0415 - of few runs, as the next
+        from bertbench.optim.delayed import DelayedSum  # noqa: PLC0415
 
         return DelayedSum(ELEMENT_SUMS[options.compression](options, among), system.sync.delay)
     return sum_class(options.compression)(options, among)
 
 
-def _view(system: System, model: Bert, weights: Weights, buckets: Buckets, among: Exchange) -> EvaluationView:
+def _view(system: System, model: Bert, weights: Weights, buckets: Buckets | None, among: Exchange) -> EvaluationView:
     decay, outer = system.optimizer.ema_decay, system.sync.outer is not None
     if not decay and not outer:
         return EvaluationView(weights)
-    hold: Hold = partial(LogicalSlices, buckets) if system.optimizer.sharded else LogicalTensors
-    tensors = hold(list(model.parameters()), model.fused_parameters())
+    tensors = tensors_in(buckets)(list(model.parameters()), model.fused_parameters())
     if outer:
         from bertbench.optim.local_updates import OuterStepView  # noqa: PLC0415
 

@@ -21,11 +21,10 @@ from bertbench.loading.sampler import Part
 from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
-from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.clip import make_clip
 from bertbench.optim.state import LogicalTensors, local
 from bertbench.optim.step_scale import FixedScale
-from bertbench.optim.zero1 import Weights
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gather import gathered_model
 from bertbench.parallel.gradients import SplitReducer

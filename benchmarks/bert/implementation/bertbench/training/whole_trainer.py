@@ -27,9 +27,9 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.model.scores import Labels
+from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar, logical_weights
-from bertbench.optim.sums import bytes_per_step
 from bertbench.results.communication import Communication
 from bertbench.training.gradient_path import GradientPath, build_path
 from bertbench.training.trainer import Trainer, initial_model, tiny_backward
