@@ -36,7 +36,7 @@ def build_muon(
 ) -> tuple["Muon", str]:
     """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
 
-    `hold` gives the tensors that a rank updates. Products are computed in `product`: bf16 where hardware multiplies it faster.
+    `hold` gives the tensors that a rank updates. Products are computed in `product`: bf16 where that is faster.
     """
     fused = model.fused_parameters()
     encoder, _ = matrices_and_vectors(model.layers.parameters())
