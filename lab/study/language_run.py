@@ -11,7 +11,6 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
-from bertbench.optim.gradient_sum import sum_class
 from pydantic import Field, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError
@@ -27,14 +26,14 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
-from bertbench.optim.average import AverageView, EvaluationView
+from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
+from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import LogicalTensors
-from bertbench.optim.average import Weights
 from bertbench.training.trainer import tiny_backward
 from lab.study.definition import mistake
 from lab.study.engine import Outcome
