@@ -23,7 +23,6 @@ from bertbench.optim.exchange import Exchange, ReduceScatter, Wait
 from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Optimizer, matrices_and_vectors
-from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from tests.optim.drawn import lamb
 from tests.parallel.traffic import Traffic
