@@ -108,13 +108,20 @@ def write(
             where="" if own_data else ", from MLCommons' files in MLPERF_BERT to DATADIR",
         ),
     )
-    data = config["data"]
-    datasets = _OWN_DATA if own_data else _MLPERF_DATA
     scripts = {
         "setup.sh": ("Makes the environment that the runs need, in the sources' .venv.", _SETUP),
-        "init_datasets.sh": ("Makes the runs' data, and the weights that they start from.", _ENVIRONMENT + datasets),
+        "init_datasets.sh": (
+            "Makes the runs' data, and the weights that they start from.",
+            _ENVIRONMENT + (_OWN_DATA if own_data else _MLPERF_DATA),
+        ),
         "run_and_time.sh": ("Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
     }
+    _write_scripts(folder, system, config, scripts)
+
+
+def _write_scripts(folder: Path, system: str, config: dict[str, Any], scripts: dict[str, tuple[str, str]]) -> None:
+    """Write scripts, each from its purpose and its body."""
+    data = config["data"]
     for name, (purpose, body) in scripts.items():
         text = (_HEAD + body).format(
             purpose=purpose,

@@ -131,12 +131,9 @@ class Metrics:
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
                 "skipped": int(skipped),
+                **({} if scale is None else {"loss_scale": scale}),
+                **(_by_phase(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
             }
-            if scale is not None:
-                line["loss_scale"] = scale
-            if taken is steps[-1] and ranks_ms.any():
-                by_phase = zip(PHASES, ranks_ms.T.tolist(), strict=True)
-                line[RANKS_MS] = {phase: [round(ms, 2) for ms in of_ranks] for phase, of_ranks in by_phase}
             lines.append(json.dumps(line) + "\n")
             if skipped:
                 self._log.point(SKIPPED, int(skipped), {"step": taken.step})
@@ -187,6 +184,12 @@ class Metrics:
         self._clocked.__exit__(None, None, None)
         if self._file:
             self._file.close()
+
+
+def _by_phase(ranks_ms: torch.Tensor) -> dict[str, dict[str, list[float]]]:
+    """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
+    by_phase = zip(PHASES, ranks_ms.T.tolist(), strict=True)
+    return {RANKS_MS: {phase: [round(ms, 2) for ms in of_ranks] for phase, of_ranks in by_phase}}
 
 
 def _read(values: list[Any]) -> list[Any]:

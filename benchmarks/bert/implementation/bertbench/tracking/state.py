@@ -76,8 +76,7 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     """Return where a run stands now; `earlier` is what runs of the same system took to the target, in samples."""
     facts, now, parameters = run.facts, time.time(), run.parameters()
     last: Row = next((run.rows[step] for step in reversed(run.rows)), {})
-    stands = status(run.log, facts)
-    going = stands == "running"
+    going = (stands := status(run.log, facts)) == "running"
     end_ms = 1e3 * now if going else facts.stopped_ms or (facts.events()[-1].time_ms if facts.events() else None)
     elapsed = None if facts.started_ms is None or end_ms is None else max(0.0, (end_ms - facts.started_ms) / 1e3)
     speed = _speed(run)
