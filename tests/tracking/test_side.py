@@ -16,7 +16,6 @@ import pytest
 from bertbench.cli import main
 from bertbench.common.errors import ConfigError
 from bertbench.tracking.openmetrics import address
-from bertbench.tracking.options import SideWork
 from tests.tracking.written import write_run
 
 BERTBENCH = [sys.executable, "-m", "bertbench"]
@@ -71,13 +70,6 @@ def test_a_port_is_served_on_loopback_unless_an_address_is_given() -> None:
     for text in ("0", "65536", "http", "host:", "-1"):
         with pytest.raises(ConfigError, match="expected a port from 1 to 65535, or HOST:PORT"):
             address(text)
-
-
-def test_the_options_of_a_run_are_passed_on_to_its_ranks() -> None:
-    assert SideWork(("mlflow", "tensorboard"), "80").options() == [
-        "--track", "mlflow", "--track", "tensorboard", "--metrics-port", "80",
-    ]  # fmt: skip
-    assert (SideWork().options(), bool(SideWork())) == ([], False)
 
 
 def test_a_port_in_use_is_one_clear_line_before_anything_starts(
