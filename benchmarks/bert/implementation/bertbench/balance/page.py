@@ -6,7 +6,7 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.simulate import Outcome, planner, variant
 from bertbench.data.store.index import Index
 from bertbench.report.charts import Axis, Series, lines, scatter
-from bertbench.report.page import page, panels, paragraph, section, table
+from bertbench.report.page import page, panels, paragraph, section
 
 _BEFORE, _AFTER = "none", "planned"
 _STEP_SHOWN = 0
@@ -34,7 +34,6 @@ def page_of(
             panels(*(_efficiencies([outcome for outcome in outcomes if outcome.batch == batch]) for batch in batches)),
         ),
         section("One step", panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost))),
-        section("Numbers", _numbers(outcomes)),
     )
 
 
@@ -73,33 +72,3 @@ def _one_step(
             )
         )
     return figures
-
-
-def _numbers(outcomes: Sequence[Outcome]) -> str:
-    return table(
-        (
-            "method",
-            "GPUs",
-            "batch",
-            "efficiency",
-            "by tokens",
-            "samples a step",
-            "tokens a step",
-            "KB a rank and step",
-            "planning ms",
-        ),
-        [
-            (
-                outcome.method,
-                f"{outcome.gpus:,}",
-                str(outcome.batch),
-                f"{outcome.efficiency:.4f}",
-                f"{outcome.token_efficiency:.4f}",
-                f"{outcome.samples_per_step:,.0f}",
-                f"{outcome.tokens_per_step:,.0f}",
-                f"{outcome.bytes_per_rank_per_step / 1e3:,.1f}",
-                f"{outcome.plan_ms_per_step:.2f}",
-            )
-            for outcome in outcomes
-        ],
-    )

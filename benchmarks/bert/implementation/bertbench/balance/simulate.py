@@ -1,7 +1,6 @@
 """Simulate balance without GPUs: plan steps of any world with training's own code, and measure the plans."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,22 +106,3 @@ def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_
     """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node."""
     in_node = min(gpus, gpus_per_node)
     return Planner(entries_N, balance, gpus * batch, seed, gpus // in_node, in_node)
-
-
-def simulate_all(
-    entries_N: Index,
-    balances: Mapping[str, Balance],
-    gpus: Sequence[int],
-    batches: Sequence[int],
-    gpus_per_node: int,
-    steps: int,
-    seed: int,
-    show: Callable[[int, int, Outcome], None],
-) -> list[Outcome]:
-    """Simulate every variant on every world; `show` gets the number of outcomes, their total, and the last one."""
-    worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in balances]
-    outcomes = []
-    for name, gpu, batch in worlds:
-        outcomes.append(simulate(entries_N, name, balances[name], gpu, batch, gpus_per_node, steps, seed))
-        show(len(outcomes), len(worlds), outcomes[-1])
-    return outcomes

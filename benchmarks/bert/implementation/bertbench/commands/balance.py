@@ -7,7 +7,7 @@ from pathlib import Path
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
-from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate_all, variant
+from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
 from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
@@ -61,12 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
         lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
     entries = population(lengths, arguments.seed)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
+    worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
+    outcomes = []
     with Progress() as progress:
-
-        def show(done: int, total: int, last: Outcome) -> None:
-            progress.update(done, total, f"{done} of {total}: {last.method}, {last.gpus:,} GPUs x {last.batch}")
-
-        outcomes = simulate_all(entries, balances, gpus, batches, per_node, steps, seed, show)
+        for name, gpu, batch in worlds:
+            outcomes.append(simulate(entries, name, balances[name], gpu, batch, per_node, steps, seed))
+            done = f"{len(outcomes)} of {len(worlds)}"
+            progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpu:,} GPUs x {batch}")
     if arguments.html:
         write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost))
     emit(arguments.json, outcomes, _table(outcomes))

@@ -7,7 +7,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_object
 from bertbench.model.shape import BertShape
 
-_SIZES = {
+SIZES = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
     "num_hidden_layers": "layers",
@@ -16,6 +16,7 @@ _SIZES = {
     "max_position_embeddings": "max_positions",
     "type_vocab_size": "token_types",
 }
+"""Sizes that weights depend on, under the names of the file and of BertShape; dropout, for instance, may differ."""
 _RATES = {
     "hidden_dropout_prob": "hidden_dropout",
     "attention_probs_dropout_prob": "attention_dropout",
@@ -33,7 +34,7 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
     Raises CheckpointError if the file can't be read, lacks a size, or describes a model other than this BERT.
     """
     config = read_object(path, CheckpointError, "give the checkpoint's bert_config.json, or copy it again")
-    sizes = {ours: _size(path, config, theirs) for theirs, ours in _SIZES.items()}
+    sizes = {ours: _size(path, config, theirs) for theirs, ours in SIZES.items()}
     if sizes["hidden_size"] % sizes["attention_heads"]:
         raise CheckpointError(
             f"{path}: hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads "
@@ -57,7 +58,7 @@ def hugging_face_config(shape: BertShape) -> dict[str, Any]:
         "architectures": ["BertForPreTraining"],
         "model_type": "bert",
         "hidden_act": HUGGING_FACE_ACTIVATION,
-        **{theirs: getattr(shape, ours) for theirs, ours in (_SIZES | _RATES).items()},
+        **{theirs: getattr(shape, ours) for theirs, ours in (SIZES | _RATES).items()},
         **_ONLY,
         "pad_token_id": 0,
     }

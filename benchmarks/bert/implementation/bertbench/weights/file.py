@@ -20,20 +20,11 @@ from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
+from bertbench.weights.bert_config import SIZES
 from bertbench.weights.output import save_tensors, writing
 
 FORMAT = "bertbench-weights-1"
 _DTYPE = "F32"
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "layers",
-    "attention_heads",
-    "feed_forward_size",
-    "max_positions",
-    "token_types",
-)
-"""Sizes that the weights depend on; dropout, for instance, may differ."""
 _MAKE = "make one with `bertbench checkpoint import`"
 
 
@@ -92,7 +83,7 @@ class Weights:
 
     def check_fits(self, shape: BertShape) -> None:
         """Raise CheckpointError if a model of that shape can't take these weights."""
-        differing = [name for name in _SIZES if getattr(self.shape, name) != getattr(shape, name)]
+        differing = [name for name in SIZES.values() if getattr(self.shape, name) != getattr(shape, name)]
         if differing:
             found = ", ".join(
                 f"{name} {getattr(self.shape, name)} (the model has {getattr(shape, name)})" for name in differing

@@ -6,36 +6,24 @@ one field; one field per value is valid too, and is read.
 """
 
 from collections.abc import Sequence
-from enum import Enum
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from bertbench.common.protobuf import BYTES, FIXED32, MAX_VARINT_BYTES, VARINT, spans
 from bertbench.data.formats.rows import Rows
 
-
-class Feature(Enum):
-    """The kind of a feature's values; messages show the value."""
-
-    BYTES = "bytes"
-    FLOATS = "floats"
-    INTEGERS = "integers"
+Kind = Literal["bytes", "floats", "integers"]
+"""The kind of a feature's values."""
+_KINDS: dict[int, Kind] = {1: "bytes", 2: "floats", 3: "integers"}
+_UNPACKED = {"integers": VARINT, "floats": FIXED32}
 
 
-class FeatureBytes(NamedTuple):
-    """A feature's encoded values; `integers` and `floats` decode those of many records at once."""
+def feature_bytes(record: bytes) -> dict[str, tuple[Kind, bytes]]:
+    """Return kind and encoded values of the features of one Example; `integers` and `floats` decode many at once.
 
-    kind: Feature
-    values: bytes
-
-
-_KINDS = {1: Feature.BYTES, 2: Feature.FLOATS, 3: Feature.INTEGERS}
-_UNPACKED = {Feature.INTEGERS: VARINT, Feature.FLOATS: FIXED32}
-
-
-def feature_bytes(record: bytes) -> dict[str, FeatureBytes]:
-    """Return the features of one Example. Raises ValueError if the bytes are no such message."""
+    Raises ValueError if the bytes are no such message.
+    """
     features = {}
     for number, wire, start, end in spans(record, 0, len(record)):
         if (number, wire) != (1, BYTES):
@@ -77,12 +65,12 @@ def floats(chunks: Sequence[bytes]) -> Rows:
     return Rows.of([np.frombuffer(chunk, "<f4", len(chunk) // 4) for chunk in chunks])
 
 
-def _feature(record: bytes, start: int, end: int) -> FeatureBytes:
-    kind, values = Feature.BYTES, b""
+def _feature(record: bytes, start: int, end: int) -> tuple[Kind, bytes]:
+    kind, values = _KINDS[1], b""
     for number, _, list_start, list_end in spans(record, start, end):
-        kind = _KINDS.get(number, Feature.BYTES)
+        kind = _KINDS.get(number, _KINDS[1])
         for _, wire, at, until in spans(record, list_start, list_end):
             if wire not in (BYTES, _UNPACKED.get(kind)):
-                raise ValueError(f"wire type {wire} in a list of {kind.value}")
+                raise ValueError(f"wire type {wire} in a list of {kind}")
             values += record[at:until]
-    return FeatureBytes(kind, values)
+    return kind, values

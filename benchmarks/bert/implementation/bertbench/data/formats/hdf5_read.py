@@ -25,11 +25,12 @@ VARLENGTH: dict[str, Kind] = {**dict.fromkeys(_COMMON, "ragged"), "next_sentence
 PACKED: dict[str, Kind] = dict.fromkeys(
     (*_COMMON, "packed_input_len", "packed_masked_lm_len", "next_sentence_labels"), "ragged"
 )
-_EXPECTED = {
-    "matrix": "integers in rows of equal length",
-    "ragged": "rows of integers of variable length",
-    "column": "one integer a row",
+_EXPECTED: dict[Kind, tuple[int, bool, str]] = {
+    "matrix": (2, False, "integers in rows of equal length"),
+    "ragged": (1, True, "rows of integers of variable length"),
+    "column": (1, False, "one integer a row"),
 }
+"""Dimensions, whether they hold arrays, and the words for it."""
 
 
 def read_hdf5(path: Path) -> Iterator[Block]:
@@ -75,14 +76,11 @@ def _field(path: Path, file: h5py.File, name: str, kind: Kind) -> h5py.Dataset:
             "(docs/formats.md); get or make the file again"
         )
     inside = h5py.check_vlen_dtype(field.dtype)
-    is_kind = (field.ndim, inside is not None) == {"matrix": (2, False), "ragged": (1, True), "column": (1, False)}[
-        kind
-    ]
-    if not is_kind or np.dtype(inside or field.dtype).kind not in "iu":
+    *shape, expected = _EXPECTED[kind]
+    if [field.ndim, inside is not None] != shape or np.dtype(inside or field.dtype).kind not in "iu":
         described = f"rows of {inside}" if inside is not None else str(field.dtype)
         raise DataError(
-            f"{path}: {name}: found {described} of shape {field.shape}, expected {_EXPECTED[kind]}; "
-            "get or make the file again"
+            f"{path}: {name}: found {described} of shape {field.shape}, expected {expected}; get or make the file again"
         )
     return field
 

@@ -12,11 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
-from bertbench.data.formats.example import Feature, feature_bytes, floats, integers
+from bertbench.data.formats.example import feature_bytes, floats, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import Padded, unpadded
 
@@ -93,13 +91,14 @@ def _samples(records: list[bytes], place: Place) -> Block:
         except ValueError as error:
             raise place.error(row, f"an invalid tf.train.Example ({error})") from error
         for name, found in chunks.items():
-            kind = Feature.FLOATS if name == _WEIGHTS else Feature.INTEGERS
+            expected = "floats" if name == _WEIGHTS else "integers"
             if name not in features:
                 held = ", ".join(sorted(features)) or "nothing"
                 raise place.error(row, f"no feature {name}, but {held}, expected MLPerf's seven features")
-            if features[name].kind is not kind:
-                raise place.error(row, f"{features[name].kind.value} in {name}, expected {kind.value}")
-            found.append(features[name].values)
+            kind, values = features[name]
+            if kind != expected:
+                raise place.error(row, f"{kind} in {name}, expected {expected}")
+            found.append(values)
     fields = {name: _decoded(name, chunks[name], place) for name in _INTEGERS}
     weights, positions = floats(chunks[_WEIGHTS]), fields["masked_lm_positions"]
     place.require(
@@ -116,14 +115,10 @@ def _samples(records: list[bytes], place: Place) -> Block:
 def _decoded(name: str, chunks: list[bytes], place: Place) -> Rows:
     try:
         return integers(chunks)
-    except ValueError as error:
-        whole = np.array([_decodes(chunk) for chunk in chunks])
-        raise place.error(int(np.argmin(whole)), f"a damaged integer in {name} ({error}), expected varints") from error
-
-
-def _decodes(chunk: bytes) -> bool:
-    try:
-        integers([chunk])
     except ValueError:
-        return False
-    return True
+        for row, chunk in enumerate(chunks):
+            try:
+                integers([chunk])
+            except ValueError as error:
+                raise place.error(row, f"a damaged integer in {name} ({error}), expected varints") from error
+        raise
