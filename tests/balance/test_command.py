@@ -39,16 +39,6 @@ def test_every_variant_is_simulated_on_every_world(histogram: str, capsys: pytes
     assert by_method["planned"] > by_method["none"]
 
 
-def test_the_same_seed_gives_the_same_table_and_another_one_another(
-    histogram: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = []
-    for seed in ("1", "1", "2"):
-        main(["balance", "--lengths", histogram, *SMALL, "--methods", "none", "--seed", seed, "--json"])
-        answers.append([row["efficiency"] for row in json.loads(capsys.readouterr().out)])
-    assert answers[0] == answers[1] != answers[2]
-
-
 def test_the_page_shows_every_batch_and_a_step_before_and_after(
     histogram: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,17 +56,6 @@ def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Pat
         assert np.array_equal(population(path, 1), Dataset.open(tiny_folder, "train").entries_N)
 
 
-def test_lengths_in_data_are_those_in_datadir(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DATADIR", str(tiny_folder.parent))
-    words = ["--gpus", "2", "--batch", "3", "--steps", "1", "--methods", "none"]
-    assert main(["balance", "--lengths", f"data/{tiny_folder.name}", *words]) == 0
-    assert main(["balance", "--lengths", "data/nosuch", *words]) == 2
-    assert "nosuch" in capsys.readouterr().err
-
-
 def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) -> None:
     lengths = lengths_of(population(Path(histogram), 1)[:10_000])
     assert set(lengths) == {2, 5}
@@ -88,9 +67,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
     [
         (["--methods", "magic"], "--methods: found magic; choose all, or some of none"),
         (["--gpus", "8,x"], "--gpus 8,x: expected positive whole numbers"),
-        (["--batch", "0"], "--batch 0: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
-        (["--steps", "0"], "--steps 0: expected at least 1"),
         (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],

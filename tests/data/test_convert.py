@@ -140,10 +140,7 @@ def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path) -> None:
         (["--split", "eval"], "found --split without published samples"),
         (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
         (["--from-hdf5", "a", "--vocab-size", "9"], "found no --out"),
-        (["--from-hdf5", "a", "--from-tfrecord", "b", "--vocab-size", "9", "--out", "o"], "expected one of them"),
         (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "leave out --text and --wiki"),
-        (["--from-hdf5", "a", "--vocab-size", "9", "--out", "o", "--shard-samples", "0"], "expected at least 1"),
-        (["--from-hdf5", "a", "--vocab-size", "9", "--out", "o"], "a: found nothing there"),
     ],
 )
 def test_contradicting_options_are_refused(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,19 +14,13 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.data.store import index
-from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.manifest import Manifest
-from bertbench.data.store.shards import write_split
+from bertbench.data.store.shards import write_shard, write_split
 from bertbench.data.text.prepare import Source, prepare
 from bertbench.loading.batch import gather, read
-from tests.tiny import Sample, columns_of, recipe_of
-
-# three samples of lengths 5, 7, 4 with 1, 2, 1 masked tokens, over two shards
-SAMPLES = [
-    Sample([1, 9, 2, 8, 2], [0, 0, 0, 1, 1], [3], [30], 1),
-    Sample([1, 3, 7, 2, 6, 3, 2], [0, 0, 0, 0, 1, 1, 1], [1, 5], [10, 50], 0),
-    Sample([1, 2, 3, 2], [0, 0, 1, 1], [2], [20], 1),
-]
+from tests.data.published import SAMPLES
+from tests.tiny import columns_of, recipe_of
 
 
 @pytest.fixture
@@ -185,19 +179,15 @@ def test_a_damaged_dataset_is_one_error(copied: Path, damage: Callable[[Path], o
     [
         ("input_ids", np.zeros(5, np.int32), "found int32"),
         ("masked_lm_ids", None, "nothing of that name"),
-        ("offsets", np.zeros(2, np.int64), "expected int64"),
     ],
 )
 def test_a_shard_with_a_wrong_field_is_one_error(
-    copied: Path, name: str, values: np.ndarray | None, expected: str
+    tmp_path: Path, name: str, values: np.ndarray | None, expected: str
 ) -> None:
-    with h5py.File(copied / "train" / "part_00000.h5", "r+") as file:
+    write_shard(tmp_path / "shard", columns_of(SAMPLES))
+    with h5py.File(tmp_path / "shard", "r+") as file:
         del file[name]
         if values is not None:
             file[name] = values
-    path = copied / "manifest.json"
-    content = json.loads(path.read_text())
-    content["train"]["shards"][0]["bytes"] = (copied / "train" / "part_00000.h5").stat().st_size
-    path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=expected):
-        Dataset.open(copied, "train").map_samples().shard(0)
+        MappedShard(tmp_path / "shard", 3)

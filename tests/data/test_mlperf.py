@@ -123,21 +123,17 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(tmp_path: Path, tiny_f
     sizes = [shard.samples for shard in first.train.shards]
     assert len(sizes) == 5
     assert max(sizes) - min(sizes) <= 1
+    known = Manifest.read(tiny_folder)
+    assert (first.eval, first.most_frequent_token) == (known.eval, known.most_frequent_token)
+    for path in (tiny_folder / "eval").iterdir():
+        assert (tmp_path / "a" / "eval" / path.name).read_bytes() == path.read_bytes()
     # neighbours don't stay neighbours
     place = {sample: number for number, sample in enumerate(map(str, before))}
     steps = np.diff([place[str(sample)] for sample in a])
     assert np.mean(np.abs(steps) == 1) < 0.1
 
 
-def test_a_shuffle_keeps_the_evaluation_samples(tmp_path: Path, tiny_folder: Path) -> None:
-    manifest, _ = shuffle(tiny_folder, tmp_path / "out", 3, 5, QUIET)
-    before = Manifest.read(tiny_folder)
-    assert (manifest.eval, manifest.most_frequent_token) == (before.eval, before.most_frequent_token)
-    for path in (tiny_folder / "eval").iterdir():
-        assert (tmp_path / "out" / "eval" / path.name).read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize("stop_after", [1, 2, 3])
+@pytest.mark.parametrize("stop_after", [1, 3])
 def test_an_interrupted_shuffle_goes_on_where_it_stopped(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
@@ -173,11 +169,9 @@ def test_an_interrupted_shuffle_goes_on_where_it_stopped(
         (["prepare", "--dupe-factor", "3"], "--dupe-factor: only with --recipe mlperf"),
         ([*MLPERF, "--text", "T", "--vocab", "V", "--workers", "0"], "--workers 0: expected at least 1"),
         ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
-        ([*MLPERF, "--text", "T", "--vocab", "missing"], "missing: cannot be read as a vocabulary"),
         ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
         (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "Not a directory"),
         (["shuffle", "D", "--seed", "1", "--shards", "0", "--out", "O"], "--shards 0: expected 1 to"),
-        (["shuffle", "missing", "--seed", "1", "--shards", "2", "--out", "O"], "found no manifest.json"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_error(

@@ -23,22 +23,6 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
     return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
 
 
-def test_the_same_seed_gives_the_same_samples_and_another_one_others() -> None:
-    assert samples() == samples()
-    assert samples() != samples(seed=8)
-
-
-def test_samples_have_the_shape_of_bert() -> None:
-    for sample in samples():
-        assert 5 <= len(sample.input_ids) <= 24
-        first = sample.segment_ids.count(0)
-        assert sample.segment_ids == [0] * first + [1] * (len(sample.input_ids) - first)
-        assert sample.input_ids[0] == 1
-        assert sample.input_ids[first - 1] == sample.input_ids[-1] == 2
-        assert sample.masked_lm_positions == sorted(set(sample.masked_lm_positions))
-        assert len(sample.masked_lm_ids) == min(5, max(1, round(0.15 * len(sample.input_ids))))
-
-
 def test_the_label_says_whether_both_parts_are_from_one_document() -> None:
     made = samples()
     for sample in made:

@@ -91,14 +91,6 @@ def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> N
     assert found.digest == 5 * (one + other) % 2**128
 
 
-def test_samples_are_told_apart_where_their_bytes_run_on_alike() -> None:
-    # one token more and one label less: the same bytes, but for the lengths
-    one, other = SampleMultiset(), SampleMultiset()
-    one.add(columns_of([Sample([1, 2], [0, 0], [1], [3], 0)]))
-    other.add(columns_of([Sample([1, 2], [0, 0], [1], [3], 0), Sample([1], [0], [1], [3], 0)]))
-    assert str(one) != str(other)
-
-
 def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "verify", str(tiny_folder), "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
@@ -131,18 +123,14 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
     ("damage", "expected"),
     [
         (lambda folder: change_byte(folder / "train" / "part_00001.h5"), "part_00001.h5: found sha256"),
-        (lambda folder: change_byte(folder / "train" / "index.npy"), "index.npy: found sha256"),
-        (lambda folder: change_byte(folder / "vocab.txt"), "vocab.txt: found sha256"),
-        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: found sha256 no such file"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: found sha256 no such file, the manifest says"),
         (lambda folder: (folder / "eval" / "part_00000.h5").unlink(), "part_00000.h5: cannot be read"),
-        (lambda folder: (folder / "eval" / "index.npy").write_text("x"), "index.npy: cannot be read"),
         (lambda folder: np.save(folder / "eval" / "index.npy", np.zeros(3)), "found float64 of shape (3,)"),
         (lambda folder: (folder / "train" / "part_x.h5").touch(), "part_x.h5: found a file that the manifest doesn't"),
         (
             lambda folder: change_manifest(folder, "eval", "samples", value=14),
             "found 13 samples read, the manifest says",
         ),
-        (lambda folder: change_manifest(folder, "eval", "tokens", value=1), "tokens, the manifest says 1"),
         (
             lambda folder: change_manifest(folder, "eval", "masked_tokens", value=1),
             "masked tokens, the manifest says 1",
@@ -152,10 +140,6 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
         (fall_back, "masked_offsets: found values that don't rise from 0"),
         (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
-        (
-            lambda folder: replace_shard(folder, [SAMPLES[0]._replace(masked_lm_positions=[5])]),
-            "sample 0: found a masked position beyond the sample's length",
-        ),
         (
             lambda folder: shutil.copy(folder / "train" / "part_00000.h5", folder / "train" / "part_00001.h5"),
             "part_00001.h5: found the content of part_00000.h5 again",
@@ -169,11 +153,6 @@ def test_damage_is_found_and_said_in_a_line(
     assert main(["data", "verify", str(copied)]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(str(copied))]
     assert any(expected in line for line in lines), lines
-
-
-def test_a_folder_without_manifest_can_t_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "verify", str(tmp_path)]) == 2
-    assert "found no manifest.json" in capsys.readouterr().err
 
 
 def test_a_summary_counts_lengths_masks_and_padding(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

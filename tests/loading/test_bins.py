@@ -58,12 +58,6 @@ def test_every_batch_that_a_dataset_can_give_fits_and_a_few_sizes_serve_all() ->
     assert size_of(BINS.fill(drawn(np.full(COUNT - 3, 5)))) == BINS.all[0]
 
 
-def test_a_balanced_deal_wastes_little() -> None:
-    mean = round(COUNT * float(LENGTHS.mean()))
-    lengths = np.full(COUNT, mean // COUNT)
-    assert len(BINS.fill(drawn(lengths)).tokens_T) < 1.02 * lengths.sum()
-
-
 def test_a_batch_that_no_bin_holds_is_one_clear_error() -> None:
     with pytest.raises(RunError, match=r"17 sequences.*larger than the largest.*compute.compile to default"):
         BINS.fill(drawn(np.full(COUNT + 1, 512)))

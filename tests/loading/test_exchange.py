@@ -18,6 +18,10 @@ from tests.ranks import run_ranks
 from tests.tiny import samples_of
 
 
+def check_exchanges(world: World, systems: dict[int, System], folder: Path) -> list[list[int]]:
+    return [check_exchange(world, system, folder, group) for group, system in systems.items()]
+
+
 def check_exchange(world: World, system: System, folder: Path, group: int) -> list[int]:
     dataset = Dataset.open(folder, "train")
     sampler, samples = make_sampler(system, dataset, 5), dataset.map_samples()
@@ -32,18 +36,14 @@ def check_exchange(world: World, system: System, folder: Path, group: int) -> li
     return sorted(ids.tolist())
 
 
-def test_a_node_s_ranks_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
-    system = tiny("data.balance=presort", "hardware.number_of_nodes=2")
-    first, second, third, fourth = run_ranks(4, check_exchange, system, tiny_folder, 2)
-    assert first == second
-    assert third == fourth
-    assert not set(first) & set(third)
-
-
-def test_all_ranks_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
-    system = tiny("data.balance=global_exchange", "hardware.number_of_nodes=2")
-    answers = run_ranks(4, check_exchange, system, tiny_folder, 4)
-    assert answers[0] == answers[1] == answers[2] == answers[3]
+def test_ranks_of_a_node_or_all_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
+    methods = {2: "presort", 4: "global_exchange"}
+    systems = {ranks: tiny(f"data.balance={name}", "hardware.number_of_nodes=2") for ranks, name in methods.items()}
+    of_node, of_all = zip(*run_ranks(4, check_exchanges, systems, tiny_folder), strict=True)
+    assert of_node[0] == of_node[1]
+    assert of_node[2] == of_node[3]
+    assert not set(of_node[0]) & set(of_node[2])
+    assert of_all[0] == of_all[1] == of_all[2] == of_all[3]
 
 
 def test_bytes_on_the_wire_are_counted_by_hand() -> None:

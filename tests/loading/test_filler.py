@@ -16,13 +16,6 @@ def test_sizes_are_the_multiples_of_a_64th_of_the_last_power_of_two_or_of_16(cou
     assert static_size(count) == size
 
 
-def test_filler_is_below_two_percent_and_sizes_are_few() -> None:
-    sizes = [static_size(count) for count in range(1024, 65_537)]
-    assert max(size / count for count, size in enumerate(sizes, 1024)) < 1.02
-    assert len(set(sizes)) == 1 + 6 * 64
-    assert all(size % 16 == 0 for size in sizes)
-
-
 def test_a_filled_batch_is_the_batch_and_then_sequences_without_labels() -> None:
     batch = batch_of(
         columns_of(

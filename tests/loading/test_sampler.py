@@ -35,14 +35,6 @@ def test_a_permutation_is_a_feistel_network_keyed_by_numpys_default_generator() 
     assert Permutation(64, 5)(np.arange(64)).tolist() == [place(index) for index in range(64)]
 
 
-def test_permutations_differ_by_seed_and_don_t_keep_neighbours_together() -> None:
-    first, second = (Permutation(10_007, seed)(np.arange(10_007)) for seed in (1, 2))
-    assert np.mean(first == second) < 0.01
-    assert np.mean(np.abs(np.diff(first)) < 10) < 0.01
-    # the mean of the first thousand places is that of a random draw, 5,003 +- 4 standard errors
-    assert abs(first[:1000].mean() - 5_003) < 4 * 10_007 / np.sqrt(12 * 1000)
-
-
 @pytest.fixture
 def sampler(tiny: Callable[..., System], tiny_folder: Path) -> Callable[..., Sampler]:
     """A sampler of the tiny system, global batch 12, with overrides."""

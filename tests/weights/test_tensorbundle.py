@@ -75,9 +75,7 @@ KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"
 INDEX, DATA = "model.index", "model.data-00000-of-00001"
 DAMAGE: list[tuple[str, Callable[[Path], object], list[str]]] = [
     ("no index", lambda folder: (folder / INDEX).unlink(), [INDEX, "No such file", "without .index"]),
-    ("empty index", lambda folder: cut(folder / INDEX, 0), [INDEX, "found 0 bytes", "copy the checkpoint again"]),
     ("truncated index", lambda folder: cut(folder / INDEX, 100), [INDEX, "found 100 bytes", "truncated"]),
-    ("wrong magic", lambda folder: flip(folder / INDEX, -1), [INDEX, "without the end mark of a checkpoint's index"]),
     ("damaged block", lambda folder: flip(folder / INDEX, 20), [INDEX, "checksum of the block at byte 0 is wrong"]),
     ("damaged footer", lambda folder: (folder / INDEX).write_bytes(b"\xff" * 40 + MAGIC), [INDEX, "is damaged"]),
     ("not a checkpoint", lambda folder: (folder / INDEX).write_bytes(bytes(400)), [INDEX, "another file"]),

@@ -46,7 +46,6 @@ def test_what_was_written_is_loaded(weights: Path) -> None:
     ("changes", "expected"),
     [
         ({"layers": 3}, "layers 2 (the model has 3); set model.* to the file's sizes"),
-        ({"vocab_size": 104}, "vocab_size 97 (the model has 104)"),
         ({"attention_heads": 7}, "attention_heads 2 (the model has 7)"),  # no tensor's shape tells
         ({"hidden_size": 16, "max_positions": 64}, "hidden_size 14 (the model has 16), max_positions 29 (the"),
     ],
@@ -73,17 +72,11 @@ def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]]
         (lambda tensors, _: tensors.pop("pooler.bias"), "pooler.bias: is missing, expected shape (14,)"),
         (lambda tensors, _: tensors.update(more=torch.zeros(3)), "more: is not a tensor of this model"),
         (
-            lambda tensors, _: tensors.update({"pooler.bias": torch.zeros(13)}),
-            "pooler.bias: found F32 of shape (13,), expected F32 of (14,)",
-        ),
-        (
             lambda tensors, _: tensors.update({"pooler.bias": torch.zeros(14, dtype=torch.float16)}),
             "pooler.bias: found F16 of shape (14,), expected F32",
         ),
         (lambda _, metadata: metadata.pop("format"), "found format None, expected 'bertbench-weights-1'"),
         (lambda _, metadata: metadata.update(shape="{}"), "its metadata is damaged (KeyError('vocab_size'))"),
-        (lambda _, metadata: metadata.update(shape="["), "its metadata is damaged"),
-        (lambda _, metadata: metadata.pop("source"), "its metadata is damaged (KeyError('source'))"),
         (lambda _, metadata: metadata.update(real_vocab_size="many"), "its metadata is damaged"),
         (
             lambda _, metadata: metadata.update(shape=json.dumps({**asdict(PADDED), "layers": "two"})),
