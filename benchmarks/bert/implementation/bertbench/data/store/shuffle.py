@@ -8,7 +8,7 @@ and by one shard; both passes resume after a stop.
 
 import json
 import shutil
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks, shard_entries
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, existing
 from bertbench.data.store.permutation import Permutation
-from bertbench.data.store.shards import file_sha256, finish_split, write_shard
+from bertbench.data.store.shards import FIELDS, file_sha256, finish_split, write_shard
 
 _BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
+_TYPES = (*2 * [np.dtype(np.int64)], *list(FIELDS.values())[2:])  # of the fields of Columns, in a bucket
 
 
 def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress) -> tuple[Manifest, bool]:
@@ -108,8 +109,10 @@ class _Buckets:
             with self.path(number).open("r+b" if self.path(number).exists() else "w+b") as file:
                 file.truncate(self.bytes[number])  # drop what an interrupted run wrote after its last state
                 file.seek(self.bytes[number])
-                for array in (places[rows], *vars(samples.take(rows)).values()):
-                    np.save(file, array)
+                part = samples.take(rows)
+                sizes = np.array([len(rows), len(part.input_ids), len(part.masked_lm_ids)])
+                for array in (sizes, places[rows], *vars(part).values()):
+                    array.tofile(file)
                 self.bytes[number] = file.tell()
         self.samples += len(samples)
         write_state(self._state, {"request": self.request, "samples": self.samples, "bytes": self.bytes})
@@ -119,8 +122,11 @@ class _Buckets:
         blocks, places = [], []
         with self.path(number).open("rb") as file:
             while file.tell() < self.bytes[number]:
-                places.append(np.load(file))
-                blocks.append(Columns(*(np.load(file) for _ in fields(Columns))))
+                samples, tokens, masked = np.fromfile(file, np.int64, 3).tolist()
+                places.append(np.fromfile(file, np.int64, samples))
+                sizes = (samples, samples, tokens, tokens, masked, masked, samples)
+                stored = zip(_TYPES, sizes, strict=True)
+                blocks.append(Columns(*(np.fromfile(file, dtype, size) for dtype, size in stored)))
         return Columns.joined(blocks).take(np.argsort(np.concatenate(places)))
 
     def remove(self) -> None:
