@@ -92,9 +92,11 @@ def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Pub
 
 
 def _is_tfrecord(folder: Path, entry: Entry) -> bool:
+    if entry.kind is not None:
+        return False
     try:
         with open_entry(folder, entry) as stream:
-            return entry.kind is None and begins_as_tfrecord(stream.read(12))
+            return begins_as_tfrecord(stream.read(12))
     except CannotReadError:
         return False
 
