@@ -7,7 +7,6 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats import hdf5_read, tfrecord
 from bertbench.data.formats.example import feature_bytes, floats, integers
 from bertbench.data.formats.hdf5_read import read_hdf5
@@ -68,11 +67,6 @@ def test_every_layout_is_read_in_bounded_blocks(
         assert blocks[0].rows.tolist() == [0, 0, 1]
     elif rows == 2:
         assert [(len(block.columns), block.place.first) for block in blocks] == [(2, 0), (1, 2)]
-
-
-def test_the_checksum_is_masked_crc32c() -> None:
-    # RFC 3720, B.4: the CRC-32C of 32 zero bytes is 8a9136aa; rotated right by 15 bits it is 6d551522
-    assert masked_crc32c(bytes(32)) == (0x6D551522 + 0xA282EAD8) % 2**32
 
 
 def test_integers_are_decoded_from_varints_of_all_lengths() -> None:

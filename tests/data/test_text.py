@@ -53,14 +53,6 @@ def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str, expec
         list(wiki_articles(path))
 
 
-def test_unreadable_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        list(text_articles(tmp_path / "none"))
-    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
-    with pytest.raises(DataError, match="not UTF-8"):
-        list(text_articles(tmp_path / "latin"))
-
-
 def test_the_documentation_of_python_is_prose() -> None:
     articles = list(islice(python_documentation(), 300))
     words = [word for article in articles for sentence in article for word in sentence.split()]
@@ -96,9 +88,3 @@ def test_a_vocabulary_file_needs_special_tokens_and_no_repetition(tmp_path: Path
     path.write_text(content)
     with pytest.raises(DataError, match=expected):
         Vocabulary.read(path)
-
-
-def test_the_greek_final_sigma_is_lower_cased_as_python_does() -> None:
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, "\u03c3\u03bf\u03c2"))  # sigma omicron final-sigma
-    (ids,) = vocabulary.encode(["\u03a3\u039f\u03a3"])
-    assert ids == [5]

@@ -67,12 +67,12 @@ class Columns:
             next_sentence_labels=self.next_sentence_labels[samples],
         )
 
-    def problem(self, vocab_size: int, max_length: int = MAX_LENGTH) -> tuple[int, str] | None:
+    def problem(self, vocab_size: int) -> tuple[int, str] | None:
         """Return the first sample that no model could train on, and its fault; None if all are sound."""
         one, tokens, masked = np.ones_like(self.lengths), self.lengths, self.masked
         words = f"outside 0 to {vocab_size - 1}"
         checks = (
-            (one, _outside(self.lengths - 1, max_length), f"not 1 to {max_length} tokens"),
+            (one, _outside(self.lengths - 1, MAX_LENGTH), f"not 1 to {MAX_LENGTH} tokens"),
             (one, _outside(self.masked - 1, MAX_MASKED), f"not 1 to {MAX_MASKED} masked tokens"),
             (tokens, _outside(self.input_ids, vocab_size), f"a token id {words}"),
             (tokens, _outside(self.segment_ids, 2), "a segment id other than 0 and 1"),

@@ -11,9 +11,9 @@ LONGEST_WORD = 200  # characters; the reference doesn't try to split a longer wo
 class WordPieces:
     """Vocabulary entries in the order of their ids; continuations of a word begin with ##."""
 
-    def __init__(self, entries: Sequence[str], unknown: str = "[UNK]") -> None:
+    def __init__(self, entries: Sequence[str]) -> None:
         self._ids = {entry: number for number, entry in enumerate(entries)}
-        self._unknown = [self._ids[unknown]]
+        self._unknown = [self._ids["[UNK]"]]
         self._longest = max(map(len, entries))
 
     def ids(self, word: str) -> list[int]:
