@@ -2,8 +2,6 @@ import argparse
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,10 +19,10 @@ from bertbench.model.sizes import SHAPES
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
+from lab.bench.program import Took
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
 ONE_ROUND = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 1, "compile": False, "seed": 1}
-_GENERATES_CODE_S = 0.5
 
 
 def test_useful_work_is_that_of_real_tokens_pairs_and_masked_tokens() -> None:
@@ -145,28 +143,22 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
         assert result.peak_memory_mb > 16 * 30_522 * 6 / 2**20
 
 
-def _slow_on_a_new_batch(_: torch.device) -> dict[str, Callable[[Columns], None]]:
-    met = set()
+class SlowOnANewBatch:
+    """Stand in for a program whose first step on a batch generates code."""
 
-    def step(content: Columns) -> None:
-        lengths = tuple(content.lengths)
-        if lengths not in met:
-            time.sleep(_GENERATES_CODE_S)
-        met.add(lengths)
+    def __init__(self) -> None:
+        self.met: list[Columns] = []
 
-    return {"slow": step}
+    def step(self, _: str, content: Columns) -> Took:
+        self.met.append(content)
+        return Took(float(sum(met is content for met in self.met)), 0)
 
 
 def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "_SIZES", (61,))
-    cpu = torch.device("cpu")
-    with bench.Program(_slow_on_a_new_batch, 1, cpu) as program:
-        arm, products = (
-            bench.Contender(rivals.Rival("slow", ""), program, wikipedia_batches(2, 3, 1)),
-            peak.MatrixProducts(cpu),
-        )
-        took = [arm.step(products, torch.float32, [], number) for number in range(3)]
-    assert max(step.seconds for step in took) < _GENERATES_CODE_S
+    products, batches = peak.MatrixProducts(torch.device("cpu")), wikipedia_batches(2, 3, 1)
+    arm = bench.Contender(rivals.Rival("slow", ""), SlowOnANewBatch(), batches)
+    assert [arm.step(products, torch.float32, [], number).seconds for number in range(3)] == [2, 2, 2]
 
 
 def test_the_command_runs_where_no_rival_is_installed() -> None:
