@@ -90,7 +90,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
     log.write_text("first\n" + f":::MLLOG {evil}\n" + run_log(evaluations=2))
 
     def judged(path: Path, ruleset: str) -> Judgement:
-        return replace(judge(path, ruleset), findings=(Finding("rule", "error", 2, evil, "nothing", "remove it"),))
+        return replace(judge(path, ruleset), findings=(Finding("rule", "error", evil, "nothing", "remove it", 2),))
 
     monkeypatch.setattr(report_page, "judge", judged)
     found = report_page.html(systems([tmp_path]), "5.0.0")
