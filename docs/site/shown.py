@@ -56,6 +56,8 @@ def _fenced(command: str, *lines: str) -> str:
 def _printed(command: str) -> str:
     words = [sys.executable, "-m", *command.removeprefix("python -m ").split()]
     done = subprocess.run(words, cwd=_REPOSITORY, env={**os.environ, "COLUMNS": "120"}, capture_output=True, text=True)  # noqa: PLW1510 - the judge's code is its verdict
+    if not done.stdout:
+        raise SystemExit(f"{command}: printed nothing\n{done.stderr}")
     return done.stdout
 
 
