@@ -4,7 +4,7 @@ The file is streamed and the kept part is bounded: 200 MB of anything take less 
 Beyond a bound on what our rules need, the log can't be judged: a part of it could mislead the rules.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -47,10 +47,9 @@ class Note(NamedTuple):
 class Log:
     """One log: its events and its faulty lines.
 
-    `broken`: records that don't parse; `crashes`: those on which the official checker ends in a traceback;
-    `ambiguous`: records that repeat a field; `ignored`: lines that neither this class nor the official checker reads in
-    full; `odd_times`: records whose time_ms is not a JSON number; `nul_records`: records with NUL bytes; `holes`: the
-    first other line with one; `flooded`: keys with more than MOST_OF_A_KEY events (the first are kept).
+    `notes`: faulty lines by the rule that reports them (`rules.records`), at most 100 of each; under `crash`, those on
+    which the official checker ends in a traceback. `flooded`: keys with more than MOST_OF_A_KEY events (the first are
+    kept).
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
@@ -64,13 +63,7 @@ class Log:
         self._event_weight = 0
         self._heavy_weight = 0
         self.events: list[Event] = []
-        self.broken: list[Note] = []
-        self.crashes: list[Note] = []
-        self.ambiguous: list[Note] = []
-        self.ignored: list[Note] = []
-        self.odd_times: list[Note] = []
-        self.nul_records: list[Note] = []
-        self.holes: list[Note] = []
+        self.notes: dict[str, list[Note]] = defaultdict(list)
         self._kept: list[Record] | None = []
         self._read(name)
 
@@ -104,15 +97,15 @@ class Log:
             try:
                 record = parse_record(line, text, repeated)
             except NoRecord as problem:
-                _note(self.broken, line, str(problem))
+                self._note("record", line, str(problem))
                 if problem.crash:
-                    _note(self.crashes, line, str(problem))
+                    self._note("crash", line, str(problem))
                 continue
             if repeated:
                 names = ", ".join(sorted(set(repeated))[:5])
-                _note(self.ambiguous, line, f"fields given more than once: {names[:80]}")
+                self._note("record-unambiguous", line, f"fields given more than once: {names[:80]}")
             if record.oddity is not None:
-                _note(self.odd_times, line, f"time_ms {record.oddity}")
+                self._note("time-number", line, f"time_ms {record.oddity}")
             self._keep_event(record, weighs)
             if self._kept is None or (ruled is not None and not _is_of(ruled, record)):
                 continue
@@ -147,17 +140,17 @@ class Log:
         if self._lines > MOST_RECORDS:
             raise CannotJudge(f"found more than {MOST_RECORDS:,} lines with {TOKEN}", line)
         if "\0" in text:
-            _note(self.nul_records if tokens else self.holes, line, "NUL bytes, as in a file with a hole")
+            self._note("text" if tokens else "text-hole", line, "NUL bytes, as in a file with a hole")
         if tokens > 1:
-            _note(self.ignored, line, f"{TOKEN} {tokens} times in one line; only the last is read")
+            self._note("record-read", line, f"{TOKEN} {tokens} times in one line; only the last is read")
         elif tokens and RECORD_TOKEN not in text and text.partition(TOKEN)[2].strip():
-            _note(self.ignored, line, f"no blank after {TOKEN}, so the line is not read")
+            self._note("record-read", line, f"no blank after {TOKEN}, so the line is not read")
 
     def _keep_event(self, record: Record, weighs: int) -> None:
         key = record.key
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
             found = f"of {len(key):,} characters" if isinstance(key, str) else f"that is not text: {type(key).__name__}"
-            _note(self.ignored, record.lineno, f"a key {found}")
+            self._note("record-read", record.lineno, f"a key {found}")
             return
         if key not in self._counts and len(self._counts) >= _MOST_KEYS:
             raise CannotJudge(f"found more than {_MOST_KEYS:,} keys", record.lineno)
@@ -173,6 +166,10 @@ class Log:
         fields = metadata if isinstance(metadata, dict) else {}
         self.events.append(Event(record.lineno, key, record.timestamp, value, fields))
 
+    def _note(self, rule: str, line: int, reason: str) -> None:
+        if len(self.notes[rule]) < _MOST_NOTES:
+            self.notes[rule].append(Note(line, reason))
+
 
 def read_events(path: Path) -> list[Event]:
     """Return the MLPerf events of a file, in file order; at most MOST_OF_A_KEY per key.
@@ -185,11 +182,6 @@ def read_events(path: Path) -> list[Event]:
 
 def _is_of(keys: frozenset[str], record: Record) -> bool:
     return isinstance(record.key, str) and record.key in keys
-
-
-def _note(notes: list[Note], line: int, reason: str) -> None:
-    if len(notes) < _MOST_NOTES:
-        notes.append(Note(line, reason))
 
 
 def _as_utf8(value: Any) -> Any:

@@ -87,15 +87,14 @@ def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
 
 def check(log: Log, ruleset: str) -> OfficialVerdict:
     """Return the official verdict on a log. Raises CannotJudge if the log would fill the memory."""
-    if log.crashes:
-        crash = log.crashes[0]
+    for crash in log.notes["crash"]:
         return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {crash.reason}", crash.line),))
     if unsafe := _unsafe(log, ruleset):
         return OfficialVerdict(ruleset, "error", (unsafe,))
     module = _module()
     checker = module.make_checker("training", ruleset, quiet=False, werror=False)
     module.enqueued_configs.clear()  # a log on which it failed leaves entries there
-    if log.broken:
+    if log.notes["record"]:
         checker.put_message("Log lines had parsing errors.")
     try:
         checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")

@@ -135,6 +135,7 @@ def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding
     if fast:
         found = f"{name}: {', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
         yield Finding("speed", "warning", found, "runs of one system at one speed", MEND)
-    if times.most_common(1)[0][1] > 2:
-        found = f"{name}: {times.most_common(1)[0][1]} runs of {times.most_common(1)[0][0]:.3f} s"
+    ((seconds, alike),) = times.most_common(1)
+    if alike > 2:
+        found = f"{name}: {alike} runs of {seconds:.3f} s"
         yield Finding("speed", "warning", found, "times that differ", MEND)

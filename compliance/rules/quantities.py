@@ -33,14 +33,14 @@ _EQUAL = (
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
     "(?P<rate>((train|training|average|mean)_)*(throughput|(samples|sequences|examples)_per_s(ec(ond)?)?)|tracked_stats)"
-    "|(?P<seconds>time_to_train|run_duration|((raw_)?(train|training)|run)_time(_ms|_s|_seconds)?)"
+    "|(?P<seconds>time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time(_ms|_s|_seconds)?)"
     "|(?P<steps>(global_)?(step|steps|step_num|iterations?))|(?P<samples>epoch_num|samples|samples_(count|seen))"
     "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
     "|(?P<loss>((train|training|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
     "|(?P<data>(train_|training_)?data_file)"
 )
 _UNITS = (1.0, 60.0, 1e-3)  # seconds
-_SAME_QUANTITY, _TRAINING_ALONE = (0.25, 10.0), 0.5  # times in another range are of something else; of the run
+_LEAST_SAME, _MOST_SAME, _TRAINING_ALONE = 0.25, 10.0, 0.5  # of the run; other times are of something else
 _ALIKE = 1e-3  # accuracies
 _LONGEST_HORIZON = 10  # times the samples trained on
 _OTHERWISE = 4  # counts that differ by as many times count something else
@@ -173,9 +173,10 @@ def _equal(case: Case) -> Iterator[Breach]:
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value) or 0.0
         if kind == "seconds" and seconds > 0:
-            least = 0.97 if name == "time_to_train" else _TRAINING_ALONE  # evaluation left out, or the start
+            whole = name.lower() in ("time_to_train", "ttt")
+            least = 0.97 if whole else _TRAINING_ALONE  # evaluation and the start may be left out
             shares = [found * unit / seconds for unit in _UNITS]
-            shares = [share for share in shares if _SAME_QUANTITY[0] < share < _SAME_QUANTITY[1]]
+            shares = [share for share in shares if _LEAST_SAME < share < _MOST_SAME]
             if shares and not any(least <= share <= 1.03 for share in shares):
                 yield Breach(event.line, f"{name} {shown(value)}", f"{seconds:.1f} s, run_start to run_stop")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:

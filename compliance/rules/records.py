@@ -15,9 +15,9 @@ _JUDGED = (
 )  # fmt: skip
 
 
-def _noted(kind: str) -> Callable[[Case], Iterable[Breach]]:
-    """Return the check that reports a log's notes of one kind."""
-    return lambda case: (Breach(line, reason) for line, reason in getattr(case.log, kind))
+def _noted(rule: str) -> Callable[[Case], Iterable[Breach]]:
+    """Return the check that reports a log's notes for a rule."""
+    return lambda case: (Breach(line, reason) for line, reason in case.log.notes[rule])
 
 
 def _flood(case: Case) -> Iterator[Breach]:
@@ -30,27 +30,27 @@ def _flood(case: Case) -> Iterator[Breach]:
 RULES = (
     Rule(
         "record", "Every MLPerf line is a JSON object with time_ms, key, value and metadata", _PARSER, "error",
-        "check whether the file was truncated, or two processes wrote into one line", _noted("broken"),
+        "check whether the file was truncated, or two processes wrote into one line", _noted("record"),
     ),
     Rule(
         "time-number", "time_ms is a number", "mlcommons/logging, compliance_checker", "error",
-        "write time_ms without quotes", _noted("odd_times"),
+        "write time_ms without quotes", _noted("time-number"),
     ),
     Rule(
         "record-read", "Every record has its own line, readable for checkers",
-        _PARSER, "warning", "let one process write the log, a line at a time", _noted("ignored"),
+        _PARSER, "warning", "let one process write the log, a line at a time", _noted("record-read"),
     ),
     Rule(
         "record-unambiguous", "No record repeats a field", "RFC 8259, section 4", "cannot-judge",
-        "write the field once", _noted("ambiguous"),
+        "write the field once", _noted("record-unambiguous"),
     ),
     Rule(
         "text", "Records have no NUL bytes", _PARSER, "cannot-judge",
-        "copy the log again from where it was written", _noted("nul_records"),
+        "copy the log again from where it was written", _noted("text"),
     ),
     Rule(
         "text-hole", "Other lines have no NUL bytes", _PARSER, "warning",
-        "copy the log again from where it was written", _noted("holes"),
+        "copy the log again from where it was written", _noted("text-hole"),
     ),
     Rule(
         "flood", "A run logs a key at most 10,000 times", "published logs of rounds 1.1 to 5.0", "warning",

@@ -203,6 +203,7 @@ LOGS = [
         ("tracked_stats", {"train_time": 0.03 * SECONDS}),
         ("eval_masked_lm_accuracy", 0.7), ("final_accuracy", 0.69),
     )),
+    Forgery("a longer time at its end", "stated-twice", telling("run_stop", TTT=1.2 * SECONDS)),
     Forgery("a schedule that begins after its end", "stated-twice", setting("start_warmup_step", 10_000)),
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
     *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
