@@ -16,12 +16,7 @@ from bertbench.training.final_weights import write_final_weights
 
 
 def train(
-    system: System,
-    world: World,
-    seed: int,
-    files: ResultFiles | None,
-    progress: RunProgress,
-    options: Options = NEW,
+    system: System, world: World, seed: int, files: ResultFiles | None, progress: RunProgress, options: Options = NEW
 ) -> Run:
     """Train to the target or to the limit; the same seed on the same machine gives the same losses.
 
