@@ -38,7 +38,7 @@ def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.Monke
     assert str(Range(118.4, 0.31416, "")) == "120 to 0.31"
     # 21 errors from -0.5 to 0.5: the quantiles at 5 and 95 % are -0.45 and 0.45; published = forecast / (1 + error)
     errors = {kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
-    monkeypatch.setattr("bertbench.forecast.ranges._errors", lambda: errors)
+    monkeypatch.setattr("bertbench.forecast.ranges._errors", lambda gpu: errors)
     found = range_of(load_system("dgxh200_n1"), "h200", 29.0)
     assert (found.low_min, found.high_min) == (pytest.approx(29 / 1.45), pytest.approx(29 / 0.55))
 

@@ -53,7 +53,7 @@ def samples_to_converge(
         for row in published
         if row.hyper_parameters
         and math.isclose(row.global_batch_size, global_batch_size, rel_tol=_SAME_BATCH)
-        and np.allclose(row.hyper_parameters, hyper_parameters, rtol=1e-4, atol=0)
+        and all(map(_alike, row.hyper_parameters, hyper_parameters))
     ]
     if same:
         source = f"median of {len(same)} published results with these hyper-parameters; {_CLIPPING}"
@@ -65,3 +65,7 @@ def samples_to_converge(
         "reference convergence points (of LAMB, clipped before the all-reduce), interpolated",
         interpolated=True,
     )
+
+
+def _alike(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-4)  # numpy's allclose takes 30 times as long

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bertbench.config.system import System
-from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s, other_gpus
-from bertbench.forecast.step import Gpu
+from bertbench.forecast.calibrate import leave_one_out, other_a100s, other_gpus
+from bertbench.forecast.step import HARDWARE, Gpu
 
 MOST_GPUS = 1024
 """GPUs of the largest result in the calibration."""
@@ -95,29 +95,28 @@ def kind_of(system: System, gpu: Gpu) -> Kind:
 
 def _nearest(own: Kind) -> tuple[list[float], str]:
     """Return errors and the name of their results: the kind's, else all results that share most of its properties."""
-    known = _errors()
     if _is_known(own):
-        return known[own], str(own)
+        return _errors(own.gpu)[own], str(own)
     form = "PCIe" if own.pcie else "SXM"
-    named, like = f"all {form}", [other for other in known if other.pcie == own.pcie]
-    if same := [other for other in like if other.gpu == own.gpu]:
-        named, like = f"all {own.gpu.upper()} {form}", same
-    return [error for other in like for error in known[other]], named
+    if same := _of_form(own.gpu, own.pcie):
+        return same, f"all {own.gpu.upper()} {form}"
+    return [error for gpu in HARDWARE for error in _of_form(gpu, own.pcie)], f"all {form}"
+
+
+def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
+    return [error for other, errors in _errors(gpu).items() if other.pcie == pcie for error in errors]
 
 
 def _is_known(own: Kind) -> bool:
-    return len(_errors().get(own, [])) >= _FEWEST
+    return len(_errors(own.gpu).get(own, [])) >= _FEWEST
 
 
 @cache
-def _errors() -> dict[Kind, list[float]]:
+def _errors(gpu: Gpu) -> dict[Kind, list[float]]:
     """Return errors of published results with at most 1,024 GPUs by kind."""
-    held: list[tuple[Gpu, Comparison]] = [("a100", one) for one in (*leave_one_out(), *other_a100s())]
-    held += [(gpu, one) for gpu in ("h100", "h200") for one in other_gpus(gpu)]
     found: dict[Kind, list[float]] = {}
-    for gpu, one in held:
+    for one in (*leave_one_out(), *other_a100s()) if gpu == "a100" else other_gpus(gpu):
         row = one.row
-        assert row.accelerators is not None, "only results with a number of GPUs are forecast"
-        if row.accelerators <= MOST_GPUS:
+        if row.accelerators is not None and row.accelerators <= MOST_GPUS:
             found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
     return found
