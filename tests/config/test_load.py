@@ -167,7 +167,7 @@ def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(tmp_path
 
 def test_the_settings_that_rules_tie_together_exist() -> None:
     for rule in RULES:
-        for name in rule.settings:
+        for name in rule.settings.split():
             section: type[Section] | None = Settings
             for part in name.split("."):
                 assert section is not None, name

@@ -6,9 +6,7 @@ are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumu
 sharded, dealt and packed.
 """
 
-from collections.abc import Iterator
-
-from bertbench.config.rule import Rule, rule
+from bertbench.config.rule import Rule
 from bertbench.config.settings import Settings, mlperf_evaluation_interval
 
 TARGET = 0.72
@@ -20,66 +18,48 @@ CHECKPOINT = "model.ckpt-28252"
 
 def _fixed(name: str, setting: str, *allowed: object, instead: str = "") -> Rule:
     """Return the rule `name`: a setting has one of the allowed values; `instead` says how to get one."""
-    section, key = setting.split(".")
+    *sections, key = setting.split(".")
 
-    def find(settings: Settings) -> Iterator[str]:
-        if settings.hardware.division == "closed":
-            value = getattr(getattr(settings, section), key)
-            if value not in allowed:
-                yield _refusal(name, setting, value, instead or " or ".join(map(str, allowed)))
+    def find(settings: Settings) -> object:
+        if settings.hardware.division != "closed":
+            return None
+        place: object = settings
+        for section in sections:
+            place = getattr(place, section)
+        # without a recipe, the data is MLCommons' own
+        return place is not None and _deviation(settings, name, setting, getattr(place, key), allowed, instead)
 
-    return Rule(find, (setting, "hardware.division"))
-
-
-def _refusal(name: str, setting: str, value: object, instead: str) -> str:
-    shown = "null" if value is None else value
-    return (
-        f"{setting} {shown} is not allowed in the closed division; use {instead} (rule {name}), or set "
-        "hardware.division to open"
-    )
+    return Rule(f"{setting} hardware.division", find)
 
 
-@rule("model.checkpoint", "hardware.division")
-def _checkpoint(settings: Settings) -> Iterator[str]:
-    if settings.hardware.division == "closed" and settings.model.checkpoint is None:
-        yield _refusal(
-            "closed-checkpoint", "model.checkpoint", None, "MLPerf's phase-1 checkpoint (docs/checkpoint.md imports it)"
-        )
+def _deviation(
+    settings: Settings, name: str, setting: str, value: object, allowed: tuple[object, ...], instead: str = ""
+) -> object:
+    return settings.hardware.division == "closed" and value not in allowed and (
+        f"{setting} {'null' if value is None else value} is not allowed in the closed division; use "
+        f"{instead or ' or '.join(map(str, allowed))} (rule {name}), or set hardware.division to open"
+    )  # fmt: skip
 
 
-@rule("schedule.decay_steps", "schedule.max_steps", "hardware.division")
-def _decay(settings: Settings) -> Iterator[str]:
-    schedule = settings.schedule
-    if settings.hardware.division == "closed" and schedule.decay_steps not in (None, schedule.max_steps):
-        instead = f"schedule.max_steps {schedule.max_steps}"
-        yield _refusal("closed-decay", "schedule.decay_steps", schedule.decay_steps, instead)
+def _checkpoint(settings: Settings) -> object:
+    checkpoint = settings.model.checkpoint
+    instead = "MLPerf's phase-1 checkpoint (docs/checkpoint.md imports it)"
+    return checkpoint is None and _deviation(settings, "closed-checkpoint", "model.checkpoint", None, (), instead)
 
 
-@rule("evaluation.interval_samples", "data.global_batch_size", "data.local_batch", "hardware.division")
-def _cadence(settings: Settings) -> Iterator[str]:
+def _decay(settings: Settings) -> object:
+    steps, most = settings.schedule.decay_steps, settings.schedule.max_steps
+    instead = f"schedule.max_steps {most}"
+    return _deviation(settings, "closed-decay", "schedule.decay_steps", steps, (None, most), instead)
+
+
+def _cadence(settings: Settings) -> object:
     interval = settings.evaluation.interval_samples
-    if settings.hardware.division != "closed" or interval is None:
-        return
+    if interval is None:
+        return None
     expected = mlperf_evaluation_interval(settings.global_batch_size)
-    if interval != expected:
-        yield _refusal("closed-cadence", "evaluation.interval_samples", interval, f"{expected}, or leave it out")
-
-
-@rule("data.recipe", "hardware.division")
-def _recipe(settings: Settings) -> Iterator[str]:
-    recipe = settings.data.recipe
-    if settings.hardware.division != "closed" or recipe is None:
-        return
-    for name, rule_name, expected in (
-        ("dupe_factor", "closed-samples", 10),
-        ("short_seq_prob", "closed-samples", 0.1),
-        ("masked_lm_prob", "closed-samples", 0.15),
-        ("max_predictions_per_seq", "closed-predictions", MAX_PREDICTIONS),
-        ("cut_to_target", "closed-samples", False),
-        ("held_out_samples", "closed-evaluation-set", EVALUATION_SAMPLES),
-    ):
-        if (value := getattr(recipe, name)) != expected:
-            yield _refusal(rule_name, f"data.recipe.{name}", value, str(expected))
+    name, setting = "closed-cadence", "evaluation.interval_samples"
+    return _deviation(settings, name, setting, interval, (expected,), f"{expected}, or leave it out")
 
 
 # Orders that are random overall, dealt or packed as one likes. The others draw a step's samples by their lengths.
@@ -94,18 +74,23 @@ CLOSED_RULES = (
     _fixed("closed-sequence", "model.max_positions", 512),
     _fixed("closed-dropout", "model.hidden_dropout", 0.1),
     _fixed("closed-dropout", "model.attention_dropout", 0.1),
-    _checkpoint,
-    _recipe,
+    Rule("model.checkpoint hardware.division", _checkpoint),
+    _fixed("closed-samples", "data.recipe.dupe_factor", 10),
+    _fixed("closed-samples", "data.recipe.short_seq_prob", 0.1),
+    _fixed("closed-samples", "data.recipe.masked_lm_prob", 0.15),
+    _fixed("closed-predictions", "data.recipe.max_predictions_per_seq", MAX_PREDICTIONS),
+    _fixed("closed-samples", "data.recipe.cut_to_target", False),
+    _fixed("closed-evaluation-set", "data.recipe.held_out_samples", EVALUATION_SAMPLES),
     _fixed("closed-data-order", "data.balance", *_RANDOM_ORDERS),
     _fixed("closed-loss", "loss.normalize", "rank"),
     _fixed("closed-optimizer", "optimizer.name", "lamb"),
     _fixed("closed-average", "optimizer.ema_decay", 0.0, instead="0"),
     _fixed("closed-decay", "schedule.end_learning_rate", 0.0, instead="0"),
-    _decay,
+    Rule("schedule.decay_steps schedule.max_steps hardware.division", _decay),
     _fixed("closed-clip", "clip.mode", "after", "before"),
     _fixed("closed-clip", "clip.max_norm", 1.0),
     _fixed("closed-compression", "communication.compression", "none", "fp16", "bf16"),  # formats that may be used
     _fixed("closed-sync", "sync.method", "every_step"),
     _fixed("closed-target", "evaluation.target", TARGET),
-    _cadence,
+    Rule("evaluation.interval_samples data.global_batch_size data.local_batch hardware.division", _cadence),
 )

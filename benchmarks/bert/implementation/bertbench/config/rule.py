@@ -1,4 +1,4 @@
-"""What a rule between settings is: a generator of problems, and the settings that it ties together."""
+"""What a rule between settings is: the settings that it ties together, and a function that says what is wrong."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -19,24 +19,21 @@ class Problem(NamedTuple):
 class Rule(NamedTuple):
     """A rule, which runs alone: a file with five mistakes gets five messages."""
 
-    find: Callable[[Settings], Iterator[str]]
-    settings: tuple[str, ...]
-
-    def problems(self, settings: Settings) -> Iterator[Problem]:
-        """Yield what the rule finds; nothing where a setting has no valid value, because that has its own message."""
-        try:
-            for text in self.find(settings):
-                yield Problem(text, self.settings)
-        except UnsettledError:
-            return
-
-
-def rule(*settings: str) -> Callable[[Callable[[Settings], Iterator[str]]], Rule]:
-    """Make a rule of a generator of texts; `settings` are the names that it ties together."""
-    return lambda find: Rule(find, settings)
+    settings: str
+    """Names of the settings that it ties together, separated by spaces."""
+    find: Callable[[Settings], object]
+    """Returns the text of a problem, or something false."""
 
 
 def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[Problem]:
-    """Yield the problems that any of the rules finds."""
-    for one in rules:
-        yield from one.problems(settings)
+    """Yield the problems that any of the rules finds.
+
+    A rule says nothing where a setting has no valid value, because that has its own message.
+    """
+    for rule in rules:
+        try:
+            text = rule.find(settings)
+        except UnsettledError:
+            continue
+        if text:
+            yield Problem(str(text), tuple(rule.settings.split()))
