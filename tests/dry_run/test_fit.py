@@ -9,7 +9,7 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.config import System, load_system
-from bertbench.dry_run.layouts import warm_up_gb
+from bertbench.dry_run.layouts import needed_gb
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -57,7 +57,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
 
     parts = other.data.gradient_accumulation_steps
     fewer = max(part for part in range(1, parts) if 224 % part == 0)
-    assert warm_up_gb(load_system("two.json", [f"data.gradient_accumulation_steps={fewer}"])) > 40 >= warm_up_gb(other)
+    assert needed_gb(load_system("two.json", [f"data.gradient_accumulation_steps={fewer}"])) > 40 >= needed_gb(other)
 
 
 def test_without_a_known_memory_a_part_keeps_its_samples(

@@ -4,15 +4,15 @@ import json
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.config.layout import Layout
-from bertbench.dry_run.activations import layer_keeps
-from bertbench.dry_run.fake import kept_by, synthetic_batch
-from bertbench.dry_run.layouts import memory_gb, outlooks
+from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, kernels, model_keeps, summed_loss
+from bertbench.dry_run.layouts import activation_bytes, memory_gb, outlooks
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
 from bertbench.model.bert import Bert
@@ -44,21 +44,22 @@ def test_bubbles_are_those_of_the_paper() -> None:
     assert theory.bubble(1, 1) == 0
 
 
-def test_what_a_layer_keeps_adds_up_to_what_the_whole_model_keeps() -> None:
-    system = load_system("dgxa100_n1", ["hardware.division=open", "model.layers=1", "model.checkpoint=null"])
-    layer = layer_keeps(system, 1, sequence=False)
-    shapes = [system.model_copy(update={"model": system.model.model_copy(update={"layers": n})}) for n in (1, 2)]
-    lengths = torch.tensor([300, 77]).numpy()
-    one, two = (kept_by(each, each.model.shape(), synthetic_batch(lengths)) for each in shapes)
-    assert layer.bytes(377, 300**2 + 77**2) == pytest.approx(two - one, rel=0.02)
-    halved = layer_keeps(system, 2, sequence=False)
+def test_what_layers_keep_adds_up_to_what_the_whole_model_keeps() -> None:
+    narrow = ["model.hidden_size=256", "model.feed_forward_size=1024", "model.attention_heads=4", "model.layers=3"]
+    words = ["hardware.division=open", "model.checkpoint=null", *narrow]
+    system = load_system("dgxa100_n1", words)
+    lengths, model = np.array([300, 77]), Bert(system.model.shape(), *kernels(system))
+    batch = batch_of_lengths(lengths)
+    kept = kept_bytes(system, model, lambda: summed_loss(system, model, batch))
+    assert activation_bytes(system, (377, 300**2 + 77**2)) == pytest.approx(kept, rel=0.02)
+    layer, halved = model_keeps(system).layer, model_keeps(system, 2).layer
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities
     assert layer.token / 2 < halved.token < layer.token  # LayerNorms and what they add up are whole on every rank
-    in_fp32 = load_system("dgxa100_n1", ["hardware.division=open", "model.checkpoint=null", "precision.compute=fp32"])
-    pairs = [layer_keeps(in_fp32, ranks, sequence=False).pair for ranks in (1, 2)]
+    in_fp32 = load_system("dgxa100_n1", [*words, "precision.compute=fp32"])
+    pairs = [model_keeps(in_fp32, ranks).layer.pair for ranks in (1, 2)]
     assert pairs[1] == pytest.approx(pairs[0] / 2)
-    # the inputs of both products are whole on every rank, once gathered: 2 x 1024 numbers of 2 bytes
-    assert layer_keeps(system, 2, sequence=True).token == pytest.approx(layer.token / 2 + 2 * 1024, rel=0.01)
+    # the inputs of both products are whole on every rank, once gathered: 2 x 256 numbers of 2 bytes
+    assert model_keeps(system, 2, sequence=True).layer.token == pytest.approx(layer.token / 2 + 2 * 256, rel=0.01)
 
 
 def test_memory_of_a_pipeline_counts_the_microbatches_that_have_begun(tiny: Callable[..., System]) -> None:

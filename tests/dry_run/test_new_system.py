@@ -8,7 +8,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.config import load_system
 from bertbench.dry_run import new_system
-from bertbench.dry_run.layouts import warm_up_gb
+from bertbench.dry_run.layouts import needed_gb
 from bertbench.dry_run.points import known_points, nearest_point
 from bertbench.forecast.convergence import reference_points
 
@@ -31,7 +31,7 @@ def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(capsys: 
     assert system.optimizer.learning_rate == known.settings["optimizer"]["learning_rate"]
     assert known.source in said
     assert "division: closed" in said
-    assert warm_up_gb(system) < 80
+    assert needed_gb(system) < 80
     assert main(["predict", "mine.json"]) == 0
     for on in ("local", "slurm", "kubernetes"):
         assert main(["launch", "mine.json", "--on", on, "--dry-run"]) == 0
@@ -72,11 +72,11 @@ def test_accumulation_makes_a_batch_fit(capsys: pytest.CaptureFixture[str]) -> N
     system = load_system("dgxa100_n1", [
         "launch.ranks_per_node=4", "hardware.accelerators_per_node=4", "data.global_batch_size=3072",
     ])  # fmt: skip
-    assert warm_up_gb(system) > 80
+    assert needed_gb(system) > 80
     fewer = max(part for part in range(1, parts) if system.local_batch % part == 0)
     for part, fits in ((fewer, False), (parts, True)):
         sized = system.model_copy(update={"data": system.data.model_copy(update={"gradient_accumulation_steps": part})})
-        assert (warm_up_gb(sized) <= 80) == fits
+        assert (needed_gb(sized) <= 80) == fits
 
 
 def test_a_node_of_the_cluster_describes_itself(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bertbench.dry_run.optimizer_state import state_bytes
+from bertbench.dry_run.rank import state_bytes
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.muon import build_muon

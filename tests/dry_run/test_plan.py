@@ -7,20 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
-from bertbench.dry_run import fake
-from bertbench.dry_run.fake import count_rank
-from bertbench.dry_run.layouts import warm_up_gb
-from bertbench.loading.batch import synthetic
+from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_loss
+from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
+from bertbench.dry_run.rank import count_rank
 from bertbench.model.bert import Bert
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
-
-LENGTHS = np.array([29, 13, 7])
 
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
@@ -40,7 +36,7 @@ def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     system = tiny("communication.bucket_mb=0.003", f"clip.mode={clip}", "optimizer.sharded=true")
     real = run_ranks(2, buckets_and_moments, system)
     for rank in (0, 1):
-        counted = count_rank(system, rank, LENGTHS)
+        counted = count_rank(system, rank)
         assert len(counted.bucket_elements) > 3
         assert (counted.bucket_elements, counted.optimizer_bytes) == real[rank]
     assert real[0][1] != real[1][1]
@@ -52,7 +48,7 @@ def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
 )
 def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Callable[..., System], communication: str) -> None:
     system = tiny("hardware.number_of_nodes=3", f"communication.{communication}")
-    counted = count_rank(system, 5, LENGTHS)
+    counted = count_rank(system, 5)
     assert sum(counted.bucket_elements) == counted.parameters
     assert counted.bytes_per_step == 4 * counted.parameters or communication.startswith("compression")
 
@@ -65,35 +61,31 @@ def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Callable[..., System]
 def test_what_ranks_keep_and_send_out_of_step_is_counted(
     tiny: Callable[..., System], settings: tuple[str, ...], copies: int, share: float
 ) -> None:
-    plain, other = (count_rank(tiny(*words), 0, LENGTHS) for words in ((), settings))
+    plain, other = (count_rank(tiny(*words), 0) for words in ((), settings))
     assert other.optimizer_bytes - plain.optimizer_bytes == 4 * copies * plain.parameters
     assert other.bytes_per_step == math.ceil(4 * plain.parameters * share)
 
 
-def test_activations_are_what_real_tensors_keep_whatever_the_number_of_layers(tiny: Callable[..., System]) -> None:
-    system = tiny("model.layers=5", "model.hidden_dropout=0.1", "model.attention_dropout=0.1")
-    model, kept = Bert(system.model.shape()), {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
-        return tensor
-
-    batch = synthetic(6, 29, 97, torch.Generator().manual_seed(1))  # 12 samples on 2 ranks
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        fake.summed_loss(system, model, batch)
-    for parameter in model.parameters():
-        kept.pop(parameter.untyped_storage().data_ptr(), None)
-    assert count_rank(system, 0, LENGTHS).warm_up_bytes == sum(storage.nbytes() for storage in kept.values())
+@pytest.mark.parametrize("format_", ["fp32", "bf16"])
+def test_activations_of_a_warm_up_are_what_real_tensors_keep_whatever_the_number_of_layers(
+    tiny: Callable[..., System], format_: str
+) -> None:
+    system = tiny("model.layers=5", "model.hidden_dropout=0.1", "model.attention_dropout=0.1",
+                  f"precision.compute={format_}")  # fmt: skip
+    model, batch = Bert(system.model.shape()), batch_of_lengths(np.full(6, 29))  # 12 samples on 2 ranks
+    kept = kept_bytes(system, model, lambda: summed_loss(system, model, batch))
+    assert activation_bytes(system, (6 * 29, 6 * 29**2)) == pytest.approx(kept, rel=0.02)
+    assert memory_gb(system)["activations"] == pytest.approx(kept / 1e9, rel=0.02)
 
 
-def kept_more_by_cuda(heads: int) -> int:
+def kept_more_by_cuda(heads: int) -> float:
     """Bytes that a bf16 step on one sequence of 32 tokens keeps on a GPU and not on a CPU."""
     cpu, cuda = (
         load_system("cpu_demo", ["precision.compute=bf16", f"launch.device={device}", "model.attention_dropout=0.1",
                                  "hardware.accelerators_per_node=2", f"model.attention_heads={heads}"])
         for device in ("cpu", "cuda")
     )  # fmt: skip
-    return count_rank(cuda, 0, np.array([32])).activation_bytes - count_rank(cpu, 0, np.array([32])).activation_bytes
+    return activation_bytes(cuda, (32, 32**2)) - activation_bytes(cpu, (32, 32**2))
 
 
 def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes() -> None:
@@ -156,5 +148,5 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, capsys: pytest.
     assert plan["load_efficiency"] > 0.9
     assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
     if system.launch.device == "cuda":  # `predict` warns by a sum that needs no dry run
-        assert warm_up_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
+        assert needed_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]

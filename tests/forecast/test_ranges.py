@@ -72,7 +72,7 @@ def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(capsys
     assert main(["predict", "dgxa100_n8", "--json", "--set", "data.global_batch_size=12288"]) == 0
     printed = json.loads(capsys.readouterr().out)
     (warning,) = printed["warnings"]
-    assert warning.startswith("batch 12,288: a GPU needs 99 GB and has 80")
+    assert warning.startswith("batch 12,288: a GPU needs 96 GB and has 80")
     low, high = printed["range_min"]
     assert low < printed["predicted_min"] < high
     assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= printed.keys()

@@ -13,7 +13,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.dry_run.link_bytes import link_bytes_per_step
+from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
 from bertbench.optim.gradient_sum import bytes_per_step
 from tests.optim.reducing import reducer_of

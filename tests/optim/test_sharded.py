@@ -11,7 +11,7 @@ from torch import distributed, nn
 from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
-from bertbench.dry_run.link_bytes import link_bytes_per_step
+from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape

@@ -12,8 +12,7 @@ import torch
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.dry_run.activations import layer_keeps
-from bertbench.dry_run.fake import synthetic_batch
+from bertbench.dry_run.activations import batch_of_lengths, model_keeps
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -122,7 +121,7 @@ def _dropped(world: World, system: System) -> Seen:
     return seen._replace(loss=loss)
 
 
-LENGTHS = (160, 96)  # at which the plan measures; between them it is 5 % off on a CPU, whose attention has blocks
+LENGTHS = (200, 200)  # the plan measures full and half sequences; between them it is 5 % off on a CPU
 
 
 @pytest.mark.slow
@@ -130,13 +129,13 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(tiny: Callable[..., System
     shape = (*SEQUENCE, "model.feed_forward_size=22", "model.hidden_dropout=0.1", "model.max_positions=200")
     systems = [tiny(*shape, f"model.layers={layers}") for layers in (1, 2)]
     one, two = run_ranks(2, kept, *systems)[0]
-    formula = layer_keeps(systems[0], 2, sequence=True)
+    formula = model_keeps(systems[0], 2, sequence=True).layer
     assert two - one == pytest.approx(formula.bytes(sum(LENGTHS), sum(n * n for n in LENGTHS)), rel=1e-4)
-    assert formula.token < 0.85 * layer_keeps(systems[0], 2, sequence=False).token
+    assert formula.token < 0.85 * model_keeps(systems[0], 2).layer.token
 
 
 def kept(world: World, *systems: System) -> list[int]:
-    parts = [LoadedPart(Part(np.arange(2), 0.1, 0.1), synthetic_batch(np.array(LENGTHS)))]
+    parts = [LoadedPart(Part(np.arange(2), 0.1, 0.1), batch_of_lengths(np.array(LENGTHS)))]
     return [_kept(LayoutTrainer(system, world, 11, 0), parts) for system in systems]
 
 

@@ -42,7 +42,7 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
         "parameters": counted.parameters,
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
-        "training_activations_gb": round(counted.activation_bytes / 1e9, 3),
+        "training_activations_gb": round(plan.training_activations_gb, 3),
         "bucket_elements": list(counted.bucket_elements),
         "bytes_per_step": counted.bytes_per_step,
         "link_bytes_per_step": plan.link_bytes_per_step,
@@ -71,7 +71,7 @@ def _lines(plan: DryRun) -> list[str]:
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
         f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}; in training activations "
-        f"{counted.activation_bytes / 1e9:.2f}",
+        f"{plan.training_activations_gb:.2f}",
         f"plan        {steps.samples.min()} to {steps.samples.max()} samples, {steps.tokens.min():,} to "
         f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
         f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",

@@ -141,11 +141,11 @@ def _table(forecasts: list[Forecast]) -> str:
 @cache
 def _warnings(one: Forecast) -> list[str]:
     """Return how the system differs from the calibration, and whether the batch fits."""
-    from bertbench.dry_run.layouts import capacity_gb, warm_up_gb  # noqa: PLC0415 - loads torch, which takes seconds
+    from bertbench.dry_run.layouts import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
 
     system, found = one.system, one.warnings
     there = capacity_gb(system)
-    if there is not None and (needed := warm_up_gb(system)) > there:
+    if there is not None and (needed := needed_gb(system)) > there:
         found.append(
             f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {there:g}: the run would fail; "
             "raise data.gradient_accumulation_steps"

@@ -1,30 +1,44 @@
-"""What the backward pass needs kept, by tokens and by pairs of tokens: measured on the model's own modules, fake.
+"""What the backward pass needs kept, by tokens and by pairs of tokens: measured on the model's own modules.
 
-So any microbatch of any layout is a sum, where measuring it would take as long as building it.
+Few tokens are enough: the rest is a sum, for any microbatch of any layout. A GPU's modules run on the CPU as there,
+except for the flash kernel, which a stand-in replaces that keeps the same tensors.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
+from bertbench.balance.lengths import predictions
 from bertbench.config import System
-from bertbench.dry_run.fake import kept_bytes, kernels, summed_loss, synthetic_batch
+from bertbench.config.parallel import Parallel
+from bertbench.config.sections import Data
+from bertbench.data.store.columns import Columns
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Embeddings
+from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
-from bertbench.model.precision import computing
+from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
+from bertbench.model.precision import autocast_type, computing
+from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 
-# of different lengths, as in training: equal ones share products
-_BATCHES = ([160, 96], [128, 72, 56], [320, 192])
+# of different lengths, as in training: equal ones share products; 15 % of each, which are masked, are whole tokens
+_BATCHES = ([40, 20], [60, 20], [60, 40, 20])
+_TOKENS = 1024  # of a CPU's batch: its attention rounds numbers of sequences and lengths up, as a run's own do
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Bytes that a part of the model keeps of a microbatch."""
 
     always: float
@@ -37,79 +51,197 @@ class Kept:
         """Return the bytes of a microbatch with these numbers of both."""
         return self.always + self.token * tokens + self.pair * pairs
 
-
-def layer_keeps(system: System, tensor: int, sequence: bool) -> Kept:
-    """One encoder layer on one of `tensor` ranks that share it, with `sequence` its tokens too."""
-    return _fitted(partial(_layer, system, tensor, tensor if sequence else 1))
-
-
-def embeddings_keep(system: System) -> Kept:
-    """Count the embeddings."""
-    return _fitted(partial(_embeddings, system))
+    def without(self, *parts: "Kept") -> "Kept":
+        """Return what a module keeps besides these parts of it."""
+        return Kept(*(own - sum(others) for own, *others in zip(self, *parts, strict=True)))
 
 
-def heads_keep(system: System) -> Kept:
-    """Both heads and their losses, with Wikipedia's share of masked tokens."""
-    return _fitted(partial(_heads, system))
+class ModelKept(NamedTuple):
+    """What the parts of a model keep."""
+
+    layer: Kept
+    """One encoder layer on one of the ranks that share it."""
+    embeddings: Kept
+    heads: Kept
+    """Both heads and their losses, with Wikipedia's share of masked tokens, less what the last layer keeps less than
+    others: it computes the tokens that the heads read."""
 
 
-def _fitted(measure: Callable[[np.ndarray], int]) -> Kept:
+def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> ModelKept:
+    """Measure a model whose layers `tensor` ranks share, with `sequence` their tokens too."""
+    same = {"parallel": Parallel(), "data": Data(path="", global_batch_size=system.world_size)}
+    return _model_keeps(system.model_copy(update=same), tensor, sequence)
+
+
+@cache
+def _model_keeps(system: System, tensor: int, sequence: bool) -> ModelKept:
+    layer = _layer(system, tensor, tensor if sequence else 1)
+    if tensor > 1:
+        return _model_keeps(system, 1, False)._replace(layer=layer)
+    embeddings = _embeddings(system)
+    return ModelKept(layer, embeddings, _model_of_one_layer(system).without(layer, embeddings))
+
+
+def _fitted(
+    system: System, module: nn.Module, compute: Callable[[NDArray[np.int64]], Callable[[], torch.Tensor]]
+) -> Kept:
+    """Measure a module on each batch, by a function that makes the input and returns the computation."""
     batches = [np.array(lengths) for lengths in _BATCHES]
+    if system.launch.device == "cpu":
+        longest = system.model.max_positions
+        count = max(2, _TOKENS // longest)
+        batches = [np.full(count, longest), np.full(2 * count, longest), np.full(2 * count, longest // 2)]
     terms = np.array([[1, lengths.sum(), np.square(lengths).sum()] for lengths in batches], dtype=np.float64)
-    return Kept(*map(float, np.linalg.solve(terms, [measure(lengths) for lengths in batches])))
+    return Kept(*np.linalg.solve(terms, [kept_bytes(system, module, compute(batch)) for batch in batches]).tolist())
 
 
-def _layer(system: System, tensor: int, token_shares: int, lengths_S: np.ndarray) -> int:
-    shape, tokens = system.model.shape(), int(lengths_S.sum())
+def _layer(system: System, tensor: int, token_shares: int) -> Kept:
+    shape = system.model.shape()
     hidden, inner = shape.hidden_size, shape.feed_forward_size // tensor
-
-    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+    with Uninitialized():
         layer = EncoderLayer(shape, *kernels(system))
         layer.heads //= tensor
         layer.qkv = Linear(hidden, 3 * hidden // tensor)
         layer.attention_output = Linear(hidden // tensor, hidden)
         layer.feed_forward_in, layer.feed_forward_out = Linear(hidden, inner), Linear(inner, hidden)
-        if token_shares > 1:
-            _share_tokens(layer, tokens, token_shares)
-        hidden_TD = torch.empty(-(-tokens // token_shares), hidden, requires_grad=True)
-        return layer, lambda: _computed(system, lambda: layer(hidden_TD, Sequences.of(lengths_S)))
+    if token_shares > 1:
+        _share_tokens(layer, token_shares)
 
-    return kept_bytes(system, build)
+    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
+        hidden_TD = torch.zeros(-(-int(lengths_S.sum()) // token_shares), hidden, requires_grad=True)
+        return lambda: layer(hidden_TD, Sequences.of(lengths_S))
+
+    return _fitted(system, layer, compute)
 
 
-def _share_tokens(layer: EncoderLayer, tokens: int, shares: int) -> None:
+def _share_tokens(layer: EncoderLayer, shares: int) -> None:
     """Let products take tensors as large as after a gather, and give ones as large as after a reduce-scatter."""
     for first in (layer.qkv, layer.feed_forward_in):
-        first.register_forward_pre_hook(lambda _, given: torch.cat([given[0]] * shares)[:tokens])
+        first.register_forward_pre_hook(lambda _, given: torch.cat([given[0]] * shares))
     for second in (layer.attention_output, layer.feed_forward_out):
-        second.register_forward_hook(lambda _, __, output_TD: output_TD[: -(-tokens // shares)].clone())
+        second.register_forward_hook(lambda _, __, output_TD: output_TD[: len(output_TD) // shares].clone())
 
 
-def _embeddings(system: System, lengths_S: np.ndarray) -> int:
-    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+def _embeddings(system: System) -> Kept:
+    with Uninitialized():
         embeddings = Embeddings(system.model.shape(), kernels(system)[1])
+
+    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
         tokens_T = torch.zeros(int(lengths_S.sum()), dtype=torch.int32)
-        return embeddings, lambda: _computed(system, lambda: embeddings(tokens_T, tokens_T, tokens_T))
+        return lambda: embeddings(tokens_T, tokens_T, tokens_T)
 
-    return kept_bytes(system, build)
+    return _fitted(system, embeddings, compute)
 
 
-def _heads(system: System, lengths_S: np.ndarray) -> int:
-    batch = synthetic_batch(lengths_S)
+def _model_of_one_layer(system: System) -> Kept:
+    shape = system.model.shape()
+    positions = max(shape.max_positions, *map(max, _BATCHES))
+    with Uninitialized():
+        model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
 
-    def build() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
-        model = Bert(replace(system.model.shape(), layers=1), *kernels(system))
-        hidden_TD = torch.empty(len(batch.tokens_T), model.shape.hidden_size, requires_grad=True)
-        first_S = batch.sequences.cu_seqlens_S1[:-1]
-        return model, lambda: summed_loss(
-            system,
-            lambda *_: model.heads(hidden_TD[batch.masked_at_M], hidden_TD[first_S], model.embeddings.word.weight),
-            batch,
+    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
+        batch = batch_of_lengths(lengths_S)
+        return lambda: summed_loss(system, model, batch)
+
+    return _fitted(system, model, compute)
+
+
+def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Tensor]) -> int:
+    """Return the bytes that a forward pass on the system's device keeps for its backward pass, but for weights."""
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
+        return tensor
+
+    on_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
+    saving = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with on_device, computing(system.precision.compute, torch.device("cpu")), saving:
+        output = compute()
+    for tensor in (output, *module.parameters()):  # the next module counts the output as its input
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def kernels(system: System) -> tuple[Attention, DropoutFunction]:
+    """Return how the model of such a system does attention and dropout."""
+    if system.launch.device == "cpu":
+        return attention, apply_dropout
+    dtype = autocast_type(system.precision.compute)
+    width = system.model.hidden_size // system.model.attention_heads
+    flashes = dtype is not None and flash_takes(dtype, width)
+    return _keep_as_flash if flashes else plain_attention, plain_dropout
+
+
+def _keep_as_flash(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    del sequences, dropout
+    context_THK: torch.Tensor = _KeptByFlash.apply(qkv_T3HK)
+    return context_THK
+
+
+class _KeptByFlash(torch.autograd.Function):
+    """Keep what the flash kernel keeps: its inputs, its output, and an fp32 number for each head and token."""
+
+    @staticmethod
+    def forward(context: Any, qkv_T3HK: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the output's size."""
+        output_THK = qkv_T3HK[:, 0].clone(memory_format=torch.contiguous_format)
+        context.save_for_backward(qkv_T3HK, output_THK, torch.empty(output_THK.shape[:2]))
+        return output_THK
+
+
+def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
+    """Compute the trainer's loss, but for its weights."""
+    scores = model(*batch.inputs)
+    add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum
+    return add_up(scores.masked_lm_MV, batch.masked_labels_M) + add_up(scores.next_sentence_S2, batch.next_sentence_S)
+
+
+class Uninitialized(TorchFunctionMode):
+    """Leave out the drawing of initial weights, of which only sizes matter: most of the time that a model takes."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        draws = getattr(function, "__module__", None) == nn.init.__name__
+        return None if draws else function(*arguments, **(options or {}))
+
+
+class _AsCuda(TorchFunctionMode):
+    """Keep what CUDA keeps and a CPU doesn't.
+
+    Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference); dropout keeps bytes, not factors.
+    """
+
+    def __init__(self, autocasts: bool) -> None:
+        super().__init__()
+        self._autocasts = autocasts
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
+    ) -> Any:
+        if self._autocasts and function in (torch.Tensor.softmax, functional.layer_norm):
+            arguments = (arguments[0].float(), *arguments[1:])
+        options = options or {}
+        if function is functional.dropout and options["p"] > 0:
+            return torch.native_dropout(arguments[0], options["p"], options["training"])[0]
+        return function(*arguments, **options)
+
+
+def batch_of_lengths(lengths_S: NDArray[np.int64]) -> Batch:
+    """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
+    lengths = np.sort(lengths_S)[::-1]
+    masked = predictions(lengths)
+    tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())
+    return batch_of(
+        Columns(
+            lengths=lengths,
+            masked=masked,
+            input_ids=tokens,
+            segment_ids=tokens.astype(np.int8),
+            masked_lm_positions=np.zeros(total, np.int16),
+            masked_lm_ids=np.zeros(total, np.int16),
+            next_sentence_labels=np.zeros(len(lengths), np.int8),
         )
-
-    return kept_bytes(system, build)
-
-
-def _computed(system: System, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-    with computing(system.precision.compute, torch.device("cpu")):
-        return compute()
+    )

@@ -3,13 +3,14 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.dry_run.fake import CountedRank, count_rank
-from bertbench.dry_run.layouts import Outlook, capacity_gb, memory_gb, outlook
-from bertbench.dry_run.link_bytes import link_bytes_per_step
+from bertbench.dry_run.layouts import Outlook, activation_bytes, capacity_gb, memory_gb, outlook
+from bertbench.dry_run.rank import CountedRank, count_rank, link_bytes_per_step
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
@@ -43,9 +44,14 @@ class DryRun:
         return sent_bytes(self.system, self.system.layout.coordinate(self.rank), tokens)
 
     @property
+    def training_activations_gb(self) -> float:
+        """What a training step's largest backward pass needs kept, in bytes / 10^9."""
+        return activation_bytes(self.system, _part(self.system, self.steps)) / _GB
+
+    @property
     def memory_gb(self) -> dict[str, float]:
         """Bytes / 10^9 by what they hold; the largest moment is their sum."""
-        return _memory(self.system, self.counted)
+        return _memory(self.system, self.counted, self.steps)
 
     @property
     def memory_gb_per_gpu(self) -> float:
@@ -74,34 +80,31 @@ def dry_run(system: System, rank: int) -> DryRun:
     problems, data = _missing(system)
     training, evaluation = data or (None, None)
     steps = first_steps(system, rank, training)
-    counted = _of_part(system, rank) if _divided(system) else count_rank(system, rank, steps.longest_part)
+    counted = _of_part(system, rank) if system.parallel.splits else count_rank(system, rank)
     evaluated = len(evaluation) if evaluation is not None else _MLPERF_EVALUATION_SAMPLES
     awaited = _forecast(system)
-    problems += steps.problems + _too_large(system, counted) + _too_long(system, awaited)
+    problems += steps.problems + _too_large(system, counted, steps) + _too_long(system, awaited)
     return DryRun(system, rank, counted, steps, evaluated, awaited, _outlook(system), problems)
 
 
-def _divided(system: System) -> bool:
-    """Whether a backward pass finds less kept than the whole model keeps."""
-    return system.parallel.splits or system.parallel.recompute
-
-
 def _of_part(system: System, rank: int) -> CountedRank:
-    """Describe a rank that holds a part of the model; `layouts.memory_gb` has the fullest stage's activations."""
+    """Describe a rank that holds a part of the model."""
     held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
     held //= system.layout.data if system.parallel.fully_shard else 1
-    kept = round(memory_gb(system)["activations"] * _GB)
-    return CountedRank(held, (held,), 2 * _WEIGHT_BYTES * held, kept, kept, _WEIGHT_BYTES * held)
+    return CountedRank(held, (held,), 2 * _WEIGHT_BYTES * held, _WEIGHT_BYTES * held)
 
 
-def _memory(system: System, counted: CountedRank) -> dict[str, float]:
-    if _divided(system):
-        return memory_gb(system)
-    weights = _WEIGHT_BYTES * counted.parameters / _GB
-    # warm-up keeps a copy of the weights that it puts back
-    warm_up, step = counted.warm_up_bytes / _GB, counted.activation_bytes / _GB
-    heaviest = {"warm_up_copy": weights, "activations": warm_up} if weights + warm_up > step else {"activations": step}
-    return {"weights": weights, "gradients": weights, "optimizer": counted.optimizer_bytes / _GB, **heaviest}
+def _part(system: System, steps: Steps) -> tuple[float, float]:
+    """Return tokens and pairs of tokens of a rank's largest microbatch: planned, or if split those of equal parts."""
+    if system.parallel.splits:
+        load = load_of(system)
+        return load.most_tokens, load.most_pairs
+    return float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
+
+
+def _memory(system: System, counted: CountedRank, steps: Steps) -> dict[str, float]:
+    found = memory_gb(system, _part(system, steps))
+    return found if system.parallel.splits else found | {"optimizer": counted.optimizer_bytes / _GB}
 
 
 def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
@@ -133,8 +136,8 @@ def _outlook(system: System) -> Outlook | None:
         return None
 
 
-def _too_large(system: System, counted: CountedRank) -> list[str]:
-    memory = _memory(system, counted)
+def _too_large(system: System, counted: CountedRank, steps: Steps) -> list[str]:
+    memory = _memory(system, counted, steps)
     needed = sum(memory.values())
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
     there = capacity_gb(system)

@@ -13,7 +13,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.dry_run.dry_run import dry_run
-from bertbench.dry_run.layouts import capacity_gb, warm_up_gb
+from bertbench.dry_run.layouts import capacity_gb, needed_gb
 from bertbench.dry_run.new_system import forecast_walltime
 
 
@@ -44,7 +44,7 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path) -> Fitted
     found = math.inf
     for parts in (part for part in range(least, whole.local_batch + 1) if whole.local_batch % part == 0):
         content["data"]["gradient_accumulation_steps"] = parts
-        found = warm_up_gb(made := system_from(path, content))
+        found = needed_gb(made := system_from(path, content))
         if capacity is None or found <= capacity:
             found = dry_run(made, 0).memory_gb_per_gpu
             if capacity is None or found <= capacity:

@@ -2,15 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from bertbench.config import System
 from bertbench.config.layout import Layout
-from bertbench.config.parallel import Parallel
-from bertbench.config.sections import Data
-from bertbench.dry_run.activations import Kept, embeddings_keep, heads_keep, layer_keeps
-from bertbench.dry_run.optimizer_state import state_bytes
+from bertbench.dry_run.activations import model_keeps
+from bertbench.dry_run.rank import state_bytes
 from bertbench.forecast.layout import StepSeconds, candidates, load_of, step_seconds, utilisation
 from bertbench.forecast.step import gpu_of
 from bertbench.parallel import theory
@@ -123,30 +120,29 @@ def settings(system: System, asked: System) -> str:
     return " ".join(given) or "data parallelism alone"
 
 
-def warm_up_gb(system: System) -> float:
-    """Return the most that a GPU needs: the fullest stage, or, not split, the warm-up's batch of whole lengths."""
-    memory = memory_gb(system)
-    if not system.parallel.splits:
-        length = system.model.max_positions
-        tokens = system.local_batch // system.parts * length
-        layer, embeddings, heads = _keep(system, 1, sequence=False)
-        kept = system.model.layers * layer.bytes(tokens, tokens * length)
-        kept += sum(part.bytes(tokens, tokens * length) for part in (embeddings, heads))
-        memory["activations"] = max(memory["activations"], kept / _GB)
-    return sum(memory.values())
+def memory_gb(system: System, part: tuple[float, float] | None = None) -> dict[str, float]:
+    """Return bytes / 10^9 of the fullest stage at its worst moment, by what they hold.
 
-
-def memory_gb(system: System) -> dict[str, float]:
-    """Of the fullest stage, in a backward pass of the largest microbatch."""
+    `part`: tokens of the largest microbatch of a training step, and pairs of tokens in its sequences (default: those of
+    Wikipedia's lengths). A whole model's warm-up, whose sequences all have full length, may need more than training.
+    """
+    if part is None:
+        load = load_of(system)
+        part = load.most_tokens, load.most_pairs
     stages = {0, system.layout.pipeline - 1}
-    return max((_memory(system, place) for place in stages), key=lambda parts: sum(parts.values()))
+    return max((_memory(system, place, part) for place in stages), key=lambda parts: sum(parts.values()))
+
+
+def needed_gb(system: System) -> float:
+    """Return all bytes / 10^9 of the fullest stage."""
+    return sum(memory_gb(system).values())
 
 
 def _rank(one: Outlook) -> tuple[bool, float]:
     return (not one.fits, one.seconds.total if one.fits else one.memory_gb_per_gpu)
 
 
-def _memory(system: System, place: int) -> dict[str, float]:
+def _memory(system: System, place: int, part: tuple[float, float]) -> dict[str, float]:
     layout, shape, parallel = system.layout, system.model.shape(), system.parallel
     held = theory.stage_parameters(shape, layout, place)
     memory = {}
@@ -158,33 +154,40 @@ def _memory(system: System, place: int) -> dict[str, float]:
     weights = _WEIGHT_BYTES * held / _GB
     options, averaged = system.optimizer, system.optimizer.ema_decay > 0
     shared = (0, layout.data if system.optimizer.sharded else 1)
+    memory["warm_up_copy"] = weights  # warm-up puts the weights back
+    activations = activation_bytes(system, part, place) / _GB
+    if not parallel.splits:
+        length = shape.max_positions
+        tokens = system.local_batch // system.parts * length
+        warm_up = activation_bytes(system, (tokens, tokens * length), place) / _GB
+        if weights + warm_up > activations:
+            activations = warm_up
+        else:
+            del memory["warm_up_copy"]
     state = state_bytes(options, averaged, shape, held // shared[1], shared)
     return {
         "weights": weights,
         "gradients": weights,
         "optimizer": state / _GB,
-        "warm_up_copy": weights,
         **memory,
-        "activations": _activations(system, place) / _GB,
+        "activations": activations,
     }
 
 
-def _activations(system: System, place: int) -> float:
-    """Of all microbatches that a rank has begun and not ended, at the worst moment."""
+def activation_bytes(system: System, part: tuple[float, float], place: int = 0) -> float:
+    """Return the bytes of all microbatches that a stage has begun and not ended, at the worst moment."""
     layout, parallel = system.layout, system.parallel
-    load = load_of(system)
-    tokens, pairs = load.most_tokens, load.most_pairs
-    layer, embeddings, heads = _keep(system, layout.tensor, parallel.sequence)
-    of_layer = layer.bytes(tokens, pairs)
+    tokens, _ = part
+    layer, embeddings, heads = model_keeps(system, layout.tensor, parallel.sequence)
+    of_layer = layer.bytes(*part)
     layers = system.model.layers / layout.stages  # of one stage
     kept = 0.0
     if parallel.recompute:
         kept, of_layer = of_layer, _WEIGHT_BYTES * tokens * system.model.hidden_size / layout.token_shares
-    last = layout.pipeline - 1
     if place == 0:
-        kept += embeddings.bytes(tokens, pairs) * _begun(system, 0)
-    if place == last:
-        kept += heads.bytes(tokens, pairs)
+        kept += embeddings.bytes(*part) * _begun(system, 0)
+    if place == layout.pipeline - 1:
+        kept += heads.bytes(*part)
     return kept + layers * of_layer * _begun(system, place)
 
 
@@ -199,14 +202,3 @@ def _begun(system: System, place: int) -> int:
     if layout.virtual_stages == 1:
         return min(parts, after + 1)
     return min(parts * layout.virtual_stages, (layout.virtual_stages - 1) * layout.pipeline + 2 * after + 1)
-
-
-def _keep(system: System, tensor: int, sequence: bool) -> tuple[Kept, Kept, Kept]:
-    """Count a layer, the embeddings and the heads: the same for all candidates."""
-    same = {"parallel": Parallel(), "data": Data(path="", global_batch_size=system.world_size)}
-    return _measured(system.model_copy(update=same), tensor, sequence)
-
-
-@cache
-def _measured(system: System, tensor: int, sequence: bool) -> tuple[Kept, Kept, Kept]:
-    return layer_keeps(system, tensor, sequence), embeddings_keep(system), heads_keep(system)

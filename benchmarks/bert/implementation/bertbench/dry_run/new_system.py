@@ -9,7 +9,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import SYSTEMS
 from bertbench.config import System
 from bertbench.config.load import system_from
-from bertbench.dry_run.layouts import capacity_gb, warm_up_gb
+from bertbench.dry_run.layouts import capacity_gb, needed_gb
 from bertbench.dry_run.points import Point, known_points, nearest_point
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.step import HARDWARE, Gpu
@@ -128,7 +128,7 @@ def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tup
 
 def _fits(system: System) -> bool:
     there = capacity_gb(system)
-    return there is None or warm_up_gb(system) <= there
+    return there is None or needed_gb(system) <= there
 
 
 def _minutes(system: System) -> float:
