@@ -36,6 +36,9 @@ class Command(NamedTuple):
     apart: bool = False
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
+    doing: str = ""
+    """What it says it does before code that takes seconds to load."""
+
     reads_words: bool = False
     """Whether it parses its own arguments, because it is another program."""
 
@@ -54,10 +57,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "set up": (
         Command("detect", "describe this machine", "detect"),
         Command("systems", "list the project's systems", "systems"),
-        Command("init", "write a system file for your cluster", "init"),
+        Command("init", "write a system file for your cluster", "init", apart=True, doing="compares known batches"),
         Command("show", "print a system's resolved configuration", "show"),
-        Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True),
-        Command("predict", "forecast the time to train", "predict"),
+        Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True, doing="counts memory"),
+        Command("predict", "forecast the time to train", "predict", doing="forecasts published results and yours"),
     ),
     "data": (
         Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
@@ -70,7 +73,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
     ),
     "run": (
-        Command("plan", "dry-run any rank without its machine", "plan", apart=True),
+        Command("plan", "dry-run any rank without its machine", "plan", apart=True, doing="counts memory and steps"),
         Command("preflight", "check an allocation before a run", "preflight", apart=True),
         Command("launch", "start runs of a system", "launch", apart=True),
         Command("train", "train a system to its target", "train", apart=True),
@@ -142,10 +145,12 @@ def _run(words: list[str]) -> int:
         return int(importlib.import_module(command.code).run(own))
     parsed = _parser(words, command).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
-    if command.apart:
+    if command.apart and "system" in parsed:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
 
         load_system(parsed.system, parsed.overrides)  # raises its errors early
+    if command.doing:
+        print(f"bertbench {command.path}: {command.doing} ...", file=sys.stderr, flush=True)
     code: int = importlib.import_module(command.code).run(parsed)
     return code
 

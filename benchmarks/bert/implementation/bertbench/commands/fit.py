@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     out: Path | None = arguments.out
     check_new_file(out)
     system = load_system(arguments.system)
-    made = fit(system, arguments.gpus, limit, out or Path(f"{system.name}_g{arguments.gpus}.json"))
+    made = fit(system, arguments.gpus, limit, out or Path(f"{system.name}_g{arguments.gpus}.json"), arguments.gpu_model)
     text = json.dumps(made.content, indent=2) + "\n"
     if out is not None:
         write_file(out, text, "--out")

@@ -9,6 +9,7 @@ from typing import Any
 from bertbench.commands import add_system_arguments, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
+from bertbench.config.load import gpu_card
 from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _kind(name: str) -> str:
-    """Return the kind of GPU that a name contains, as `init --gpu-model` takes it, or the name itself."""
-    return next((kind for kind in HARDWARE if kind in name.lower()), name)
+    """Return the kind of GPU of the card that `init --gpu-model` takes a name for, or the name itself."""
+    return (gpu_card(name) or name).split("-")[0]
 
 
 def run(arguments: argparse.Namespace) -> int:

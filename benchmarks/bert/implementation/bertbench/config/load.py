@@ -22,12 +22,29 @@ _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OPTION = "--set "
+_OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
 _ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
 def system_names() -> list[str]:
     """Names of the systems that come with the project."""
     return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem not in _NOT_SYSTEMS)
+
+
+def gpu_models() -> list[str]:
+    """Return the cards whose figures come with the project: `init`, `fit` and `predict` take these."""
+    return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
+
+
+def gpu_card(name: str) -> str | None:
+    """Return the card of `gpu_models` that a name means; None if it names another.
+
+    A kind alone, such as h100, means its SXM module, as in DGX and HGX; a card's whole name will do.
+    """
+    words = re.split(r"[-_ ]+", name.lower())
+    form = "pcie" if any(word.startswith("pci") for word in words) else "sxm"
+    kinds = [word for word in words if not _OF_A_CARD.fullmatch(word)]
+    return f"{kinds[0]}-{form}" if len(kinds) == 1 and f"{kinds[0]}-{form}" in gpu_models() else None
 
 
 def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:

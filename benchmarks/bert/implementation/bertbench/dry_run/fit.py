@@ -28,18 +28,20 @@ class Fitted:
     notes: list[str]
 
 
-def fit(system: System, gpus: int, limit_gb: float | None, path: Path) -> Fitted:
+def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None = None) -> Fitted:
     """Return `system` on `gpus` devices as a file at `path` that extends it; the file need not be there.
 
-    `limit_gb` is a device's memory; None takes it from the system file, and without one there a part gets at most its
-    former samples. Takes the fewest parts that fit. Raises ConfigError if the batch doesn't divide among the devices,
-    or if not even one sample at a time fits.
+    `card` is one of `gpu_models`, None the system's own. `limit_gb` is a device's memory; None takes it from the card,
+    and without one there a part gets at most its former samples. Takes the fewest parts that fit. Raises ConfigError if
+    the batch doesn't divide among the devices, or if not even one sample at a time fits.
     """
     nodes, ranks = _machine(system, gpus)
     _check_divides(system, gpus)
-    capacity = capacity_gb(system) if limit_gb is None else limit_gb
     content = _content(system, path, nodes, ranks, limit_gb)
+    if card is not None:
+        content["extends"] = [content["extends"], f"base/gpu_{card.replace('-', '_')}"]
     whole = system_from(path, content)
+    capacity = capacity_gb(whole) if limit_gb is None else limit_gb
     least = 1 if capacity is not None else -(-whole.local_batch // (system.local_batch // system.parts))
     found = math.inf
     for parts in (part for part in range(least, whole.local_batch + 1) if whole.local_batch % part == 0):

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import SYSTEMS
 from bertbench.config import System
-from bertbench.config.load import system_from
+from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.dry_run.layouts import capacity_gb, needed_gb
 from bertbench.dry_run.points import Point, known_points, nearest_point
 from bertbench.forecast.forecast import forecast
@@ -40,11 +39,6 @@ class NewSystem:
     content: dict[str, Any]
     system: System
     notes: list[str] = field(default_factory=list)
-
-
-def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project."""
-    return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 
 def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewSystem:
@@ -88,12 +82,10 @@ def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
     hardware: dict[str, Any] = {
         "system_name": cluster.name, "number_of_nodes": cluster.nodes, "accelerators_per_node": gpus,
     }  # fmt: skip
-    card = (cluster.gpu_model or "").lower().replace("_", "-").removeprefix("nvidia-").removeprefix("nvidia ")
-    known = card in gpu_models()
-    if not known and f"{card}-sxm" in gpu_models():  # h100 is an H100 SXM, as in DGX and HGX
-        card, known = f"{card}-sxm", True
+    card = gpu_card(cluster.gpu_model or "")
+    if card and card != cluster.gpu_model:
         notes.append(f"--gpu-model {cluster.gpu_model}: taken for {card}")
-    if cluster.gpu_model and not known:
+    if cluster.gpu_model and not card:
         hardware["accelerator_model_name"] = cluster.gpu_model
         notes.append(
             f"--gpu-model {cluster.gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
@@ -109,7 +101,7 @@ def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
             f"hardware: this machine has {here} GPUs, not {gpus}, so its processors, memory and network stay blank; "
             "call `bertbench init` on a node of the cluster, or fill them in"
         )
-    return f"base/gpu_{card.replace('-', '_')}" if known else "base/gpu", hardware, notes
+    return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
 
 def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tuple[dict[str, Any], System]:
