@@ -14,7 +14,7 @@ from mlperf_logging.system_desc_checker.system_desc_checker import check_system_
 
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import System, load_system, system_names
-from bertbench.config.scaling import scaled
+from bertbench.config.system import scaled
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.forecast.convergence import reference_points

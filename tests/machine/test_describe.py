@@ -11,7 +11,7 @@ from bertbench.common.errors import RunError
 from bertbench.config import load_system
 from bertbench.config.hardware import Hardware
 from bertbench.machine import describe
-from bertbench.machine.software import with_software
+from bertbench.machine.provenance import with_software
 
 
 def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(

@@ -21,7 +21,7 @@ from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.seeding import derive
 from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
-from bertbench.config.parallel import Parallel
+from bertbench.config.layout import Parallel
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import record_function
 
 from bertbench.common import phases
-from bertbench.common.phase_clock import PhaseClock
+from bertbench.common.phases import PhaseClock
 
 ATTENTION, FORWARD, BACKWARD, ALL_REDUCE = "attention", "forward", "backward", "all-reduce"
 OPTIMIZER, DATA_WAIT = "optimizer", "data wait"

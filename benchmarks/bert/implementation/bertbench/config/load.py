@@ -5,25 +5,18 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.paths import SYSTEMS
-from bertbench.common.section import Section
-from bertbench.config.checks import problems
-from bertbench.config.partial import partial, section_of
-from bertbench.config.scaling import scaled
-from bertbench.config.settings import Settings
-from bertbench.config.system import System
+from bertbench.config.system import OPTION, System, scaled
 
 _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
 _BATCHES = ("data.global_batch_size", "data.local_batch")
-_OPTION = "--set "
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
-_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
 def system_names() -> list[str]:
@@ -68,8 +61,10 @@ def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) 
     try:
         system = System.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        wrong += _wrong_settings(path, error, origins)
-        wrong += _wrong_together(path, content, origins)
+        from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - no run reaches it
+
+        wrong += wrong_settings(path, error, origins)
+        wrong += wrong_together(path, content, origins)
     if wrong:
         raise ConfigError("\n".join(wrong))
     made = scaled(system)
@@ -182,7 +177,7 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
 
 def _override(content: dict[str, Any], origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
-    option = f"{_OPTION}{override!r}"
+    option = f"{OPTION}{override!r}"
     name, equals, text = override.partition("=")
     if not equals or not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
@@ -206,96 +201,3 @@ def _override(content: dict[str, Any], origins: dict[str, str], override: str) -
             origins.pop(batch, None)
     place[key] = value
     origins.update((below, option) for below in (name, *_names(value, name)))
-
-
-def _wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
-    """Yield the problems of single settings."""
-    for problem in error.errors(include_url=False):
-        location, message = problem["loc"], problem["msg"]
-        if not location:
-            continue  # the settings are right one by one, and don't go together
-        where = ".".join(map(str, location))
-        if problem["type"] == "extra_forbidden":
-            text = f"unknown key; {_known_keys(location)}"
-        elif problem["type"] == "missing":
-            text = "missing; add it"
-        elif problem["type"] == "model_type":
-            text = f"found {problem['input']!r}, expected a section; {_meant(location, problem['input'])}"
-        else:
-            text = f"found {problem['input']!r}; {message[0].lower()}{message[1:]}"
-            expected = re.findall("'(.*?)'", problem.get("ctx", {}).get("expected", ""))
-            if close := difflib.get_close_matches(str(problem["input"]), expected, 1):
-                text += f"; did you mean {close[0]}?"
-        yield f"{_origin(location, origins) or path}: {where}: {text}"
-
-
-def _wrong_together(path: Path, content: dict[str, Any], origins: dict[str, str]) -> Iterator[str]:
-    """Yield which settings don't go together, as far as each of them is right."""
-    for problem in problems(partial(Settings, content)):
-        options = [
-            origin
-            for name, origin in origins.items()
-            if origin.startswith(_OPTION) and any(_overlap(name, setting) for setting in problem.settings)
-        ]
-        yield f"{', '.join(dict.fromkeys(options)) or path}: {problem.text}"
-
-
-def _origin(location: tuple[int | str, ...], origins: dict[str, str]) -> str | None:
-    """Return the file or option that a setting, or what is around it, comes from."""
-    names = (".".join(map(str, location[:end])) for end in range(len(location), 0, -1))
-    return next((origins[name] for name in names if name in origins), None)
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Return whether two names are the same setting, or one is the section of the other."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
-
-
-def _known_keys(location: tuple[int | str, ...]) -> str:
-    """Return what could have been meant instead of an unknown key."""
-    section: type[Section] | None = System
-    key = str(location[-1])
-    for part in location[:-1]:
-        assert section is not None, "only sections have unknown keys"
-        section = section_of(section.model_fields[str(part)])
-    assert section is not None, "only sections have unknown keys"
-    known = sorted(field.alias or name for name, field in section.model_fields.items())
-    if close := _alike(key, known):
-        return f"did you mean {close}?"
-    elsewhere: dict[str, str] = {}
-    for name in _all_settings(System):
-        elsewhere.setdefault(name.rpartition(".")[2], name)  # optimizer.learning_rate before finetune's
-    if close := _alike(key, elsewhere):
-        return f"did you mean {elsewhere[close]}?"
-    return f"expected one of {', '.join(known)}"
-
-
-def _meant(location: tuple[int | str, ...], value: Any) -> str:
-    """Return what could have been meant by a value in the place of a section."""
-    section: type[Section] | None = System
-    for part in location:
-        section = section and section_of(section.model_fields[str(part)])
-    assert section is not None, "only sections expect one"
-    where, fields = ".".join(map(str, location)), section.model_fields
-    choices = {str(one): f"{where}.{name}={one}" for name in fields for one in get_args(fields[name].annotation)}
-    if close := _alike(str(value), choices):
-        return f"did you mean {choices[close]}?"
-    return f"set one of {', '.join(f'{where}.{name}' for name in fields)}"
-
-
-def _alike(key: str, known: Iterable[str]) -> str | None:
-    """Return the name that `key` means: one that has all its words, as number_of_nodes has nodes, or a similar one."""
-    words = set(key.split("_"))
-    having = [name for name in known if words <= set(name.split("_"))]
-    close = having or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
-    return min(close, key=len) if close else None
-
-
-def _all_settings(section: type[Section], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings."""
-    for name, field in section.model_fields.items():
-        dotted = f"{prefix}{field.alias or name}"
-        below = section_of(field)
-        yield dotted
-        if below is not None:
-            yield from _all_settings(below, f"{dotted}.")

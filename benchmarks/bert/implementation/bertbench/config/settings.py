@@ -10,12 +10,21 @@ from bertbench.balance.plan import Balance
 from bertbench.common.section import Section
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
-from bertbench.config.launch import Launch
-from bertbench.config.layout import Layout
+from bertbench.config.layout import Layout, Parallel
 from bertbench.config.optimizer import Clip, Communication, OptimizerSettings, Sync
-from bertbench.config.parallel import Parallel
 from bertbench.config.schedule import Schedule as LearningRate
-from bertbench.config.sections import Checkpoint, Compute, Data, Evaluation, Loss, Model, Power, Precision, Schedule
+from bertbench.config.sections import (
+    Checkpoint,
+    Compute,
+    Data,
+    Evaluation,
+    Launch,
+    Loss,
+    Model,
+    Power,
+    Precision,
+    Schedule,
+)
 from bertbench.model.options import default_mode, wants_few_sizes
 
 
@@ -38,7 +47,7 @@ class Settings(Section):
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
     scale_from_batch: int | None = Field(default=None, ge=1)
     """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
-    (config/scaling.py)."""
+    (config/system.py)."""
     hardware: Hardware
     launch: Launch
     power: Power = Power()

@@ -1,11 +1,15 @@
 """A whole system file, validated: one machine, one run."""
 
+import math
 from typing import Self
 
 from pydantic import PrivateAttr, model_validator
 
 from bertbench.config.checks import problems
 from bertbench.config.settings import Settings
+
+OPTION = "--set "
+"""What the origin of a setting begins with if it is an option."""
 
 
 class System(Settings):
@@ -29,3 +33,37 @@ class System(Settings):
         if found := [problem.text for problem in problems(self)]:
             raise ValueError("\n".join(found))
         return self
+
+
+def scaled(system: System) -> System:
+    """Return the system with hyper-parameters tuned at `scale_from_batch`, if given, carried over to its own batch.
+
+    The square-root rule for Adam: with k = batch / batch they were tuned at, rate times sqrt(k), 1 - beta times k,
+    epsilon over sqrt(k) (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", arXiv
+    2205.10287). Steps are divided by k, so that the schedule spans the same samples, and weight decay is multiplied by
+    sqrt(k), so that rate * decay summed over the run stays the same: these two are ours.
+    """
+    if system.scale_from_batch is None:
+        return system
+    ratio = system.global_batch_size / system.scale_from_batch
+    root, given, schedule = math.sqrt(ratio), system.optimizer, system.schedule
+    optimizer = given.model_copy(
+        update={
+            "learning_rate": given.learning_rate * root,
+            "beta1": 1 - (1 - given.beta1) * ratio,
+            "beta2": 1 - (1 - given.beta2) * ratio,
+            "epsilon": given.epsilon / root,
+            "weight_decay": given.weight_decay * root,
+        }
+    )
+    steps = {
+        "max_steps": round(schedule.max_steps / ratio),
+        "decay_steps": round((schedule.decay_steps or schedule.max_steps) / ratio),
+        "warmup_steps": round(schedule.warmup_steps / ratio),
+        "start_warmup_step": round(schedule.start_warmup_step / ratio),
+        "end_learning_rate": schedule.end_learning_rate * root,
+    }
+    # Done once: the configuration that a run writes down is the one that it used.
+    return system.model_copy(
+        update={"optimizer": optimizer, "schedule": schedule.model_copy(update=steps), "scale_from_batch": None}
+    )

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import predictions
 from bertbench.config import System
-from bertbench.config.parallel import Parallel
+from bertbench.config.layout import Parallel
 from bertbench.config.sections import Data
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of

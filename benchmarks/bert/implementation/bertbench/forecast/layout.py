@@ -14,8 +14,8 @@ import numpy as np
 from bertbench.balance.deal import by_cost
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
+from bertbench.config.layout import Parallel
 from bertbench.config.layout_checks import layout_fits
-from bertbench.config.parallel import Parallel
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.step import (
     HARDWARE,

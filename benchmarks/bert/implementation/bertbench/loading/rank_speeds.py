@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from bertbench.balance.speeds import Speeds
-from bertbench.common.phase_clock import PhaseClock
-from bertbench.common.phases import OWN, PHASES
+from bertbench.common.phases import OWN, PHASES, PhaseClock
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.exchange import all_gather

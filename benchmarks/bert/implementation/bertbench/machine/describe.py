@@ -16,7 +16,7 @@ import pynvml
 from bertbench.common.errors import RunError
 from bertbench.config.hardware import Hardware
 from bertbench.machine.processor import processor
-from bertbench.machine.software import software
+from bertbench.machine.provenance import software
 
 _SYS = Path("/sys")
 _GB = 1e9

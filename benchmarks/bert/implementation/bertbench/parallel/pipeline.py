@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from bertbench.config.parallel import PipelineSchedule
+from bertbench.config.layout import PipelineSchedule
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part

@@ -11,8 +11,7 @@ from bertbench.common.paths import data_folder
 from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
 from bertbench.data.store.manifest import VOCAB_NAME
-from bertbench.machine.provenance import provenance
-from bertbench.machine.software import with_software
+from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.communication import Communication
 from bertbench.results.timeline import Timeline
 
