@@ -50,15 +50,6 @@ def _scaling_keeps_betas(settings: Settings) -> object:
     )
 
 
-def _warm_up_ends_in_the_run(settings: Settings) -> object:
-    schedule = settings.schedule
-    most = schedule.max_steps - schedule.start_warmup_step
-    return schedule.warmup_steps > most and (
-        f"schedule.warmup_steps {schedule.warmup_steps} would end after the run, schedule.max_steps "
-        f"{schedule.max_steps}; set schedule.warmup_steps to at most {most}"
-    )
-
-
 def _windows_hold_a_context(settings: Settings) -> object:
     windows = settings.finetune.windows(settings.model.max_positions)
     return windows.max_query_length + 3 >= windows.max_seq_length and (
@@ -143,7 +134,14 @@ RULES = (
             "raise model.vocab_size to at least as much"
         ),
     ),
-    Rule("schedule.warmup_steps schedule.start_warmup_step schedule.max_steps", _warm_up_ends_in_the_run),
+    Rule(
+        "schedule.warmup_steps schedule.start_warmup_step schedule.max_steps",
+        lambda s: (
+            s.schedule.warmup_steps > (most := s.schedule.max_steps - s.schedule.start_warmup_step)
+            and f"schedule.warmup_steps {s.schedule.warmup_steps} would end after the run, schedule.max_steps "
+            f"{s.schedule.max_steps}; set schedule.warmup_steps to at most {most}"
+        ),
+    ),
     Rule(
         "scale_from_batch optimizer.name",
         lambda s: (
