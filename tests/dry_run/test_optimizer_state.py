@@ -6,6 +6,7 @@ import torch
 from bertbench.dry_run.rank import state_bytes
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
+from bertbench.optim.build import tensors_in
 from bertbench.optim.muon import build_muon
 from tests.optim.drawn import muon
 
@@ -15,7 +16,7 @@ SHAPE = BertShape(vocab_size=97, hidden_size=14, layers=2, attention_heads=2, fe
 def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     model = Bert(SHAPE)
     options = muon()
-    optimizer, _ = build_muon(model, options, None, torch.float32)
+    optimizer, _ = build_muon(model, options, tensors_in(None), None, torch.float32)
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()
