@@ -15,19 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
     )
     parser.add_argument(
-        "--result",
-        type=Path,
-        metavar="FILE",
+        "--result", type=Path, metavar="FILE",
         help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--resume",
-        default="never",
-        metavar="auto|never|PATH",
+        "--resume", default="never", metavar="auto|never|PATH",
         help="resume an interrupted run from its last snapshot, or else from step 0: auto means the run of "
         "--result, or else the system's latest, and a new run if that one was not interrupted; PATH is a log, its "
         "folder or a snapshot (default: never)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--allow-config-change", action="store_true", help="resume although the configuration has changed"
     )
