@@ -137,5 +137,4 @@ def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding
         yield Finding("speed", "warning", found, "runs of one system at one speed", MEND)
     ((seconds, alike),) = times.most_common(1)
     if alike > 2:
-        found = f"{name}: {alike} runs of {seconds:.3f} s"
-        yield Finding("speed", "warning", found, "times that differ", MEND)
+        yield Finding("speed", "warning", f"{name}: {alike} runs of {seconds:.3f} s", "times that differ", MEND)

@@ -87,7 +87,7 @@ def _optimizer(case: Case) -> Iterator[Breach]:
         return
     if not case.facts.first("opt_name"):
         case.skip("optimizer", "opt_name is not in the log")
-    for key in ("opt_name", "optimizer", "optimizer_name"):
+    for key in ("opt_name", "optimizer"):
         yield from odd(case, key, lambda name: _LAMB.fullmatch(re.sub(r"[\W_]+", "", str(name).lower())))
     for key in filter(_OTHER_OPTIMIZER.match, case.facts.keys()):
         yield Breach(case.facts.all(key)[0].line, f"{key}, of another optimizer", None, "warning")
