@@ -3,10 +3,13 @@
 bertbench logs the pieces, from launch to first step, as event `startup`; anybody's logs give the rest.
 """
 
-import math
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-from compliance.run import RunFacts, number
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:  # a run, which logs the pieces, loads no judge
+    from compliance.run import RunFacts
 
 KEY = "startup"
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
@@ -66,5 +69,7 @@ def evaluation_s(facts: RunFacts) -> float:
 
 def _seconds(content: Any) -> dict[str, float]:
     """Return the known pieces of a log's object, which may hold anything."""
+    from compliance.run import number  # noqa: PLC0415 - see above
+
     known = content if isinstance(content, dict) else {}
     return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}
