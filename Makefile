@@ -75,6 +75,7 @@ clean: ## remove the virtual environments; data/ and runs/ stay
 	rm -rf $(VENV) $(FLOOR)
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %s, bertbench needs 3.11 or newer; name another, such as: make PYTHON=python3.12" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 
 # torch brings its Triton, 3.6, whose interpreter can't work with numpy 2.4
