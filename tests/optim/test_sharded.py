@@ -71,7 +71,8 @@ def segments(world: World) -> list[tuple[str, int, int, int]]:
     model = Bert(TINY)
     names = {parameter: name for name, parameter in model.named_parameters()}
     slices = LogicalSlices(tiny_buckets(world, model), list(names), model.fused_parameters())
-    return [(names[one.parameter], one.part, one.start, one.weight.numel()) for one in slices._segments]
+    held = zip(slices._places, slices.weights, strict=True)
+    return [(names[parameter], part, start, weight.numel()) for (parameter, part, start), weight in held]
 
 
 def test_every_element_of_every_logical_tensor_is_in_one_ranks_segment() -> None:

@@ -97,7 +97,7 @@ def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Callable
     ("settings", "named"),
     [
         (("communication.compression=powersgd",), "can't be delayed"),
-        (("communication.compression=fp16",), "overflow in communication.compression fp16"),
+        (("communication.compression=fp16",), "delayed can't skip the steps that overflow in fp16"),
         (("optimizer.sharded=true",), "optimizer.sharded"),
     ],
 )

@@ -146,7 +146,7 @@ def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
     ("settings", "named"),
     [
         (("optimizer.sharded=true",), "optimizer.sharded"),
-        (("precision.compute=fp16",), "precision.compute fp16"),
+        (("precision.compute=fp16",), "local_sgd can't skip the steps that overflow in fp16"),
         (("optimizer.ema_decay=0.9",), "optimizer.ema_decay averages one rank's steps"),
         (("communication.compression=bf16",), "communication.compression bf16 does nothing"),
         (("parallel.fully_shard=true",), "one rank a model"),
