@@ -19,7 +19,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.foreach import foreach_step
-from bertbench.optim.fused import FusedStep
+from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import Step
 from lab.bench.harness import (
     Found,
@@ -117,7 +117,7 @@ def _meta(shape: BertShape) -> Bert:
 def _lamb_step(device: torch.device, plain: Step, plain_text: str, progress: Progress) -> tuple[Step, str]:
     try:
         return FusedStep(device), "passes fused by torch.compile"
-    except RuntimeError as error:
+    except CompilerMissing as error:
         progress.message(f"LAMB falls back to {plain_text}: {error}")
         return plain, f"{plain_text} ({error})"
 

@@ -20,7 +20,7 @@ from bertbench.optim import blocks
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.foreach import foreach_step, native_adam_step
-from bertbench.optim.fused import FusedStep
+from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices
 from lab.bench.budgets import budgets
@@ -37,7 +37,7 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
         fused_step: Step = {"lamb in blocks": blocks.blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
             torch.device("cpu")
         )
-    except RuntimeError as error:
+    except CompilerMissing as error:
         pytest.skip(str(error))
     generator = torch.Generator().manual_seed(5)
     ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((7, 3), (6, 5), (129, 31), (4,))]
@@ -128,7 +128,7 @@ def test_without_a_compiler_that_is_said_in_a_line() -> None:
     torch._dynamo.reset()
     with (
         torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}),
-        pytest.raises(RuntimeError, match=r"^[^\n]*No working C[+][+] compiler found[^\n]*$"),
+        pytest.raises(CompilerMissing, match=r"^[^\n]*No working C[+][+] compiler found[^\n]*$"),
     ):
         FusedStep(torch.device("cpu"))
 
@@ -155,7 +155,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from bertbench.forecast.kernels.absent_gpu import GPUS
 from bertbench.forecast.kernels.codegen import generated
-from bertbench.optim.fused import FusedStep
+from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import State, StepScalars
 from tests.optim.drawn import lamb
 

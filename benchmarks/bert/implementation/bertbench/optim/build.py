@@ -113,13 +113,13 @@ def _triton() -> ModuleType:
 
 def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
-    from bertbench.optim.fused import FusedStep  # noqa: PLC0415
+    from bertbench.optim.fused import CompilerMissing, FusedStep  # noqa: PLC0415
 
     fused: FusedStep | None = None
     reason = "another rank has no compiler"
     try:
         fused = FusedStep(device)
-    except RuntimeError as error:
+    except CompilerMissing as error:
         reason = str(error)
     works = torch.tensor(fused is not None, dtype=torch.int32, device=device)
     distributed.all_reduce(works, distributed.ReduceOp.MIN)  # mixed arithmetic would let the replicas' weights diverge

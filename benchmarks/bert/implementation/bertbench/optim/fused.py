@@ -15,6 +15,11 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.foreach import subtract_scaled
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
+
+class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not a person's mistake
+    """torch.compile can't work here; the message gives the reason in a line."""
+
+
 _Four = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, gradient, first and second moment of one logical tensor, flat; or the numbers of a step, without rate."""
 
@@ -25,7 +30,7 @@ class FusedStep:
     The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
     so the largest tensor goes first.
 
-    Raises RuntimeError, whose message is a line, if the device's compiler is missing: g++ for a CPU, Triton for a GPU.
+    Raises CompilerMissing if the device's compiler is missing: g++ for a CPU, Triton for a GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -36,7 +41,7 @@ class FusedStep:
         try:  # a small function: trying the passes would fix their sizes, or compile them twice
             _fuse(_tried)(torch.zeros(97, device=device))
         except torch._dynamo.exc.TorchDynamoException as error:
-            raise RuntimeError(str(error).splitlines()[0]) from error
+            raise CompilerMissing(str(error).splitlines()[0]) from error
 
     def __call__(
         self, state: State, options: OptimizerSettings, decay: float, trust_ratio: bool, scalars: StepScalars
