@@ -47,7 +47,7 @@ def fuzz(chance: random.Random, number: int, log: Path) -> Counter[str]:
 
 
 def mutated(chance: random.Random) -> bytes:
-    """Return a log of which some records were changed, and then some bytes."""
+    """Return a log with some records changed, and then some bytes."""
     make = chance.choice((demo, closed, lambda: with_own_keys(closed())))
     records: list[Any] = make()[: chance.choice((60, 200, 200, 200))]
     for _ in range(chance.randrange(4)):

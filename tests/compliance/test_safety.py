@@ -82,8 +82,8 @@ def test_a_folder_with_specials_and_loops_is_judged_to_its_end(tmp_path: Path) -
 
 def test_a_log_comes_from_standard_input() -> None:
     done = compliance("--json", "-", stdin=text(closed()).encode())
-    (told,) = json.loads(done.stdout)
-    assert (done.returncode, told["path"], told["verdict"], told["findings"]) == (0, "-", "pass", [])
+    (log,) = json.loads(done.stdout)
+    assert (done.returncode, log["path"], log["verdict"], log["findings"]) == (0, "-", "pass", [])
     assert compliance("-", stdin=b"\x1f\x8b\x08").returncode == 2
 
 
@@ -151,10 +151,10 @@ def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> N
         records = closed() if number % 7 else closed()[:-1]
         write(tmp_path / f"result_{number}.txt", records)
     done = compliance("--json", str(tmp_path))
-    told = json.loads(done.stdout)
+    verdicts = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [Path(one["path"]).name for one in told] == [f"result_{number}.txt" for number in range(100)]
-    assert [one["verdict"] for one in told] == ["pass" if number % 7 else "fail" for number in range(100)]
+    assert [Path(one["path"]).name for one in verdicts] == [f"result_{number}.txt" for number in range(100)]
+    assert [one["verdict"] for one in verdicts] == ["pass" if number % 7 else "fail" for number in range(100)]
 
 
 def test_floods_are_compared_in_seconds_said_and_seen_whole_by_the_official_checker(tmp_path: Path) -> None:

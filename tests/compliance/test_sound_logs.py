@@ -248,10 +248,10 @@ def test_our_own_results_pass_without_a_word() -> None:
 
 def test_every_other_verdict_of_the_official_checker_is_the_judges(tmp_path: Path) -> None:
     """Logs of every round under every ruleset, most of which they fail."""
-    for told in RULESETS[::9]:
-        path = write(tmp_path / "result_0.txt", closed(told))
+    for logged in RULESETS[::9]:
+        path = write(tmp_path / "result_0.txt", closed(logged))
         for ruleset in (*RULESETS, "5.1.0"):
-            assert judge(path, ruleset).official.verdict == official_verdict(path, ruleset), (told, ruleset)
+            assert judge(path, ruleset).official.verdict == official_verdict(path, ruleset), (logged, ruleset)
 
 
 def test_random_losses_of_lines_get_the_official_verdict(tmp_path: Path) -> None:

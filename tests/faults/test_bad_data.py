@@ -49,7 +49,7 @@ def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
 
 
 @pytest.mark.parametrize(
-    ("field", "place", "value", "told"),
+    ("field", "place", "value", "named"),
     [
         ("input_ids", 5, 9, "a token id outside 0 to 8"),
         ("input_ids", 5, -1, "a token id outside 0 to 8"),
@@ -60,11 +60,11 @@ def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
     ],
 )
 def test_a_damaged_sample_is_named_with_its_shard(
-    check: Callable[[str], SampleCheck], field: str, place: int, value: int, told: str
+    check: Callable[[str], SampleCheck], field: str, place: int, value: int, named: str
 ) -> None:
     damaged = columns_of(SAMPLES)
     getattr(damaged, field)[place] = value
-    with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {told}"):
+    with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {named}"):
         check("fail").ensured(np.arange(3), damaged)
 
 

@@ -199,7 +199,7 @@ def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> t
 
 
 class Uninitialized(TorchFunctionMode):
-    """Leave out the drawing of initial weights, of which only sizes matter: most of the time that a model takes."""
+    """Skip drawing initial weights, most of the time that a model takes: only their sizes matter."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
