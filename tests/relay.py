@@ -10,12 +10,12 @@ from bertbench.checkpoint.snapshot import step_folder, verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 
 Seen = TypeVar("Seen")
 

@@ -16,7 +16,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
-from bertbench.training.inputs import open_data
+from bertbench.loading.inputs import open_data
 from lab.bench import delay_line
 from lab.bench.harness import Found, command, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts

@@ -24,7 +24,7 @@ from bertbench.common.seeding import derive
 from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
-from bertbench.training.inputs import open_data
+from bertbench.loading.inputs import open_data
 from bertbench.training.trainer import initial_model
 from bertbench.weights.names import pieces, take_apart
 from lab.bench.stock import IGNORED, PaddedBatch, padded, stock_model

@@ -28,8 +28,8 @@ from bertbench.common.section import Section
 from bertbench.config import load_system
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import environments_of
+from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from bertbench.training.inputs import open_data
 from lab.bench.harness import Found, command, in_turns
 from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, read_run, steps_only

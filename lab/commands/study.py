@@ -13,8 +13,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
+from bertbench.loading.inputs import open_data
 from bertbench.report.charts import Axis, Bar, bars
-from bertbench.training.inputs import open_data
 from lab.bench.harness import table
 from lab.paths import STUDIES
 from lab.record_page import record_page

@@ -29,12 +29,12 @@ from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.model.flops import training_flops
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.scores import IGNORED
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from lab.bench.peak import MatrixProducts
 
 PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/8 of the time and doesn't hide all else

@@ -11,13 +11,14 @@ from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.exchange import make_exchange
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.optim.state import local
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_exchange, make_sampler, make_trainer
-from bertbench.training.inputs import open_data
+from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
 

@@ -15,10 +15,10 @@ from bertbench.cli import main
 from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from bertbench.training.trainer import initial_model

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bertbench.checkpoint.start import check_start
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.checks import problems
+from bertbench.loading.inputs import open_data
 from bertbench.model.shape import BertShape
-from bertbench.training.inputs import check_start, open_data
 from bertbench.weights.file import FORMAT, expected_tensors
 
 _RECIPE = (

@@ -16,7 +16,7 @@ from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import write_split
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.training.inputs import open_data
+from bertbench.loading.inputs import open_data
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE
 from tests.tiny import Sample, columns_of

@@ -24,7 +24,7 @@ from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.training.inputs import open_data
+from bertbench.loading.inputs import open_data
 from tests.data.plain_samples import plain_samples
 from tests.tiny import WORDS, Sample, samples_of, tiny_text
 

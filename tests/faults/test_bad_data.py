@@ -16,12 +16,12 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.scores import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from compliance.judge import judge
 from tests.faults.ended import SEED, trained

@@ -9,11 +9,11 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.optim.average import AverageView, Weights, replaced
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.build import make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
 

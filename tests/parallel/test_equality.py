@@ -18,11 +18,11 @@ from torch.distributed.tensor import DTensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
-from bertbench.training.inputs import open_data
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
 from tests.compiling import compiled_by

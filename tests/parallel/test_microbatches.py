@@ -9,10 +9,10 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.loading.batch import gather, synthetic
+from bertbench.loading.inputs import open_data
 from bertbench.model.bert import Bert
 from bertbench.parallel.microbatches import TokenSampler, filled
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
 

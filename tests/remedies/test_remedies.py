@@ -16,7 +16,7 @@ from bertbench.cli import COMMANDS, main
 from bertbench.common.errors import DataError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.partial import section_of
-from bertbench.training.inputs import open_data
+from bertbench.loading.inputs import open_data
 from tests.remedies.messages import Text, texts
 
 _COMMAND = re.compile(r"`((?:srun [^`]*?)?bertbench [^`]*)`")

@@ -14,6 +14,8 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
+from bertbench.loading.filler import filled, unfilled
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.model import loss
 from bertbench.model.linear import Products
@@ -22,7 +24,6 @@ from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.model.padded import padded
 from tests.ranks import run_ranks
@@ -89,7 +90,7 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
     """Losses of the first steps, with everything or with nothing."""
     training, _ = open_data(system)
     sampler = make_sampler(system, training, 11)
-    loaded = Loader(sampler, world.rank, world.device, fill=optimised).steps(range(steps))
+    loaded = Loader(sampler, world.rank, world.device, fill=filled if optimised else unfilled).steps(range(steps))
     with pytest.MonkeyPatch.context() as patch:
         trainer = WholeTrainer(system, world, 11, products=ONEDNN if optimised else None)
         if not optimised:

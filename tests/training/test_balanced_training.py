@@ -9,10 +9,11 @@ from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
+from bertbench.loading.exchange import make_exchange
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Part
-from bertbench.training.build import make_exchange, make_sampler
-from bertbench.training.inputs import open_data
+from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 

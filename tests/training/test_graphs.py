@@ -14,15 +14,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.bins import Bins, fill_to, size_of
+from bertbench.loading.bins import Bins, fill_to, make_bins, size_of
+from bertbench.loading.filler import unfilled
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
 from bertbench.optim import exchange
 from bertbench.training import graph_trainer
-from bertbench.training.build import make_bins, make_sampler
+from bertbench.training.build import make_sampler
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.tape import Operations, tape
@@ -76,7 +77,7 @@ def _wait_unseen(work: Any) -> Callable[[], None]:
 
 def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | None = None) -> list[float]:
     sampler = make_sampler(system, open_data(system)[0], SEED)
-    steps = Loader(sampler, world.rank, world.device, bins=bins).steps(range(5))
+    steps = Loader(sampler, world.rank, world.device, fill=bins.fill if bins else unfilled).steps(range(5))
     answer = []
     for number, step in enumerate(steps):
         report = trainer.step(number, step.parts)
@@ -102,7 +103,6 @@ def both(world: World, plain: System, graphs: System) -> tuple[list[float], list
     expected = losses(world, WholeTrainer(plain, world, SEED), plain)
     with AsOnAGpu():
         bins = make_bins(graphs, open_data(graphs)[0])
-        assert bins is not None
         return expected, losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
 
 
@@ -114,7 +114,6 @@ def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_
 
 def check_bins(world: World, system: System) -> None:
     bins = make_bins(system, open_data(system)[0])
-    assert bins is not None
     (part, first), (_, second), *_ = raw_batches(world, system, 2)
     sizes = [size for size in bins.all if bins.holds(size, first) and bins.holds(size, second)]
     assert len(sizes) >= 3
@@ -150,7 +149,6 @@ def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) ->
 
 def check_reads(world: World, system: System) -> None:
     bins = make_bins(system, open_data(system)[0])
-    assert bins is not None
     parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 3)]
     with AsOnAGpu():
         trainer = GraphTrainer(system, world, SEED, bins)
@@ -169,7 +167,6 @@ def test_what_is_recorded_asks_nothing_of_the_host(tiny: Callable[..., System]) 
 
 def check_recorded(world: World, system: System) -> None:
     bins = make_bins(system, open_data(system)[0])
-    assert bins is not None
     noted: list[str] = []
 
     def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -188,7 +185,6 @@ def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(ti
 
 def check_lifetime(world: World, system: System) -> None:
     bins = make_bins(system, open_data(system)[0])
-    assert bins is not None
     graphs: list[weakref.ref[partial[torch.Tensor]]] = []
 
     def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -216,7 +212,6 @@ def check_compilations(world: World, system: System) -> None:
         return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
 
     bins = make_bins(system, open_data(system)[0])
-    assert bins is not None
     with mock.patch.object(torch, "compile", counted), mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2):
         trainer = GraphTrainer(system, world, SEED, bins)
         after_init = graphs.frame_count
@@ -232,7 +227,4 @@ def check_compilations(world: World, system: System) -> None:
 
 
 def test_the_plain_path_is_what_a_system_gets_unless_it_asks(tiny: Callable[..., System]) -> None:
-    system = tiny()
-    assert system.compute.compile is None
-    assert make_bins(system, open_data(system)[0]) is None
-    assert make_bins(tiny(*GRAPHS), open_data(system)[0]) is not None
+    assert tiny().compute.compile is None

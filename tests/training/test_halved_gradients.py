@@ -8,9 +8,9 @@ import pytest
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.training.test_accuracy_unharmed import DEMO_SIZES
 

@@ -11,12 +11,12 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Sync
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 

@@ -23,13 +23,14 @@ from bertbench.common.ranges import clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import STEPS_AHEAD, Loader
-from bertbench.loading.rank_speeds import RebalancingLoader, of_all_ranks
+from bertbench.loading.rank_speeds import RebalancingLoader, at_measured_speeds
+from bertbench.loading.sampler import make_speeds
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler, make_speeds
-from bertbench.training.inputs import open_data
+from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
@@ -200,12 +201,8 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
     sampler = make_sampler(system, open_data(system)[0], 11, speeds)
     with clocked(clock):
         trainer = WholeTrainer(system, world, 11)
-        if speeds and system.launch.rank_speeds == "auto":
-            speeds.change(0, of_all_ranks(world, trainer.passes_per_s))
-        loader: Loader | RebalancingLoader = Loader(sampler, world.rank, world.device)
-        if speeds and system.launch.rebalance_every_steps:
-            assert isinstance(loader, Loader)
-            loader = RebalancingLoader(loader, system.launch.rebalance_every_steps, speeds, world, clock)
+        own = Loader(sampler, world.rank, world.device)
+        loader = at_measured_speeds(own, system, world, speeds, trainer.passes_per_s, clock) if speeds else own
         stretch = 8 if alone and world.rank != SLOW_RANK else 4
         warm, times = 16 if system.launch.rebalance_every_steps else stretch, []
         for step, loaded in enumerate(loader.steps(range(warm + 3 * stretch))):

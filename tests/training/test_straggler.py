@@ -13,12 +13,12 @@ from bertbench.cli import main
 from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.report.straggler import straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run

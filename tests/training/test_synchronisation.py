@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 

@@ -11,13 +11,14 @@ from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
+from bertbench.loading.exchange import make_exchange
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.training.build import make_exchange, make_sampler
+from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.inputs import open_data
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 

@@ -11,9 +11,9 @@ import torch
 from bertbench.cli import main
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_split
 from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.inputs import open_split
 from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge

@@ -11,6 +11,7 @@ from bertbench.config import System
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
+from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
@@ -21,7 +22,6 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.build import make_sampler
-from bertbench.training.inputs import open_data
 from bertbench.training.trainer import initial_model, tiny_backward
 from lab.study.language_run import initial_model as small_model
 from lab.study.virtual_ranks import VirtualRanks

@@ -6,16 +6,17 @@ Called directly it is one process; started by torchrun or Slurm, ranks share the
 import argparse
 from pathlib import Path
 
+from bertbench.checkpoint.start import check_weights
 from bertbench.commands import emit
 from bertbench.commands.arguments.evaluate import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
 from bertbench.distributed.world import join
+from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.inputs import check_weights, open_split
 
 
 def run(arguments: argparse.Namespace) -> int:

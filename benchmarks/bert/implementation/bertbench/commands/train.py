@@ -15,6 +15,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.checkpoint.snapshot import META_NAME
+from bertbench.checkpoint.start import check_start
 from bertbench.commands import emit, override_options
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.log_spans import evaluation_s
@@ -26,6 +27,7 @@ from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
 from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.loading.inputs import open_data, open_split
 from bertbench.machine.describe import differences
 from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
@@ -35,7 +37,6 @@ from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
 from bertbench.tracking.options import SideWork
 from bertbench.training.build import Options, make_sampler
-from bertbench.training.inputs import check_start, open_data, open_split
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
 from compliance.judge import LOG_PATTERN

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -14,8 +15,8 @@ from bertbench.dry_run.rank import CountedRank, count_rank, link_bytes_per_step
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
+from bertbench.loading.inputs import open_data
 from bertbench.parallel.theory import sent_bytes, stage_parameters
-from bertbench.training.inputs import check_weights, open_data
 
 _GB = 1e9
 _WEIGHT_BYTES = 4  # fp32, as gradients

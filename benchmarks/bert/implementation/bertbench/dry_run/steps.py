@@ -14,7 +14,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import Index, pack
-from bertbench.training.build import make_planner
+from bertbench.loading.sampler import make_planner
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
 _SEED = 1  # a run draws its own: what is printed here depends on it in the third digit

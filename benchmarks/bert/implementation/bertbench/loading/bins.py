@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import RunError
+from bertbench.config import System
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import lengths_of, masked_of
 from bertbench.loading.batch import Batch
 from bertbench.loading.filler import extended
 from bertbench.model.options import SIZE_STEP
@@ -96,3 +99,9 @@ def size_of(batch: Batch) -> Bin:
 
 def _rounded(size: float) -> int:
     return -(-int(np.ceil(size)) // SIZE_STEP) * SIZE_STEP
+
+
+def make_bins(system: System, training: Dataset) -> Bins:
+    """Return the few batch sizes for which a run's steps are recorded."""
+    count = system.local_batch // system.data.gradient_accumulation_steps
+    return Bins(lengths_of(training.entries_N), masked_of(training.entries_N), count, system.model.max_positions)

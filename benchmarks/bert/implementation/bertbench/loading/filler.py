@@ -5,14 +5,20 @@ Filler tokens are sequences of their own, so real ones never attend to them, and
 Shapes: as in batch.py; F filler sequences.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.model.options import SIZE_STEP
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
+
+Fill = Callable[[Batch], Batch]
+"""Rounds a batch in main memory up to the sizes that its step is built for."""
 
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
 
@@ -22,6 +28,16 @@ def static_size(count: int) -> int:
     octave = 1 << (count - 1).bit_length()
     step = max(SIZE_STEP, octave // 2 // _SIZES_AN_OCTAVE)
     return -(-count // step) * step
+
+
+def fill_of(system: System) -> Fill:
+    """Return how a run's batches are filled: to static sizes where its code is built for them, else not at all."""
+    return filled if system.fills_batches else unfilled
+
+
+def unfilled(batch: Batch) -> Batch:
+    """Return the batch itself."""
+    return batch
 
 
 def filled(batch: Batch) -> Batch:

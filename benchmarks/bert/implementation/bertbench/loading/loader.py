@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ from bertbench.balance.plan import StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.distributed.startup import Startup
 from bertbench.loading.batch import Batch, batch_of, gather, read
-from bertbench.loading.bins import Bins
-from bertbench.loading.exchange import Exchange
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Part, Sampler
+
+if TYPE_CHECKING:
+    from bertbench.loading.exchange import Exchange
 
 STEPS_AHEAD = 2
 """Steps that are planned beyond the one that a rank works on."""
@@ -52,8 +53,7 @@ class Loader:
     """Read one rank's batches ahead of its steps, in a thread.
 
     `exchange` gathers the samples that a group of ranks has drawn: all its ranks must iterate alike, since they load
-    each step together. `fill` rounds batches up to static sizes, `bins` to one of a few. `startup` gets the marks of
-    the first step: planned, its shards open, its batch here.
+    each step together. `startup` gets the marks of the first step: planned, its shards open, its batch here.
     """
 
     def __init__(
@@ -61,11 +61,10 @@ class Loader:
         sampler: Sampler,
         rank: int,
         device: torch.device,
-        exchange: Exchange | None = None,
+        exchange: "Exchange | None" = None,
         check: SampleCheck | None = None,
-        fill: bool = False,
+        fill: Fill = unfilled,
         startup: Startup | None = None,
-        bins: Bins | None = None,
     ) -> None:
         self._sampler = sampler
         self._samples = sampler.dataset.map_samples()
@@ -73,7 +72,7 @@ class Loader:
         self._device = device
         self._exchange = exchange
         self._check = check
-        self._fill, self._bins = fill, bins
+        self._fill = fill
         self._startup = startup or Startup()
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._waited_s = 0.0
@@ -101,7 +100,7 @@ class Loader:
         skipped_before = self._check.skipped if self._check else 0
         batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
-            sent = [self._sized(batch).to(self._device) for batch in batches]
+            sent = [self._fill(batch).to(self._device) for batch in batches]
         loads_R = self._sampler.planner.loads(plan)
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
@@ -109,11 +108,6 @@ class Loader:
             self._check.skipped - skipped_before if self._check else 0,
             float(loads_R[self._rank]),
         )
-
-    def _sized(self, batch: Batch) -> Batch:
-        if self._bins is not None:
-            return self._bins.fill(batch)
-        return filled(batch) if self._fill else batch
 
     def _open_shards(self, plan: StepPlan) -> None:
         """Open the files that this rank's first samples lie in."""

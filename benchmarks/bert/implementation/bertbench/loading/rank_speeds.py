@@ -1,5 +1,6 @@
 """Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -7,6 +8,7 @@ import torch
 
 from bertbench.balance.speeds import Speeds
 from bertbench.common.phases import OWN, PHASES, PhaseClock
+from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 from bertbench.optim.exchange import all_gather
@@ -14,6 +16,21 @@ from bertbench.optim.exchange import all_gather
 # a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0
 _HALF = 0.5  # move halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
+
+
+def at_measured_speeds(
+    loader: Loader, system: System, world: World, speeds: Speeds, passes_per_s: float, clock: PhaseClock
+) -> "Loader | RebalancingLoader":
+    """Return the loader of ranks that work at `speeds`, from `auto` those measured in the warm-up. Collective.
+
+    `clock` measures them again during the run, if the system asks for it.
+    """
+    if system.launch.rank_speeds == "auto":
+        speeds.change(0, of_all_ranks(world, passes_per_s))
+        if world.leads:
+            print(f"rank speeds: {speeds.text()}", file=sys.stderr)
+    every = system.launch.rebalance_every_steps
+    return RebalancingLoader(loader, every, speeds, world, clock) if every else loader
 
 
 def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:

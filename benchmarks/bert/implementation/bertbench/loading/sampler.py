@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.plan import Planner, StepPlan
+from bertbench.balance.speeds import Speeds
+from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import Index
 
 Normalize = Literal["global", "rank"]
 
@@ -53,3 +56,21 @@ class Sampler:
     def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the ids of each part."""
         return np.array_split(ids, min(self.parts, len(ids)))
+
+
+def make_speeds(system: System) -> Speeds | None:
+    """Return the speeds in a system file, equal ones until they are measured; None if ranks count as equal."""
+    given = system.launch.rank_speeds
+    if given is None:
+        return None
+    return Speeds((1.0,) * system.world_size if given == "auto" else given)
+
+
+def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
+    """Return the planner that deals samples to data-parallel ranks; `speeds` defaults to the system's list."""
+    speeds = speeds or make_speeds(system)
+    # configuration refuses methods that use nodes if ranks share the model
+    nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
+    return Planner(
+        entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes, speeds
+    )

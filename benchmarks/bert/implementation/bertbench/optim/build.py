@@ -21,8 +21,6 @@ from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 if TYPE_CHECKING:
     from bertbench.model.span import SpanBert
 
-_SLICED = ", on this rank's slice of every bucket, weights gathered behind the next forward pass"
-_TRITON = "Triton kernels over chunks of all tensors"
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000
 # Blocks take ten calls a tensor: for the demo's 0.4 million parameters 2.4 ms a step, multi-tensor operations 1.9 ms.
@@ -40,7 +38,8 @@ def build_optimizer(
     With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. Collective: all ranks choose
     the same arithmetic. Raises ConfigError if `options.impl` is not installed.
     """
-    where = "" if buckets is None else _SLICED
+    sliced = ", on this rank's slice of every bucket, weights gathered behind the next forward pass"
+    where = sliced if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
@@ -77,7 +76,7 @@ def _steps(
     """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
     if options.impl == "triton":
         step = _triton().TritonStep()
-        return step, step, _TRITON
+        return step, step, "Triton kernels over chunks of all tensors"
     if not options.trust_ratio:
         return native_adam_step, None, "torch's fused Adam"
     total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device

@@ -28,7 +28,6 @@ _SMALLEST_NORM = 1e-7
 # Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
 _ELEMENTS = 2**24
 _ADAMW_RMS = 0.2
-_TEXT = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
 
 
 def build_muon(
@@ -48,7 +47,8 @@ def build_muon(
         from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
 
         matrices = DistributedMatrices(buckets, encoder, fused)
-    return Muon(matrices, adam, options, product, encoder[0].device), _TEXT
+    text = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
+    return Muon(matrices, adam, options, product, encoder[0].device), text
 
 
 class Muon:

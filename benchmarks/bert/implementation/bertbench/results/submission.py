@@ -91,20 +91,9 @@ def _choices(system: System) -> dict[str, Any]:
     }
 
 
-def max_predictions(manifest: Manifest) -> int | None:
-    """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
-    recipe = manifest.request.get("recipe", {})
-    if recipe.get("name") == "mlperf":
-        from bertbench.data.text.mlperf import MlperfRecipe  # noqa: PLC0415 - the text pipeline, of no other run
-
-        return MlperfRecipe().options().max_predictions_per_seq
-    found = recipe.get("options", {}).get("max_predictions_per_seq")
-    return None if found is None else int(found)
-
-
 def _max_predictions(system: System) -> int | None:
     folder = data_folder(system.data.path)
-    return max_predictions(Manifest.read(folder)) if (folder / MANIFEST_NAME).exists() else None
+    return Manifest.read(folder).max_predictions() if (folder / MANIFEST_NAME).exists() else None
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, gather
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
@@ -24,11 +24,11 @@ class Evaluator:
         dataset: Dataset,
         batch_size: int,
         world: World,
-        fill: bool = False,
+        fill: Fill = unfilled,
         rank: int | None = None,
         ranks: int | None = None,
     ) -> None:
-        """Take one rank's share of `ranks`, by default this rank's of all. `fill` rounds batches up."""
+        """Take one rank's share of `ranks`, by default this rank's of all."""
         self.dataset = dataset
         self._world = world
         self._fill = fill
@@ -79,7 +79,7 @@ class Evaluator:
         for ids in self._ids:
             self._world.watchdog.goes_on()
             batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
-            self._batches.append((filled(batch) if self._fill else batch).to(self._world.device))
+            self._batches.append(self._fill(batch).to(self._world.device))
 
 
 def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -1,12 +1,12 @@
 """Write the run's final model, weights.safetensors in its folder, after the clock has stopped."""
 
+from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import CheckpointError
 from bertbench.common.paths import data_folder, shown_path, weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.training.inputs import check_weights
 from bertbench.training.trainer import Trainer
 from bertbench.weights.file import write_weights
 

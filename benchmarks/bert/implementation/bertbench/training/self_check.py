@@ -20,8 +20,7 @@ from bertbench.config.rule import broken
 from bertbench.config.step_checks import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
-from bertbench.loading.bins import Bins
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.arithmetic import Arithmetic
@@ -142,14 +141,15 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
     part = Part(np.arange(_SAMPLES), 1 / (world.size * masked), 1 / (world.size * _SAMPLES))
     trainer: WholeTrainer
     if small.compute.compile == "graphs":
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+        from bertbench.loading.bins import Bins  # noqa: PLC0415 - of few runs, as the next
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415
 
         counts = np.full(_SAMPLES, length), np.full(_SAMPLES, -(-masked // _SAMPLES))
         bins = Bins(*counts, _SAMPLES, small.model.max_positions)
         trainer, batch = GraphTrainer(small, world, _SEED, bins, None, products), bins.fill(batch)
     else:
         trainer = WholeTrainer(small, world, _SEED, None, products)
-        batch = filled(batch) if small.fills_batches else batch
+        batch = fill_of(small)(batch)
     before = {name: tensor.clone() for name, tensor in trainer.state().items() if name.startswith("model.")}
     report = trainer.step(0, [LoadedPart(part, batch.to(world.device))])
     state = {name: tensor.clone() for name, tensor in trainer.state().items() if not name.endswith(".second")}

@@ -32,6 +32,8 @@ class Trainer(ABC):
     """The model of one rank, or its part of it, and the path from its gradients to updated weights."""
 
     _path: GradientPath[Reducer]
+    passes_per_s = 1.0
+    """Forward and backward passes a second in the warm-up, measured where ranks' speeds are."""
 
     @property
     @abstractmethod

@@ -5,6 +5,7 @@ Shapes: as in model/bert.py.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,8 @@ from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
-from bertbench.loading.rank_speeds import passes_per_s
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
@@ -55,7 +55,8 @@ class WholeTrainer(Trainer):
         self._system, self._world = system, world
         self._model = initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})
-        self._path = build_path(system, world, self._model, self._tiny_backward)
+        scored = partial(tiny_backward, lambda batch: self._score(batch.to(world.device)), self._model.shape)
+        self._path = build_path(system, world, self._model, scored)
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
@@ -65,8 +66,6 @@ class WholeTrainer(Trainer):
 
             recompute(self._model.layers)
             self._model.between = None  # a layer would keep two inputs
-        self.passes_per_s = 1.0
-        """Warm-up parts that this rank computes per second, if ranks' shares follow their measured speed."""
         startup.mark("model")
         self._warm_up(seed)
         startup.mark("warm-up")
@@ -131,9 +130,11 @@ class WholeTrainer(Trainer):
         for _ in range(_WARMUP_STEPS):
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
-            loaded = LoadedPart(part, (filled(batch) if system.fills_batches else batch).to(self._world.device))
+            loaded = LoadedPart(part, fill_of(system)(batch).to(self._world.device))
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
         if system.launch.rank_speeds == "auto":
+            from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
+
             self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
             self._path.reducer.drop()
         self._evaluate_once(loaded.batch)
@@ -147,6 +148,3 @@ class WholeTrainer(Trainer):
     def _pass(self, loaded: LoadedPart) -> None:
         with self._path.reducer.accumulating(last=False):
             self._loss(loaded).backward()
-
-    def _tiny_backward(self) -> None:
-        tiny_backward(lambda batch: self._score(batch.to(self._world.device)), self._model.shape)

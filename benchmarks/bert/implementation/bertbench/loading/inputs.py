@@ -1,19 +1,14 @@
-"""Read a run's inputs before its clock starts: the dataset's metadata and the header of its initial weights."""
+"""Open a run's data before its clock starts: metadata only, checked against its model and division."""
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder, weights_file
+from bertbench.common.paths import data_folder
 from bertbench.config import System
-from bertbench.config.closed import CHECKPOINT, EVALUATION_SAMPLES, MAX_PREDICTIONS
+from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset, SplitName
 from bertbench.data.store.manifest import Manifest
-from bertbench.results.submission import max_predictions
-
-if TYPE_CHECKING:
-    from bertbench.weights.file import Weights
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:
@@ -39,7 +34,7 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
             f"{evaluation.folder}: found {len(evaluation):,} evaluation samples, the closed division expects "
             f"{EVALUATION_SAMPLES:,} (rule closed-evaluation-set); {remedy}"
         )
-    predicted = max_predictions(Manifest.read(training.folder))
+    predicted = Manifest.read(training.folder).max_predictions()
     if predicted not in (None, MAX_PREDICTIONS):
         raise ConfigError(
             f"{training.folder}: found up to {predicted} predictions in a sample, the closed division expects "
@@ -76,37 +71,3 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
-
-
-def check_start(system: System) -> None:
-    """Check a run's initial weights, if its system names any.
-
-    Raises the errors of `check_weights`, and ConfigError if a closed run doesn't start from MLPerf's checkpoint.
-    """
-    if system.model.checkpoint is None:
-        return
-    path = weights_file(system.model.checkpoint)
-    found = check_weights(system, path).source
-    if system.hardware.division == "closed" and not found.endswith(CHECKPOINT):
-        raise ConfigError(
-            f"{path}: found weights of {found}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
-            "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
-        )
-
-
-def check_weights(system: System, path: Path) -> "Weights":
-    """Open weights and check that they fit the system's model and its dataset; reads no tensor.
-
-    Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
-    """
-    from bertbench.checkpoint.weights import open_weights  # noqa: PLC0415 - of runs that start from weights
-
-    weights = open_weights(path)
-    weights.check_fits(system.model.shape())
-    entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
-    if entries > weights.real_vocab_size:
-        raise ConfigError(
-            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
-            "prepare the data with the vocabulary of the checkpoint"
-        )
-    return weights

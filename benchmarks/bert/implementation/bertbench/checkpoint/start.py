@@ -1,0 +1,43 @@
+"""Check the weights that a run starts from, before its clock starts: their header only."""
+
+from pathlib import Path
+
+from bertbench.checkpoint.weights import open_weights
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import data_folder, weights_file
+from bertbench.config import System
+from bertbench.config.closed import CHECKPOINT
+from bertbench.data.store.manifest import Manifest
+from bertbench.weights.file import Weights
+
+
+def check_start(system: System) -> None:
+    """Check a run's initial weights, if its system names any.
+
+    Raises the errors of `check_weights`, and ConfigError if a closed run doesn't start from MLPerf's checkpoint.
+    """
+    if system.model.checkpoint is None:
+        return
+    path = weights_file(system.model.checkpoint)
+    found = check_weights(system, path).source
+    if system.hardware.division == "closed" and not found.endswith(CHECKPOINT):
+        raise ConfigError(
+            f"{path}: found weights of {found}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
+            "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
+        )
+
+
+def check_weights(system: System, path: Path) -> Weights:
+    """Open weights and check that they fit the system's model and its dataset; reads no tensor.
+
+    Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
+    """
+    weights = open_weights(path)
+    weights.check_fits(system.model.shape())
+    entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+    if entries > weights.real_vocab_size:
+        raise ConfigError(
+            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
+            "prepare the data with the vocabulary of the checkpoint"
+        )
+    return weights
