@@ -70,8 +70,7 @@ class Evaluator:
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
         """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
         del number
-        scores = model(*batch.inputs)
-        masked_lm_MV: torch.Tensor = scores.masked_lm_MV
+        masked_lm_MV: torch.Tensor = model(*batch.inputs).masked_lm_MV
         return masked_lm_MV
 
     def _read(self) -> None:
