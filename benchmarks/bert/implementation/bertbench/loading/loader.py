@@ -119,7 +119,7 @@ class Loader:
         lengths = self._sampler.dataset.lengths
         return [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
 
-    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: Exchange) -> list[Batch]:
+    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: "Exchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather its dealt samples from its group."""
         drawn = plan.drawn.of(self._rank)
         content = read(self._samples, drawn)
