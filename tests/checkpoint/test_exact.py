@@ -11,9 +11,8 @@ from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.exchange import make_exchange
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import Loader, make_exchange
 from bertbench.optim.state import local
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics

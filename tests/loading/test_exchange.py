@@ -13,7 +13,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import pack
 from bertbench.distributed.world import World
 from bertbench.loading.batch import read
-from bertbench.loading.exchange import make_exchange
+from bertbench.loading.loader import make_exchange
 from bertbench.training.build import make_sampler
 from tests.ranks import run_ranks
 from tests.tiny import samples_of

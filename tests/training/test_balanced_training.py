@@ -9,9 +9,8 @@ from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
-from bertbench.loading.exchange import make_exchange
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.loading.loader import LoadedPart, Loader, make_exchange
 from bertbench.loading.sampler import Part
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer

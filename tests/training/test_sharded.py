@@ -8,9 +8,8 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.exchange import make_exchange
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import Loader, make_exchange
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks

@@ -11,9 +11,8 @@ from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
-from bertbench.loading.exchange import make_exchange
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam

@@ -6,7 +6,7 @@ thousand ranks. Shapes: S samples in the step, R ranks.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
-from bertbench.balance.packing import PackedOrder
 from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.index import Index, lengths_of
+
+if TYPE_CHECKING:
+    from bertbench.balance import packing
 
 Method = Literal[
     "none", "stratified", "presort", "stratified_presort", "global_exchange", "packed", "planned", "planned_local"
@@ -80,13 +82,15 @@ class Planner:
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
-        self._order: RandomOrder | StratifiedOrder | NodeOrder | PackedOrder
+        self._order: RandomOrder | StratifiedOrder | NodeOrder | packing.PackedOrder
         match balance.method:
             case "stratified" | "stratified_presort":
                 self._order = StratifiedOrder(entries_N, global_batch_size, seed, balance.strata_edges)
             case "planned_local":
                 self._order = NodeOrder(entries_N, global_batch_size, seed, nodes)
             case "packed":
+                from bertbench.balance.packing import PackedOrder  # noqa: PLC0415 - a run loads what it takes
+
                 self._order = PackedOrder(entries_N, global_batch_size, seed, self.ranks, balance.row_length)
             case _:
                 self._order = RandomOrder(len(entries_N), global_batch_size, seed)

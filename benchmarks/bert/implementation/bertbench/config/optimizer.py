@@ -15,6 +15,9 @@ ClipMode = Literal["none", "after", "before", "bucket"]
 Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
 SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
+GRADIENT_BYTES = 4  # fp32
+_MIB = 2**20
+_FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
 # A sum of metrics waits for all gradients ahead of it on the link: once every 32 steps, that costs 3 % at most.
 _REPORT_STEPS = 32
 
@@ -86,6 +89,12 @@ class Communication(Section):
     """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
+
+
+def bucket_limits(bucket_mb: float | None) -> list[int]:
+    """Return the bytes that close the first buckets of a gradient, the last number for all further ones."""
+    limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
+    return [int(limit * _MIB) for limit in limits]
 
 
 class Sync(Section):

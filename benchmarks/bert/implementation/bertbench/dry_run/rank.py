@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bertbench.config import System
-from bertbench.config.optimizer import Communication, Compression, OptimizerSettings, Sync
+from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, OptimizerSettings, Sync
 from bertbench.dry_run.activations import Uninitialized
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
@@ -16,7 +16,6 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
 from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.matrices import deal
-from bertbench.optim.traffic import GRADIENT_BYTES
 
 _NUMBER = 4  # bytes: all state is fp32
 

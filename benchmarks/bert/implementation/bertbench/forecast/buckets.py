@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from bertbench.optim.traffic import GRADIENT_BYTES, bucket_limits
+from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 
 
 def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:

@@ -9,13 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed
 
-from bertbench.balance.plan import EXCHANGING, StepPlan
+from bertbench.balance.plan import StepPlan
 from bertbench.balance.wire import words
-from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
-from bertbench.distributed.world import World
-from bertbench.loading.sampler import Sampler
 
 
 class Exchange:
@@ -64,10 +61,3 @@ def _unpacked(buffer: NDArray[np.int16], lengths: NDArray[np.int64], masked: NDA
     input_ids, positions, labels, small = np.split(buffer, np.cumsum((tokens, predictions, predictions)))
     segment_ids, pairs, _ = np.split(small.view(np.int8), (tokens, tokens + len(lengths)))
     return Columns(lengths, masked, input_ids, segment_ids, positions, labels, pairs)
-
-
-def make_exchange(system: System, sampler: Sampler, world: World) -> Exchange | None:
-    """Return the exchange of drawn samples, if the balance method has one. Collective."""
-    if system.data.balance not in EXCHANGING:
-        return None
-    return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from bertbench.balance.plan import StepPlan
+from bertbench.balance.plan import EXCHANGING, StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
+from bertbench.config import System
 from bertbench.distributed.startup import Startup
+from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, batch_of, gather, read
 from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.sample_check import SampleCheck
@@ -156,3 +158,12 @@ def claim(device: torch.device) -> None:
     """Set the rank's GPU in this thread: by default it would open a context of 0.5 GiB on the first."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
+
+
+def make_exchange(system: System, sampler: Sampler, world: World) -> "Exchange | None":
+    """Return the exchange of drawn samples, if the balance method has one. Collective."""
+    if system.data.balance not in EXCHANGING:
+        return None
+    from bertbench.loading.exchange import Exchange  # noqa: PLC0415 - a run loads what it takes
+
+    return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))

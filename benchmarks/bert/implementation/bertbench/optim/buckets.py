@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import distributed, nn
 
+from bertbench.config.optimizer import bucket_limits
 from bertbench.optim.exchange import slice_of
-from bertbench.optim.traffic import bucket_limits
 
 _ALIGNMENT = 16  # elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned weights
 

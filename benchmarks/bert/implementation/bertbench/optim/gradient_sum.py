@@ -12,10 +12,9 @@ from pkgutil import resolve_name
 import torch
 from torch import distributed
 
-from bertbench.config.optimizer import Communication, Compression, Sync
+from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, Sync
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, Wait, slice_of
-from bertbench.optim.traffic import GRADIENT_BYTES
 
 Shapes = Sequence[Sequence[int]]
 """The shapes of parameters."""

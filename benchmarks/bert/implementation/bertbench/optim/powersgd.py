@@ -9,11 +9,10 @@ import torch
 from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from bertbench.config.optimizer import Communication
+from bertbench.config.optimizer import GRADIENT_BYTES, Communication
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import GradientSum, Shapes, scaled
-from bertbench.optim.traffic import GRADIENT_BYTES
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from bertbench.config.optimizer import ClipMode, Compression
-from bertbench.optim.traffic import GRADIENT_BYTES
+from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode, Compression
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,15 @@ from mlperf_logging.mllog import constants
 
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.checkpoint.start import check_start
 from bertbench.common.phases import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.exchange import make_exchange
 from bertbench.loading.filler import fill_of
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.options import OnBadSample
 from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
@@ -30,7 +28,6 @@ from bertbench.training.evaluate import Evaluator
 from bertbench.training.self_check import check
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
-from bertbench.weights.names import pieces
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
@@ -110,6 +107,9 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)
     if system.model.checkpoint is not None:
+        from bertbench.checkpoint.start import check_start  # noqa: PLC0415
+        from bertbench.weights.names import pieces  # noqa: PLC0415
+
         check_start(system)
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 

@@ -1,6 +1,5 @@
 """Write the run's final model, weights.safetensors in its folder, after the clock has stopped."""
 
-from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import CheckpointError
 from bertbench.common.paths import data_folder, shown_path, weights_file
 from bertbench.config import System
@@ -8,7 +7,6 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.training.trainer import Trainer
-from bertbench.weights.file import write_weights
 
 
 def write_final_weights(
@@ -23,6 +21,8 @@ def write_final_weights(
     with trainer.evaluating():  # what reached the target
         model = trainer.whole()
         if files and model is not None:
+            from bertbench.weights.file import write_weights  # noqa: PLC0415 - of runs that keep their weights
+
             try:
                 entries = _vocabulary_entries(system)
                 write_weights(files.weights, model.state_dict(), system.model.shape(), entries, source)
@@ -36,5 +36,7 @@ def write_final_weights(
 def _vocabulary_entries(system: System) -> int:
     """Return the number of rows with tokens: the checkpoint's if the model started from one, else the data's."""
     if system.model.checkpoint is not None:
+        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - of runs that start from weights
+
         return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
     return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
