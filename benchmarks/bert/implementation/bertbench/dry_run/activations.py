@@ -7,7 +7,6 @@ except for the flash kernel, which a stand-in replaces that keeps the same tenso
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,6 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import predictions
 from bertbench.config import System
-from bertbench.config.layout import Parallel
-from bertbench.config.sections import Data
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
@@ -32,6 +29,7 @@ from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
+from bertbench.model.shape import BertShape
 
 # of different lengths, as in training: equal ones share products; 15 % of each, which are masked, are whole tokens
 _BATCHES = ([40, 20], [60, 20], [60, 40, 20])
@@ -68,18 +66,20 @@ class ModelKept(NamedTuple):
 
 
 def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> ModelKept:
-    """Measure a model whose layers `tensor` ranks share, with `sequence` their tokens too."""
-    same = {"parallel": Parallel(), "data": Data(path="", global_batch_size=system.world_size)}
-    return _model_keeps(system.model_copy(update=same), tensor, sequence)
+    """Measure a model whose layers `tensor` ranks share, with `sequence` their tokens too; systems alike only once."""
+    key = system.model.shape(), system.precision.compute, system.launch.device, tensor, sequence
+    if key not in _MEASURED:
+        layer = _layer(system, tensor, tensor if sequence else 1)
+        if tensor > 1:
+            _MEASURED[key] = model_keeps(system)._replace(layer=layer)
+        else:
+            embeddings = _embeddings(system)
+            whole = _model_of_one_layer(system)
+            _MEASURED[key] = ModelKept(layer, embeddings, whole.without(layer, embeddings))
+    return _MEASURED[key]
 
 
-@cache
-def _model_keeps(system: System, tensor: int, sequence: bool) -> ModelKept:
-    layer = _layer(system, tensor, tensor if sequence else 1)
-    if tensor > 1:
-        return _model_keeps(system, 1, False)._replace(layer=layer)
-    embeddings = _embeddings(system)
-    return ModelKept(layer, embeddings, _model_of_one_layer(system).without(layer, embeddings))
+_MEASURED: dict[tuple[BertShape, str, str, int, bool], ModelKept] = {}
 
 
 def _fitted(
@@ -155,7 +155,7 @@ def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Te
         kept[storage.data_ptr()] = storage
         return tensor
 
-    on_device = _AsCuda(system.precision.compute != "fp32") if system.launch.device == "cuda" else nullcontext()
+    on_device = _AsCuda(autocast_type(system.precision.compute)) if system.launch.device == "cuda" else nullcontext()
     saving = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with on_device, computing(system.precision.compute, torch.device("cpu")), saving:
         output = compute()
@@ -191,6 +191,16 @@ class _KeptByFlash(torch.autograd.Function):
         return output_THK
 
 
+class _KeptByProduct(torch.autograd.Function):
+    """Keep both factors of a product with a weight, uncomputed."""
+
+    @staticmethod
+    def forward(context: Any, given: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the product's size."""
+        context.save_for_backward(given, weight)
+        return given.new_empty(*given.shape[:-1], len(weight))
+
+
 def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """Compute the trainer's loss, but for its weights."""
     scores = model(*batch.inputs)
@@ -212,16 +222,21 @@ class _AsCuda(TorchFunctionMode):
     """Keep what CUDA keeps and a CPU doesn't.
 
     Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference); dropout keeps bytes, not factors.
+    Products aren't computed: a CPU would take seconds, and only their sizes matter.
     """
 
-    def __init__(self, autocasts: bool) -> None:
+    def __init__(self, dtype: torch.dtype | None) -> None:
+        """Take the format of products, None where autocast is off."""
         super().__init__()
-        self._autocasts = autocasts
+        self._dtype = dtype
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        if self._autocasts and function in (torch.Tensor.softmax, functional.layer_norm):
+        if function is functional.linear:
+            given, weight, *_ = arguments
+            return _KeptByProduct.apply(given.to(self._dtype), weight.to(self._dtype))
+        if self._dtype and function in (torch.Tensor.softmax, functional.layer_norm):
             arguments = (arguments[0].float(), *arguments[1:])
         options = options or {}
         if function is functional.dropout and options["p"] > 0:
