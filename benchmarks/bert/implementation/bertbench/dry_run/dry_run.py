@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -116,6 +115,8 @@ def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]
     except BertbenchError as error:
         problems.append(str(error))
     if system.model.checkpoint is not None:
+        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - torch's checkpoints take a second
+
         path = weights_file(system.model.checkpoint)
         try:
             if data is not None:
