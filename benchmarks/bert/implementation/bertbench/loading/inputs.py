@@ -34,7 +34,7 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
             f"{evaluation.folder}: found {len(evaluation):,} evaluation samples, the closed division expects "
             f"{EVALUATION_SAMPLES:,} (rule closed-evaluation-set); {remedy}"
         )
-    predicted = Manifest.read(training.folder).max_predictions()
+    predicted = max_predictions(Manifest.read(training.folder))
     if predicted not in (None, MAX_PREDICTIONS):
         raise ConfigError(
             f"{training.folder}: found up to {predicted} predictions in a sample, the closed division expects "
@@ -71,3 +71,14 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
+
+
+def max_predictions(manifest: Manifest) -> int | None:
+    """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
+    recipe = manifest.request.get("recipe", {})
+    if recipe.get("name") == "mlperf":
+        from bertbench.data.text.mlperf import MlperfRecipe  # noqa: PLC0415 - the text pipeline, of no other run
+
+        return MlperfRecipe().options().max_predictions_per_seq
+    found = recipe.get("options", {}).get("max_predictions_per_seq")
+    return None if found is None else int(found)

@@ -14,6 +14,7 @@ from bertbench.common.paths import data_folder
 from bertbench.config import System
 from bertbench.config.hardware import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
+from bertbench.loading.inputs import max_predictions
 from bertbench.results.mlperf_log import MlperfLog
 
 
@@ -93,7 +94,7 @@ def _choices(system: System) -> dict[str, Any]:
 
 def _max_predictions(system: System) -> int | None:
     folder = data_folder(system.data.path)
-    return Manifest.read(folder).max_predictions() if (folder / MANIFEST_NAME).exists() else None
+    return max_predictions(Manifest.read(folder)) if (folder / MANIFEST_NAME).exists() else None
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:

@@ -76,16 +76,6 @@ class Manifest:
         """Return the existing splits, by name."""
         return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
 
-    def max_predictions(self) -> int | None:
-        """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
-        recipe = self.request.get("recipe", {})
-        if recipe.get("name") == "mlperf":
-            from bertbench.data.text.mlperf import MlperfRecipe  # noqa: PLC0415 - the text pipeline, of no other run
-
-            return MlperfRecipe().options().max_predictions_per_seq
-        found = recipe.get("options", {}).get("max_predictions_per_seq")
-        return None if found is None else int(found)
-
     def tokenizer_problem(self) -> str | None:
         """Return why samples may differ from the reference's although their recipe promises them, or None."""
         name = self.request["recipe"].get("name")
