@@ -1,15 +1,17 @@
 """`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
 
-The Trainer is tuned first: its set-ups are compared by samples/s, values of its settings by samples to the target. Then
-every row runs once a seed, each run in a process group of its own. Our time is from run_start to run_stop; the
-Trainer's starts when its first step ends, which compiles, and stops at the evaluation that reached the target. Both
-exclude imports, model and data set-up. The journal keeps every finished run, so a stopped comparison resumes.
+The Trainer is tuned first: its set-ups are compared by samples/s, values of its settings by samples to the target, and
+batches of similar lengths with random ones by seconds to the target. Then every row runs once a seed, each run in a
+process group of its own. Our time is from run_start to run_stop; the Trainer's starts when its first step ends, which
+compiles, and stops at the evaluation that reached the target. Both exclude imports, model and data set-up. The journal
+keeps every finished run, so a stopped comparison resumes.
 """
 
 import argparse
 import importlib.util
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -106,27 +108,37 @@ class _Comparison:
         if steps is not None:
             return own | {setup.name: program for setup, program in screened.items()}
         rates = {setup: self._tuning("set-up", setup, program).rate for setup, program in screened.items()}
-        fastest = max((setup for setup in rates if not setup.grouped), key=lambda setup: rates[setup])
-        tuned = (*tuned, *self._swept(fastest, tuned))
-        equipped = fastest._replace(ours=True)
+        # grouping by length is faster and trains in another order, so both ways run to the target
+        fastest = [
+            max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
+            for grouped in (False, True)
+        ]
+        seconds, strongest, values = min(self._swept(setup, tuned) for setup in fastest)
+        if seconds == math.inf:
+            raise RunError("no trial of the Trainer reached the target; give --rival-sweep other values")
+        tuned = (*tuned, *values)
+        equipped = strongest._replace(ours=True)
         return own | {
             f"{OURS}, AdamW, not averaged": Program(partial(_ours, system, None), (*tuned, *_PLAIN_ADAM)),
-            fastest.name: Program(partial(_rival, system, None, fastest), tuned),
+            strongest.name: Program(partial(_rival, system, None, strongest), tuned),
             equipped.name: Program(partial(_rival, system, None, equipped), given),
         }
 
-    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[str, ...]:
-        """Return the values with which the Trainer needs the fewest samples; a trial ends where it can't win."""
-        found: dict[tuple[str, ...], int] = {}
+    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[float, SetUp, tuple[str, ...]]:
+        """Return the values with which the Trainer needs the fewest samples, behind its seconds to the target.
+
+        A trial ends where it can't win.
+        """
+        found: dict[tuple[str, ...], Trained] = {}
         for values in combinations(self._arguments.rival_sweeps):
-            limit = [f"evaluation.max_samples={min(found.values())}"] if found else []
+            most = min((trained.samples for trained in found.values()), default=None)
+            limit = [] if most is None else [f"evaluation.max_samples={most}"]
             program = Program(partial(_rival, self._arguments.system, None, setup), (*overrides, *values, *limit))
             trained = self._tuning("sweep", setup, program)
             if trained.reached:
-                found[values] = trained.samples
-        if self._arguments.rival_sweeps and not found:
-            raise RunError("no run of --rival-sweep reached the target; give it other values")
-        return min(found, key=found.__getitem__, default=())
+                found[values] = trained
+        best = min(found, key=lambda values: found[values].samples, default=())
+        return (found[best].seconds if found else math.inf), setup, best
 
     def _tuning(self, kind: str, setup: SetUp, program: Program) -> Trained:
         return self.run(setup.name, program, _TUNED_ON - 1, kind)
@@ -155,14 +167,14 @@ def set_ups() -> list[SetUp]:
 
 
 def combinations(sweeps: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the settings of each trial of `NAME=VALUE,VALUE...`; none without sweeps. Raises ConfigError."""
+    """Return the settings of each trial of `NAME=VALUE,VALUE...`, one trial without sweeps. Raises ConfigError."""
     choices = []
     for sweep in sweeps:
         name, equals, values = sweep.partition("=")
         if not equals or not values:
             raise ConfigError(f"--rival-sweep {sweep}: expected NAME=VALUE,VALUE")
         choices.append([f"{name}={value}" for value in values.split(",")])
-    return [*itertools.product(*choices)] if sweeps else []
+    return [*itertools.product(*choices)]
 
 
 def _ours(system: str, steps: int | None, overrides: Sequence[str], seed: int) -> Trained:

@@ -74,7 +74,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
         asked.append((setup.name, tuple(overrides), seed))
         rate = next((one.partition("=")[2] for one in overrides if "learning_rate" in one), "2e-3")
         samples = needed[rate]
-        return Trained(6.0 + seed, samples or 900, samples is not None, [])
+        return Trained(6.0 + seed + 5 * setup.grouped, samples or 900, samples is not None, [])
 
     monkeypatch.setattr("lab.bench.train._ours", ours)
     monkeypatch.setattr("lab.bench.train._rival", rival)
@@ -83,9 +83,10 @@ def test_the_trainer_runs_as_its_trials_were_best(
     words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3", "--record", str(tmp_path / "train.json")]
     assert main(["lab", "train", tiny_file, "--seeds", "2", "--json", *words]) == 0
     best = "optimizer.learning_rate=2e-3"
-    trainer = next(name for name, *_ in asked if name != "ours")
+    trials, grouped, runs = asked[:3], asked[3:6], asked[6:]
+    trainer = trials[0][0]
     assert trainer.startswith("transformers Trainer, 2 processes") and trainer.endswith(", a worker")
-    trials, runs = asked[:3], asked[3:]
+    assert all(name.endswith(", group_by_length") for name, *_ in grouped), "tried too, and slower to the target"
     assert [overrides[1:] for _, overrides, _ in trials] == [
         (),
         ("evaluation.max_samples=600",),
@@ -102,7 +103,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
     assert (first["mean_seconds"], first["mean_samples"], first["runs"]) == (3.5, 100, 2)
     assert equipped["times_ours"][0] == round(7.5 / 3.5, 4)
     kept = json.loads((tmp_path / "train.json").read_text())
-    assert [trial["kind"] for trial in kept["tuning"]].count("sweep") == 3
+    assert [trial["kind"] for trial in kept["tuning"]].count("sweep") == 6
     assert all(trial["origin"]["commit"] for trial in kept["tuning"])
     assert kept["settings"][trainer] == [best]
     assert "2.14 x" in kept["printed"][-2] and "3.00 of it by fewer samples" in kept["printed"][-2]
