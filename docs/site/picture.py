@@ -1,4 +1,4 @@
-"""Draw docs/demo.svg: accuracy against time of the demo's recorded runs, beside the fastest Trainer set-up's.
+"""Draw docs/demo.svg: accuracy against time of the demo's recorded runs, beside the fastest Trainer's on that machine.
 
 Reads results/cpu_demo and results/bench/*/train.json; `python docs/site/picture.py` writes the file.
 """
@@ -30,9 +30,10 @@ def fastest_rival(record: Path) -> tuple[str, list[Course]]:
     return name, content["courses"][name]
 
 
-def drawing(ours: list[Course], name: str, rivals: list[Course], processor: str) -> str:
-    """Return the picture as SVG."""
-    longest = max(course[-1][0] for course in [*ours, *rivals])
+def drawing(ours: list[Course], rivals: list[tuple[str, list[Course]]], processor: str) -> str:
+    """Return the picture as SVG; `rivals` are the Trainer's name and courses, none if that machine has no record."""
+    series = [(_THEIRS, *rival) for rival in rivals] + [(_OURS, f"bertbench, {len(ours)} runs", ours)]
+    longest = max(course[-1][0] for *_, courses in series for course in courses)
     across = (_WIDTH - _LEFT - _RIGHT) / longest
     up = (_HEIGHT - _TOP - _BOTTOM) / _HIGHEST
 
@@ -53,11 +54,11 @@ def drawing(ours: list[Course], name: str, rivals: list[Course], processor: str)
         f'<path d="M{place(0, _TARGET)}L{place(longest, _TARGET)}" stroke="{_INK}" stroke-dasharray="4 4"/>'
         f'<text x="{_LEFT + 6}" y="{_HEIGHT - _BOTTOM - up * _TARGET - 6:.1f}">target</text>'
     )
-    for colour, courses in ((_THEIRS, rivals), (_OURS, ours)):
+    for colour, _, courses in series:
         for course in courses:
             line = "L".join(place(*point) for point in course)
             drawn.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-    for index, (colour, text) in enumerate(((_OURS, f"bertbench, {len(ours)} runs"), (_THEIRS, name))):
+    for index, (colour, text, _) in enumerate(reversed(series)):
         x = _LEFT + index * 210
         drawn.append(
             f'<path d="M{x} 16h22" stroke="{colour}" stroke-width="3"/><text x="{x + 28}" y="20">{text}</text>'
@@ -76,12 +77,12 @@ def current() -> str:
     """Return the picture of what is recorded today."""
     runs = _REPOSITORY / "results" / "cpu_demo" / "bert"
     processor = json.loads((runs / "result_0" / "run.json").read_text())["processor"]
-    (record,) = [
-        path
+    rivals = [
+        fastest_rival(path)
         for path in (_REPOSITORY / "results" / "bench").glob("*/train.json")
         if json.loads(path.read_text())["processor"] == processor
     ]
-    return drawing(recorded_runs(runs), *fastest_rival(record), processor)
+    return drawing(recorded_runs(runs), rivals, processor)
 
 
 if __name__ == "__main__":
