@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,30 @@ for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background o
 def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command called in this process tells its ranks by a variable when it began; the next test starts without."""
     monkeypatch.delenv(LAUNCHED, raising=False)
+
+
+Answer = Callable[..., Any]
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Call a command, which must end with `code`; return what it prints, on standard error if on nothing else."""
+    from bertbench.cli import main  # noqa: PLC0415 - pydantic
+
+    def call(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([*map(str, words)]) == code
+        out, err = capsys.readouterr()
+        return out or err
+
+    return call
+
+
+@pytest.fixture
+def answer(printed: Printed) -> Answer:
+    """Call a command with --json, which must end with `code`; return what it answers."""
+    return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
 
 
 @pytest.fixture(scope="session")
