@@ -19,8 +19,8 @@ def labels(figure: str) -> dict[tuple[str | None, str | None], ET.Element]:
 
 def test_ticks_are_round_and_cover_the_range() -> None:
     assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert ticks(3, 17) == [5, 10, 15]
-    assert ticks(-5e6, 2e6) == [-4e6, -2e6, 0, 2e6]
+    assert ticks(3, 17) == [0, 5, 10, 15, 20]
+    assert ticks(-5e6, 2e6) == [-6e6, -4e6, -2e6, 0, 2e6]
 
 
 def test_numbers_are_short() -> None:
@@ -69,7 +69,6 @@ def test_text_from_a_log_is_never_markup() -> None:
         (8, 8, 2, [8, 16]),
         (9, 15, 2, [8, 16]),
         (0.2, 17, 10, [0.1, 1, 10, 100]),
-        (3, 40, 10, [2, 5, 10, 20, 50]),
         (1e-4, 1e3, 10, [1e-4, 1e-2, 1, 100, 1e4]),
     ],
 )

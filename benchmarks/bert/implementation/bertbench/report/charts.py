@@ -7,7 +7,8 @@ carry a `<title>`, which browsers show on hover. All text is escaped, because it
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from bertbench.report.markup import escape
@@ -21,7 +22,6 @@ _BAR_LABEL_CHARACTERS = 44
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 8
 _LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
-_NEAR = 1 + 1e-9  # tolerance, so that rounding moves no value over a tick
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 
@@ -46,6 +46,10 @@ class Axis:
     high: float | None = None
     base: Literal[2, 10] | None = None
 
+    def shows(self, value: float) -> bool:
+        """Return whether a value can be drawn: not for NaN, which is below no number."""
+        return abs(value) < _LARGEST and (self.base is None or value > 0)
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -66,151 +70,128 @@ def lines(
     joined: bool = True,
 ) -> str:
     """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    drawable = [[(px, py) for px, py in one.points if _drawable(px, x) and _drawable(py, y)] for one in series]
+    drawable = [[(px, py) for px, py in one.points if x.shows(px) and y.shows(py)] for one in series]
     points = [point for one in drawable for point in one]
     if not points:
         return _nothing(title)
-    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
-    drawn = _grid(across, up, x, y)
+    up = _Scale([*(py for _, py in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([px for px, _ in points], x, up.left, _WIDTH - _RIGHT)
+    drawn = [*across.verticals(_TOP, _HEIGHT - _BOTTOM), *up.horizontals()]
     for name, level in levels:
         height = up.at(level)
         drawn.append(_horizontal(up.left, height, "level"))
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
     for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
         hue = index % _COLOURS
+        places = [(_n(across.at(px)), _n(up.at(py))) for px, py in kept]
         if joined and len(kept) > 1:
-            path = "L".join(f"{_n(across.at(px))} {_n(up.at(py))}" for px, py in kept)
+            path = "L".join(map(" ".join, places))
             dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
             drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
         titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
         drawn += [
-            f'<circle cx="{_n(across.at(px))}" cy="{_n(up.at(py))}" r="{2 if joined else 3.5}" class="fill-{hue}">'
+            f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
             f"{_title(f'{one.name}: {text}')}</circle>"
-            for (px, py), text in zip(kept, titles, strict=True)
+            for (place_x, place_y), text in zip(places, titles, strict=True)
         ]
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 
 
-def scatter(title: str, series: Sequence[Series], x: Axis, y: Axis, levels: Sequence[tuple[str, float]] = ()) -> str:
-    """Draw points without lines."""
-    return lines(title, series, x, y, levels, joined=False)
+scatter = partial(lines, joined=False)
+"""Draw points without lines."""
 
 
 def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
     """Draw rows from zero to the right, in the order given, with a legend of parts; a negative part has no length."""
     if not rows:
         return _nothing(title)
-    rows = [replace(row, parts={name: _length(value) for name, value in row.parts.items()}) for row in rows]
+    lengths = [{name: value for name, value in row.parts.items() if x.shows(value) and value > 0} for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row.parts))
     note_room = _CHARACTER * max(len(row.note) for row in rows)
-    scale = _Scale([0.0, *(sum(row.parts.values()) for row in rows)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
+    scale = _Scale([0.0, *(sum(parts.values()) for parts in lengths)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
     bottom = _ROW_TOP + _ROW * len(rows)
-    drawn = _verticals(scale, x, _ROW_TOP, bottom)
-    for index, row in enumerate(rows):
+    drawn = scale.verticals(_ROW_TOP, bottom)
+    for index, (row, parts) in enumerate(zip(rows, lengths, strict=True)):
         y, left = _ROW_TOP + index * _ROW, scale.at(0.0)
         drawn.append(_text(6, y + 12, _cut(row.label), "strong" * row.strong))
-        for name, value in row.parts.items():
-            if value:
-                width, hue = scale.at(value) - scale.at(0.0), names.index(name) % _COLOURS
-                drawn.append(
-                    f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" class="fill-{hue}">'
-                    f"{_title(f'{row.label}: {name} {number(value)}')}</rect>"
-                )
-                left += width
+        for name, value in parts.items():
+            width = scale.at(value) - scale.at(0.0)
+            drawn.append(
+                f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" '
+                f'class="fill-{names.index(name) % _COLOURS}">{_title(f"{row.label}: {name} {number(value)}")}</rect>'
+            )
+            left += width
         drawn.append(_text(left + 4, y + 26, row.note, "strong" * row.strong))
-    used = {name for row in rows for name, value in row.parts.items() if value}
-    return _figure(title, drawn, [name if name in used else "" for name in names], bottom + _BOTTOM)
+    return _figure(title, drawn, [name if any(name in parts for parts in lengths) else "" for name in names],
+                   bottom + _BOTTOM)  # fmt: skip
 
 
 def number(value: float) -> str:
     """Format a number for an axis: 12.8k, 1.5M, 0.72."""
-    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= (factor if factor > 1e3 else 1e4):
+    for factor, least, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e4, "k")):
+        if abs(value) >= least:
             return f"{value / factor:.4g}{suffix}"
     return f"{value:,.4g}" if abs(value) < 1e3 else f"{value:,.0f}"
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return about `about` round values from `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
+    """Return about `about` round values that cover `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [index * step for index in range(first, last + 1)]
+    return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
 
 
 def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
-    """Return evenly spaced powers of `base`, at most `most`, that cover `low` to `high`.
-
-    If powers of ten are too far apart for the range, add 2 and 5 times them.
-    """
+    """Return evenly spaced powers of `base`, at most `most`, that cover `low` to `high`."""
     first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
-    if base == 10 and last - first <= 2:
-        fine = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
-        below = max(tick for tick in fine if tick <= low * _NEAR)
-        above = min(tick for tick in [*fine, 10.0 ** (last + 1)] if tick * _NEAR >= high and tick > below)
-        return [tick for tick in fine if below <= tick <= above]
     stride = max(1, math.ceil((last - first) / (most - 1)))
     steps = max(1, math.ceil((last - first) / stride))
     return [float(base) ** (first + stride * step) for step in range(steps + 1)]
 
 
 class _Scale:
-    """Map values to places on the drawing, over a range that ends on ticks."""
+    """Map an axis' values to places on the drawing, over a range that ends on ticks."""
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
         low, high = min(bounds), max(bounds)
-        self._start, self._end, self._base = start, end, axis.base
-        if axis.base:
-            self.ticks = powers(low, high, axis.base)
-            self.low, self.high = self.ticks[0], self.ticks[-1]
-            return
-        if high - low <= 1e-9 * max(abs(low), abs(high)):
+        if not axis.base and high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
-        inner = ticks(low, high)
-        step = inner[1] - inner[0] if len(inner) > 1 else high - low
-        # extend to the next tick only if the data come near it, to leave little empty room
-        self.low = math.floor(low / step + 1e-9) * step
-        self.high = math.ceil(high / step - 1e-9) * step
-        self.ticks = ticks(self.low, self.high)
+        self._axis, self._start, self._end = axis, start, end
+        ends = powers(low, high, axis.base) if axis.base else ticks(low, high)
+        # powers of two in full, because 16.38k isn't one
+        self._labels = [(tick, f"{tick:,.0f}" if axis.base == 2 and 1 <= tick < 1e6 else number(tick)) for tick in ends]
 
     def at(self, value: float) -> float:
-        value, low, high = (math.log(place) if self._base else place for place in (value, self.low, self.high))
+        (low, _), *_, (high, _) = self._labels
+        value, low, high = (math.log(place) if self._axis.base else place for place in (value, low, high))
         return self._start + (value - low) / (high - low) * (self._end - self._start)
-
-    def labels(self) -> list[str]:
-        """Return the texts of the ticks; powers of two in full, because 16.38k isn't one."""
-        return [f"{tick:,.0f}" if self._base == 2 and 1 <= tick < 1e6 else number(tick) for tick in self.ticks]
 
     @property
     def left(self) -> float:
         """Return where a drawing begins, right of this scale's axis label and tick labels."""
-        return _AXIS_LABEL + _CHARACTER * max(map(len, self.labels()))
+        return _AXIS_LABEL + _CHARACTER * max(len(label) for _, label in self._labels)
 
+    def verticals(self, top: float, bottom: float) -> list[str]:
+        """Draw this scale along the bottom."""
+        drawn = [_text((self._start + self._end) / 2, bottom + 34, self._axis.label, "middle")]
+        for tick, label in self._labels:
+            place = self.at(tick)
+            drawn.append(f'<path d="M{_n(place)} {_n(top)}V{_n(bottom)}" class="grid"/>')
+            drawn.append(_text(place, bottom + 15, label, "middle"))
+        return drawn
 
-def _grid(across: _Scale, up: _Scale, x: Axis, y: Axis) -> list[str]:
-    drawn = _verticals(across, x, _TOP, _HEIGHT - _BOTTOM)
-    for tick, label in zip(up.ticks, up.labels(), strict=True):
-        height = up.at(tick)
-        drawn += [_horizontal(up.left, height, "grid"), _text(up.left - 5, height + 4, label, "end")]
-    middle = _n((_TOP + _HEIGHT - _BOTTOM) / 2)
-    drawn.append(f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{escape(y.label)}</text>')
-    return drawn
-
-
-def _verticals(scale: _Scale, axis: Axis, top: float, bottom: float) -> list[str]:
-    drawn = []
-    for tick, label in zip(scale.ticks, scale.labels(), strict=True):
-        place = scale.at(tick)
-        drawn.append(f'<path d="M{_n(place)} {_n(top)}V{_n(bottom)}" class="grid"/>')
-        drawn.append(_text(place, bottom + 15, label, "middle"))
-    middle = (scale.at(scale.low) + scale.at(scale.high)) / 2
-    return [*drawn, _text(middle, bottom + 34, axis.label, "middle")]
+    def horizontals(self) -> list[str]:
+        """Draw this scale along the left side."""
+        middle, label = _n((self._start + self._end) / 2), escape(self._axis.label)
+        drawn = [f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{label}</text>']
+        for tick, text in self._labels:
+            height = self.at(tick)
+            drawn += [_horizontal(self.left, height, "grid"), _text(self.left - 5, height + 4, text, "end")]
+        return drawn
 
 
 def _horizontal(left: float, height: float, kind: str) -> str:
@@ -243,14 +224,6 @@ def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: floa
 
 def _nothing(title: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
-
-
-def _drawable(value: float, axis: Axis | None = None) -> bool:
-    return abs(value) < _LARGEST and (axis is None or axis.base is None or value > 0)  # false for NaN
-
-
-def _length(value: float) -> float:
-    return max(value, 0.0) if _drawable(value) else 0.0
 
 
 def _cut(label: str) -> str:
