@@ -1,18 +1,16 @@
 """`bertbench runs`: every run of a folder with how it stands, in the order that is asked for."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from tests.compliance.packages import line, run_log
+from tests.conftest import Answer, Printed
 from tests.tracking.written import leave
 
 RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
@@ -42,14 +40,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    assert main(["runs", *words, "--json"]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_every_run_is_listed_with_how_it_stands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, str(folder))
+def test_every_run_is_listed_with_how_it_stands(folder: Path, answer: Answer) -> None:
+    found = answer("runs", folder)
     assert [list(row) for row in found] == [FIELDS] * 8
     assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
         ("result_0", "success"),
@@ -71,69 +63,52 @@ def test_every_run_is_listed_with_how_it_stands(folder: Path, capsys: pytest.Cap
 
 
 def test_runs_of_logdir_are_sorted_by_a_column_and_those_without_a_value_are_last(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(folder))
-    times = [row["time_to_train_s"] for row in rows(capsys, "--sort", "time_to_train_s", "--reverse")]
+    times = [row["time_to_train_s"] for row in answer("runs", "--sort", "time_to_train_s", "--reverse")]
     assert times == [90, *[50] * times.count(50), *[None] * times.count(None)]
-    assert [row["seed"] for row in rows(capsys, "--sort", "seed")] == [3, 5, 5, 5, 5, 5, None, None]
+    assert [row["seed"] for row in answer("runs", "--sort", "seed")] == [3, 5, 5, 5, 5, 5, None, None]
 
 
-def test_the_table_of_the_tracked_runs_says_what_the_judge_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", str(RESULTS), "--sort", "time_to_train_s"]) == 0
-    header, fastest, *others = (" ".join(line.split()) for line in capsys.readouterr().out.splitlines())
+def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed) -> None:
+    shown = printed("runs", RESULTS, "--sort", "time_to_train_s")
+    header, fastest, *others = (" ".join(line.split()) for line in shown.splitlines())
     assert header == "run system seed status time s accuracy samples/s commit verdict"
     assert fastest.endswith(" cpu_demo 2299690808 success 124.6 0.4026 1,438.0 85804e9 pass")
     assert len(others) == 9
 
 
-def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
+def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
+    assert printed("runs", tmp_path, code=2) == (
         f"bertbench: {tmp_path}: found no run there; start one with `bertbench train`, or name a folder of logs\n"
     )
 
 
 @pytest.mark.parametrize("command", ["judge", "runs", "report", "compare", "watch"])
-def test_every_command_takes_a_run_by_its_folder_as_by_its_log(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp_path: Path, printed: Printed) -> None:
     leave(tmp_path, 0, 50, config={})
-    run, printed = tmp_path / "result_0", []
-    for name in (str(run), f"{run}.txt"):
-        assert main([command, *[name] * (2 if command == "compare" else 1), "--json"]) == 0
-        printed.append(re.sub(r"\.txt|\"silent_s.*", "", capsys.readouterr().out))  # silence grows while one looks
-    assert printed[0] == printed[1]
+    by_folder, by_log = (
+        printed(command, *[tmp_path / name] * (2 if command == "compare" else 1), "--json")
+        for name in ("result_0", "result_0.txt")
+    )
+    changing = r"\.txt|\"silent_s.*"  # silence grows while one looks
+    assert re.sub(changing, "", by_folder) == re.sub(changing, "", by_log)
 
 
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
+        (["runs", str(RESULTS)], "verdict"),
         (["compare", f"{RESULTS}/bert/result_0", str(RESULTS)], "+/-"),
+        (["compare", f"{RESULTS}/bert/result_0", str(RESULTS)], "runs that reached it: 1 of A and 10 of B"),
         (["watch", f"{RESULTS}/bert/result_0", "--once"], "+- accuracy by samples"),
     ],
 )
-def test_a_terminal_of_ascii_letters_shows_the_closest_signs(words: list[str], shown: str) -> None:
+def test_looking_at_runs_imports_no_torch_and_takes_a_terminal_of_ascii_letters(words: list[str], shown: str) -> None:
+    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "bertbench", *words]
+    command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="ascii", check=True)
     assert shown in done.stdout and "\\u" not in done.stdout
-
-
-def test_one_run_against_ten_is_said_with_both_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", f"{RESULTS}/bert/result_0", str(RESULTS)]) == 0
-    assert "runs that reached it: 1 of A and 10 of B" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["runs", str(RESULTS)],
-        ["compare", str(RESULTS), str(RESULTS)],
-        ["watch", f"{RESULTS}/bert/result_0.txt", "--json"],
-    ],
-)
-def test_looking_at_runs_imports_no_torch(words: list[str]) -> None:
-    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False"
+    assert done.stdout.endswith("False\n")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from mlperf_logging.rcp_checker import rcp_checker
 
-from bertbench.cli import main
 from tests.compliance.packages import BATCH, evaluated_after, run_log
+from tests.conftest import Answer, Printed
 from tests.report.test_settings import config
 from tests.tracking.written import leave
 
@@ -28,10 +28,10 @@ def write(
 
 
 @pytest.fixture
-def reference(tmp_path: Path) -> Path:
+def reference(tmp_path: Path, printed: Printed) -> Path:
     """A reference of twenty runs."""
     out = tmp_path / "rcps.json"
-    assert main(["rcp", str(write(tmp_path / "old", EVALUATIONS * 2)), "--out", str(out)]) == 0
+    printed("rcp", write(tmp_path / "old", EVALUATIONS * 2), "--out", out)
     return out
 
 
@@ -50,17 +50,11 @@ def test_a_reference_has_the_form_of_mlperfs_files(reference: Path) -> None:
     assert point["Precisions"] == ["bf16"] * 20
 
 
-def verdict(runs: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    capsys.readouterr()
-    code = main(["rcp", str(runs), "--against", str(reference), "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
 def test_runs_like_the_reference_pass_between_limits_that_are_the_official_checkers(
-    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reference: Path, tmp_path: Path, answer: Answer
 ) -> None:
-    code, found = verdict(write(tmp_path / "new", EVALUATIONS, 100), reference, capsys)
-    assert (code, found["verdict"], found["runs"]) == (0, "pass", 10)
+    found = answer("rcp", write(tmp_path / "new", EVALUATIONS, 100), "--against", reference)
+    assert (found["verdict"], found["runs"]) == ("pass", 10)
     assert found["mean"] == sum(map(evaluated_after, EVALUATIONS[1:-1])) / 8
     checker = rcp_checker.RCP_Checker("training", "5.0.0", "bert", False, io.StringIO(reference.read_text()))
     (point,) = checker.rcp_data.values()
@@ -73,23 +67,22 @@ def test_runs_like_the_reference_pass_between_limits_that_are_the_official_check
     ("change", "cause"), [(-3, "they converge implausibly fast"), (3, "they converge more slowly")]
 )
 def test_runs_that_converge_otherwise_fail(
-    change: int, cause: str, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: int, cause: str, reference: Path, tmp_path: Path, answer: Answer
 ) -> None:
     changed = write(tmp_path / "new", tuple(count + change for count in EVALUATIONS), 100)
-    code, found = verdict(changed, reference, capsys)
-    assert (code, found["verdict"]) == (1, "fail")
+    found = answer("rcp", changed, "--against", reference, code=1)
+    assert found["verdict"] == "fail"
     assert found["message"].startswith(cause)
 
 
 @pytest.mark.parametrize(("missed", "passes"), [(1, True), (2, False)])
 def test_one_run_of_ten_may_miss_its_target(
-    missed: int, passes: bool, reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    missed: int, passes: bool, reference: Path, tmp_path: Path, answer: Answer
 ) -> None:
     runs = write(tmp_path / "new", (17,) * 10, 100)
     for number in range(missed):
         miss(runs, number, 100 + number)
-    code, found = verdict(runs, reference, capsys)
-    assert (code == 0) == passes
+    found = answer("rcp", runs, "--against", reference, code=int(not passes))
     assert ("Insufficient convergence" in found["message"]) != passes
 
 
@@ -112,9 +105,8 @@ def miss(runs: Path, number: int, seed: int) -> None:
     ],
 )
 def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
-    change: dict[str, Any], task: str, complaint: str, reference: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    change: dict[str, Any], task: str, complaint: str, reference: Path, tmp_path: Path, printed: Printed
+) -> None:
     made = {"evaluations": EVALUATIONS, "first_seed": 100, **change}
     missed = made.pop("missed", None)
     runs = write(tmp_path / "new", **made)
@@ -122,26 +114,23 @@ def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
         miss(runs, missed, 100 + missed)
     *others, option = task.split()
     file = reference if option == "--against" else tmp_path / "made.json"
-    assert main(["rcp", *(str(tmp_path / name) for name in others), str(runs), option, str(file)]) == 2
-    (said,) = capsys.readouterr().err.splitlines()[-1:]
+    said = printed("rcp", *(tmp_path / name for name in others), runs, option, file, code=2)
     assert complaint.format(reference=reference) in said
     assert not (tmp_path / "made.json").exists()
 
 
 def test_a_reference_that_records_no_seeds_judges_and_says_so(
-    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reference: Path, tmp_path: Path, printed: Printed
 ) -> None:
     ((name, point),) = json.loads(reference.read_text()).items()
     reference.write_text(json.dumps({name: {key: value for key, value in point.items() if key != "Seeds"}}))
-    assert main(["rcp", str(write(tmp_path / "new", EVALUATIONS)), "--against", str(reference)]) == 0
-    assert f"note: {reference} records no seeds" in capsys.readouterr().out
+    said = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", reference)
+    assert f"note: {reference} records no seeds" in said
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
-def test_a_file_that_is_no_reference_is_one_clear_line(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_reference_is_one_clear_line(content: str, tmp_path: Path, printed: Printed) -> None:
     file = tmp_path / "rcps.json"
     file.write_text(content)
-    assert main(["rcp", str(write(tmp_path / "new", EVALUATIONS)), "--against", str(file)]) == 2
-    assert "is not a reference of one system" in capsys.readouterr().err
+    complaint = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", file, code=2)
+    assert "is not a reference of one system" in complaint

@@ -11,13 +11,13 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.report import report_page
-from bertbench.report.beside import curve, thinned
 from bertbench.report.page import page, table
 from bertbench.report.published import beside, published
 from bertbench.report.runs import summarized, systems, text
 from compliance.judge import Finding, Judgement, judge
 from tests.browser import Browser, browser
 from tests.compliance.packages import line, run_log, write_package
+from tests.conftest import Printed
 
 RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 
@@ -126,15 +126,6 @@ def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: floa
     assert "(here)" not in beside("mine", accelerators, minutes)
 
 
-def test_curves_are_means_of_equal_numbers_of_steps(tmp_path: Path) -> None:
-    folder = tmp_path / "result_0"
-    folder.mkdir()
-    rows = [json.dumps({"step": step, "loss": step % 2}) for step in range(1, 401)]
-    (folder / "metrics.jsonl").write_text("\n".join([*rows, '{"step": 401, "lo']))
-    assert thinned(curve(tmp_path / "result_0.txt", "loss")) == [(step, 0.5) for step in range(2, 401, 2)]
-    assert curve(tmp_path / "result_0.txt", "load_efficiency") == []
-
-
 def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
     assert "Load balance" not in report_page.html(systems([tmp_path]), "5.0.0")
@@ -157,14 +148,6 @@ def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) 
 def test_columns_of_numbers_and_of_percentages_stand_to_the_right() -> None:
     shown = table(["run", "wall", "goodput"], [["result_0", "1,139.3", "85.7%"]])
     assert re.findall(r'<td class="number">([^<]*)', shown) == ["1,139.3", "85.7%"]
-
-
-def test_a_failed_run_is_the_dropped_slowest_in_the_table_too(tmp_path: Path) -> None:
-    logs = write_package(tmp_path, evaluations=2)
-    (logs / "result_0.txt").write_text(run_log(seconds=1, status="aborted"))
-    (system,) = map(summarized, systems([tmp_path]))
-    assert [row["counted"] for row in system["runs"]] == [False, False] + [True] * 8
-    assert system["mean_time_to_train_s"] == 105.5
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "loop", "large", "deep"])
@@ -191,8 +174,7 @@ def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, kind: str) -
 EVIL = "\x1b[2J\x07 \u202egnp half \ud800 of a pair \x00 \x9b31m"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Path, encoding: str) -> None:
+def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"\xff\x1b[1m")
     folder.mkdir()
     for number, key in enumerate(("submission_platform", "submission_org", "not_a_result", "status")):
@@ -200,16 +182,13 @@ def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Pat
         (folder / f"result_{number}.txt").write_text(log if key == "status" else line(key, EVIL) + "\n" + log)
     out = tmp_path / "page.html"
     command = [sys.executable, "-m", "bertbench", "report", str(folder), "--html", str(out)]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     for output in (done.stdout, out.read_bytes()):
         text = output.decode()  # no half of a pair is left
         assert all(one.isprintable() or one == "\n" for one in text)
 
 
-def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(RESULTS), "--html", str(tmp_path / "no" / "page.html")]) == 2
-    printed = capsys.readouterr()
-    assert "cannot be written (No such file or directory); name another file with --html" in printed.err
-    assert printed.out == ""
+def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path, printed: Printed) -> None:
+    complaint = printed("report", RESULTS, "--html", tmp_path / "no" / "page.html", code=2)
+    assert "cannot be written (No such file or directory); name another file with --html" in complaint

@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -10,10 +13,8 @@ from compliance.run import number
 from compliance.source import CannotJudge, open_plain, read_plain
 
 _LARGEST = 1 << 20  # bytes of a description
-_LARGEST_METRICS, _MOST_STEPS = 256 << 20, 100_000  # bytes, steps; published runs take 20,000 at most
-_LONGEST_LINE = 1 << 16  # bytes
+_LARGEST_RECORD, _MOST_LINES, _LONGEST_LINE = 512 << 20, 1_000_000, 1 << 16  # bytes, lines, bytes
 _LONGEST_SHOWN = 1 << 12  # bytes of one line
-_BLOCK = 1 << 20
 _MOST_POINTS = 200
 Points = list[tuple[float, float]]
 
@@ -21,48 +22,36 @@ Points = list[tuple[float, float]]
 def described(log: Path, name: str) -> dict[str, Any]:
     """Return the JSON object in a file of the folder beside a log; empty if there is none."""
     try:
-        content = json.loads(read_plain(log.with_suffix("") / name, _LARGEST))
-    except (CannotJudge, ValueError, RecursionError):
+        return json_object(read_plain(log.with_suffix("") / name, _LARGEST))
+    except CannotJudge:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def line_of(path: Path, number: int) -> str:
     r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors. Raises CannotJudge."""
     with open_plain(path) as stream:
+        pieces = iter(partial(stream.readline, _LONGEST_SHOWN), b"")
         before = number - 1
-        while block := stream.read(_BLOCK):
-            here = block.count(b"\n")
-            if here < before:
-                before -= here
-                continue
-            line, *_ = (block + stream.read(_LONGEST_SHOWN)).split(b"\n", before + 1)[before:]
-            more = " ..." if len(line) > _LONGEST_SHOWN else ""
-            return line[:_LONGEST_SHOWN].decode(errors="replace").strip() + more
-    return ""
+        while before:
+            before -= next(pieces, b"\n").endswith(b"\n")
+        line = next(pieces, b"")
+    return line.decode(errors="replace").strip() + (" ..." if len(line) == _LONGEST_SHOWN else "")
 
 
-def recorded(file: Path, largest: int, most: int, longest: int = _LONGEST_LINE) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file's first `most` lines, one a line; none from a file above `largest` bytes.
+def recorded(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in a file, one a line: of a million lines at most, and of no file above 512 MiB.
 
-    Skips lines without an object, such as a killed process's last, and lines above `longest` bytes.
+    Skips lines without an object, such as a killed process's last, and lines above 64 KiB.
     """
-    try:
-        with open_plain(file, largest) as stream:
-            for _ in range(most):
-                line = stream.readline(longest)
-                if not line:
-                    return
-                if content := json_object(line):
-                    yield content
-    except CannotJudge:
-        return
+    with suppress(CannotJudge), open_plain(file, _LARGEST_RECORD) as stream:
+        lines = iter(partial(stream.readline, _LONGEST_LINE), b"")
+        yield from filter(None, map(json_object, islice(lines, _MOST_LINES)))
 
 
-def json_object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line; empty without one."""
+def json_object(text: bytes) -> dict[str, Any]:
+    """Return the JSON object in a text; empty without one."""
     try:
-        content = json.loads(line)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -70,7 +59,7 @@ def json_object(line: bytes) -> dict[str, Any]:
 
 def metrics(log: Path) -> Iterator[dict[str, Any]]:
     """Yield the steps in metrics.jsonl beside a log."""
-    return recorded(log.with_suffix("") / "metrics.jsonl", _LARGEST_METRICS, _MOST_STEPS)
+    return recorded(log.with_suffix("") / "metrics.jsonl")
 
 
 def curve(log: Path, field: str) -> Points:

@@ -95,9 +95,12 @@ def _by_time(runs: Runs, accuracy: dict[float, float]) -> Points:
     """Return the mean accuracy of runs by mean seconds since run_start, at each number of training samples."""
     seconds = mean_curve(
         [
-            [(e.samples, (e.time_ms - facts.started_ms) / 1e3) for e in facts.evaluations if e.samples is not None]
+            [
+                (e.samples, time)
+                for e, (time, _) in zip(facts.evaluations, facts.course, strict=False)  # no course without run_start
+                if e.samples is not None
+            ]
             for _, facts in runs
-            if facts.started_ms is not None
         ]
     )
     return [(time, accuracy[samples]) for samples, time in seconds]
@@ -134,28 +137,27 @@ def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> 
 
 
 def _estimate(values: Sequence[float]) -> dict[str, float | None] | None:
-    if not values:
-        return None
-    half = None
-    if len(values) > 1:
-        half = _quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
-    return {"mean": mean(values), "half_interval": half, "runs": len(values)}
+    return {"mean": mean(values), "half_interval": _half(values), "runs": len(values)} if values else None
 
 
 def _ratio(a: Sequence[float], b: Sequence[float]) -> dict[str, float | None]:
     logs = [[math.log(value) for value in values] for values in (a, b)]
-    apart = mean(logs[1]) - mean(logs[0])
-    if min(len(a), len(b)) < 2:
-        return {"ratio": math.exp(apart), "low": None, "high": None}
-    shares = [variance(values) / len(values) for values in logs]
-    half = 0.0
-    if any(shares):
-        freedom = sum(shares) ** 2 / sum(s**2 / (len(values) - 1) for s, values in zip(shares, logs, strict=True))
-        half = _quantile(freedom) * math.sqrt(sum(shares))
-    return {"ratio": math.exp(apart), "low": math.exp(apart - half), "high": math.exp(apart + half)}
+    apart, half = mean(logs[1]) - mean(logs[0]), _half(*logs)
+    low, high = (None, None) if half is None else (math.exp(apart - half), math.exp(apart + half))
+    return {"ratio": math.exp(apart), "low": low, "high": high}
 
 
-def _quantile(freedom: float) -> float:
+def _half(*sets: Sequence[float]) -> float | None:
+    """Return half of the interval of a mean (Student's t) or of a difference of means (Welch's t).
+
+    None if a set has fewer than 2 values.
+    """
+    if min(map(len, sets)) < 2:
+        return None
+    shares = [variance(values) / len(values) for values in sets]
+    if not any(shares):
+        return 0.0
     from scipy.special import stdtrit  # noqa: PLC0415 - takes a quarter of a second; single runs don't need it
 
-    return float(stdtrit(freedom, (1 + _CONFIDENCE) / 2))
+    freedom = sum(shares) ** 2 / sum(s**2 / (len(values) - 1) for s, values in zip(shares, sets, strict=True))
+    return float(stdtrit(freedom, (1 + _CONFIDENCE) / 2)) * math.sqrt(sum(shares))

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.timeline import POWER
-from bertbench.report.beside import described, recorded
-from bertbench.report.settings import flattened
+from bertbench.report.beside import recorded
+from bertbench.report.settings import configured
 from compliance.power_file import Readings, joules
 from compliance.run import RunFacts, number
-
-_LARGEST = 512 << 20  # bytes
-_MOST_LINES = 5_000_000
-_SETTINGS = ("conversion_efficiency", "interconnect_watts")
 
 
 class NodeReadings(NamedTuple):
@@ -49,12 +45,12 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
     time_s, found = facts.time_to_train_s, nodes(log)
     if not found or not time_s:
         return None
-    settings = flattened(described(log, "config.json"))
-    efficiency, interconnect = (number(settings.get(f"{POWER}.{name}")) for name in _SETTINGS)
-    efficiency = 1.0 if efficiency is None else efficiency
+    settings = configured(log)
+    efficiency = number(settings.get(f"{POWER}.conversion_efficiency")) or 1.0
+    interconnect = number(settings.get(f"{POWER}.interconnect_watts"))
     each = {node.name: joules(node.around(facts, efficiency), 1e3 * time_s) for node in found}
     watts = {name: spent / time_s for name, spent in each.items() if spent is not None}
-    if len(watts) < len(each):
+    if len(watts) < len(found):
         return None
     if interconnect:
         watts["interconnect"] = interconnect
@@ -64,7 +60,7 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
 
 def _read(file: Path) -> NodeReadings:
     host, meters, readings = "", [], []
-    for line in recorded(file, _LARGEST, _MOST_LINES):
+    for line in recorded(file):
         time, watts = number(line.get("time_ms")), number(line.get("watts"))
         if time is not None and watts is not None:
             readings.append((time, watts))

@@ -22,9 +22,6 @@ from bertbench.common.timeline import (
 from bertbench.report.beside import recorded
 from compliance.run import number
 
-_LARGEST = 16 << 20  # bytes
-_LONGEST_RECORD = 1 << 12
-_MOST_RECORDS = 20_000
 _BEGUN = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))
 _WORK = (TRAINING, EVALUATION, SNAPSHOT)
 
@@ -105,7 +102,7 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the valid records, in file order."""
-    for record in recorded(path, _LARGEST, _MOST_RECORDS, _LONGEST_RECORD):
+    for record in recorded(path):
         begins = record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int)
         if begins and number(record.get("time")) is not None:
             yield record

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bertbench.common.errors import DataError
 from bertbench.report.beside import described
 from bertbench.report.listing import system_name
-from bertbench.report.settings import LOGGED, Runs, Values, flattened
+from bertbench.report.settings import LOGGED, Runs, Values, configured
 from compliance.log import CannotJudge
 from compliance.official_tools import Converged, convergence, runs_per_result
 from compliance.run import RunFacts
@@ -31,7 +31,6 @@ _DECISIVE = (
     "precision.compute",
 )  # fmt: skip
 """Prefixes of the settings that decide convergence."""
-_NOT_SETTINGS = frozenset(("submission_division",))
 
 
 class Verdict(NamedTuple):
@@ -66,13 +65,13 @@ def reference_of(runs: Runs) -> dict[str, Any]:
     seeds = [facts.seed for _, facts in runs]
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
-    first = runs[0]
-    for run in runs[1:]:
+    first, *others = runs
+    for run in others:
         _check_same(str(first[0]), _settings(first), run)
     precisions = [_precision(log) for log, _ in runs]
     _check_one_precision(precisions)
     configuration, hyperparameters = (_shared(found) for found in zip(*map(_settings, runs), strict=True))
-    origins = [described(log, "run.json") for log, _ in runs]
+    commits = [str(described(log, "run.json").get("commit", "unknown")) for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
     return {
         f"{BENCHMARK}_ref_{batch}": {
@@ -82,11 +81,11 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "Platform": system_name(*first),
             "BS": batch,
             "Hyperparams": hyperparameters,
-            "Epochs to converge": [_whole(facts.samples) for _, facts in runs],
+            "Epochs to converge": [round(facts.samples or 0) for _, facts in runs],
             "Configuration": configuration,
             "Seeds": seeds,
             "Precisions": precisions,
-            "Commits": dict(Counter(str(origin.get("commit", "unknown")) for origin in origins)),
+            "Commits": dict(Counter(commits)),
         }
     }
 
@@ -133,9 +132,8 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
 def _settings(run: tuple[Path, RunFacts]) -> tuple[Values, Values]:
     """Return the settings that decide convergence: those of the configuration, empty without one, and of the log."""
     log, facts = run
-    flat = flattened(described(log, "config.json"))
-    logged = {key: facts.value(key) for key in sorted(LOGGED - _NOT_SETTINGS) if facts.first(key) is not None}
-    return {key: value for key, value in flat.items() if key.startswith(_DECISIVE)}, logged
+    logged = {key: facts.value(key) for key in sorted(LOGGED - {"submission_division"}) if facts.first(key) is not None}
+    return {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}, logged
 
 
 def _precision(log: Path) -> str | None:
@@ -145,7 +143,7 @@ def _precision(log: Path) -> str | None:
 
 def _check_one_precision(precisions: Sequence[str | None]) -> None:
     """Raise DataError if known precisions differ."""
-    known = sorted({str(one) for one in precisions if one is not None})
+    known = sorted({str(one) for one in precisions if one})
     if len(known) > 1:
         raise DataError(
             f"found runs in {' and '.join(known)}, expected one precision; record all with --set precision.compute="
@@ -185,7 +183,3 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
             f"{file}: is not a reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
         ) from error
     return text, point
-
-
-def _whole(samples: float | None) -> float | None:
-    return int(samples) if samples is not None and samples == int(samples) else samples

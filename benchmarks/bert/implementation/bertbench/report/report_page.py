@@ -14,12 +14,11 @@ from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, summarized, text_rows
-from bertbench.report.settings import Group, Runs, flattened, title
+from bertbench.report.settings import Group, Runs, configured, title
 from compliance import description
 from compliance.judge import Finding, judge
 from compliance.record import shown
 from compliance.run import RunFacts, number
-from compliance.source import CannotJudge
 
 _MOST_FINDINGS = 100
 _MOST_PARTS = 30
@@ -148,11 +147,7 @@ def _finding(log: Path, finding: Finding) -> str:
     text = f"found {finding.found}; expected {finding.expected}; {finding.remedy}"
     if finding.line is None:
         return f"{head} {page.toned(log.name, 'soft')}: {page.toned(text)}"
-    try:
-        quoted = line_of(log, finding.line)
-    except CannotJudge:  # the log is gone
-        quoted = ""
-    return f"{head} {page.toned(text)} {page.quoted(f'{log.name}:{finding.line}: {quoted}')}"
+    return f"{head} {page.toned(text)} {page.quoted(f'{log.name}:{finding.line}: {line_of(log, finding.line)}')}"
 
 
 def _comparable_minutes(summary: dict[str, Any]) -> float | None:
@@ -178,4 +173,4 @@ def _target(log: Path, facts: RunFacts) -> float | None:
     """Return the target accuracy: MLPerf's in the closed division, else from bertbench's configuration."""
     if facts.division == "closed":
         return MLPERF_TARGET
-    return number(flattened(described(log, "config.json")).get("evaluation.target"))
+    return number(configured(log).get("evaluation.target"))

@@ -116,6 +116,11 @@ def stated(log: Path, facts: RunFacts) -> dict[str, Values]:
     return {**found, _LOG: {key: _plain(facts.value(key)) for key in keys} | found.get(_LOG, {})}
 
 
+def configured(log: Path) -> Values:
+    """Return the settings in the config.json beside a log, as `flattened` does; empty without one."""
+    return flattened(described(log, _CONFIG))
+
+
 def flattened(content: Values, prefix: str = "") -> Values:
     """Return nested values named like --set names them, without nulls: older commits lack newer settings."""
     flat: Values = {}
@@ -129,7 +134,7 @@ def flattened(content: Values, prefix: str = "") -> Values:
 
 def _plain(value: Any) -> Any:
     """Return a value that equals itself and can be shown: NaN and lists become text."""
-    finite = isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+    finite = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
     return value if finite else json.dumps(value)
 
 

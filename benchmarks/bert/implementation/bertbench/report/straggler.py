@@ -1,9 +1,9 @@
 """Find the straggler: the rank with the longest own time before each collective, and the phase in which it lags."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from bertbench.common.phases import OWN, RANKS_MS
@@ -37,15 +37,14 @@ class Straggler(NamedTuple):
 
 def straggler(times: RankTimes) -> Straggler | None:
     """Return the rank that is clearly slower than the others, if there is one."""
-    phases = [phase for phase in OWN if phase in times]
-    if not phases or len(times[phases[0]]) < 2:
+    own = [sum(of_rank) for of_rank in zip(*times.values(), strict=True)]
+    if len(own) < 2:
         return None
-    own = [sum(of_rank) for of_rank in zip(*(times[phase] for phase in phases), strict=True)]
     rank = max(range(len(own)), key=own.__getitem__)
     usual = _usual(own, rank)
     if own[rank] <= max(_APART * usual, usual + _LEAST_MS):
         return None
-    behind = {phase: times[phase][rank] - _usual(times[phase], rank) for phase in phases}
+    behind = {phase: of[rank] - _usual(of, rank) for phase, of in times.items()}
     phase = max(behind, key=behind.__getitem__)
     return Straggler(rank, phase, own[rank] - usual, behind[phase])
 
@@ -58,21 +57,19 @@ def straggler_of(log: Path) -> Straggler | None:
 def rank_times(row: Mapping[str, Any]) -> RankTimes:
     """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase."""
     found = row.get(RANKS_MS)
-    if not isinstance(found, dict):
-        return {}
-    times = {phase: found[phase] for phase in OWN if isinstance(found.get(phase), list)}
-    whole = len({len(of) for of in times.values()}) == 1 and len(times) == len(OWN)
-    return times if whole and all(number(one) is not None for of in times.values() for one in of) else {}
+    times: dict[str, Any] = {phase: found.get(phase) for phase in OWN} if isinstance(found, dict) else {}
+    numbers = [isinstance(of, list) and all(number(one) is not None for one in of) for of in times.values()]
+    return times if all(numbers) and len({len(of) for of in times.values()}) == 1 else {}
 
 
 def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
     """Return the mean of lines, ignoring lines with an unusual number of ranks, as after a resumption."""
-    known = [line for line in lines if line]
-    if not known:
-        return {}
-    (ranks, _), *_ = Counter(len(line[OWN[0]]) for line in known).most_common(1)
-    same = [line for line in known if len(line[OWN[0]]) == ranks]
-    return {phase: [sum(of) / len(same) for of in zip(*(line[phase] for line in same), strict=True)] for phase in OWN}
+    by_ranks: dict[int, list[RankTimes]] = defaultdict(list)
+    for line in lines:
+        if line:
+            by_ranks[len(line[OWN[0]])].append(line)
+    same = max(by_ranks.values(), key=len, default=[])
+    return {phase: list(map(mean, zip(*(line[phase] for line in same), strict=True))) for phase in OWN if same}
 
 
 def _usual(values: Sequence[float], besides: int) -> float:
