@@ -23,11 +23,10 @@ class NoGpus:
 
 
 class Gpus(NoGpus):
-    """Two GPUs, whose counters are in millijoules; `counts` is False for those that have none."""
+    """Two GPUs, whose counters are in millijoules."""
 
-    def __init__(self, counts: bool = True) -> None:
+    def __init__(self) -> None:
         self.millijoules = [5_000_000, 0]
-        self.counts = counts
 
     def nvmlInit(self) -> None:  # noqa: N802
         pass
@@ -39,12 +38,7 @@ class Gpus(NoGpus):
         return index
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
-        if not self.counts:
-            raise self.NVMLError("Not Supported")
         return self.millijoules[gpu]
-
-    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:  # noqa: N802
-        return [61_000, 350_500][gpu]
 
 
 @pytest.fixture
@@ -95,10 +89,6 @@ def test_gpus_count_energy(tmp_path: Path, seconds: list[float]) -> None:
     gpus.millijoules = [5_350_000, 90_000]
     seconds[0] += 0.5
     assert meter.watts() == pytest.approx({"gpu-0": 700.0, "gpu-1": 180.0})
-
-
-def test_gpus_that_count_none_tell_their_power_of_the_moment(tmp_path: Path, seconds: list[float]) -> None:
-    assert only(find(tmp_path, Gpus(counts=False))).watts() == {"gpu-0": 61.0, "gpu-1": 350.5}
 
 
 @pytest.fixture
