@@ -18,8 +18,7 @@ from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.errors import ConfigError
-from bertbench.common.phases import PhaseClock
-from bertbench.common.ranges import clocked
+from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.local import TARGET_MISSED

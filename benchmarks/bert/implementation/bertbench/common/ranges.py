@@ -1,6 +1,7 @@
-"""Name the phases of a step for `train --profile` and a PhaseClock. Imports only torch: model/ and optim/ use it."""
+"""Name and time the phases of a step, for `train --profile` and metrics. Imports only torch: model/ and optim/ use it."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -8,7 +9,6 @@ import torch
 from torch.profiler import record_function
 
 from bertbench.common import phases
-from bertbench.common.phases import PhaseClock
 
 ATTENTION, FORWARD, BACKWARD, ALL_REDUCE = "attention", "forward", "backward", "all-reduce"
 OPTIMIZER, DATA_WAIT = "optimizer", "data wait"
@@ -16,6 +16,39 @@ _PHASE_OF = {
     DATA_WAIT: phases.DATA, FORWARD: phases.FORWARD, BACKWARD: phases.BACKWARD, OPTIMIZER: phases.OPTIMIZER,
     ALL_REDUCE: phases.WAIT,
 }  # fmt: skip
+
+
+class PhaseClock:
+    """Adds up the time of each phase; on a GPU in events of its stream, which only `total_ms` waits for."""
+
+    def __init__(self, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self._mark: Callable[[], Any] = _event if on_gpu else time.perf_counter
+        self._ms_between: Callable[[Any, Any], float] = _ms_between_events if on_gpu else _ms_between
+        self._phase: str | None = None
+        self._total_ms = dict.fromkeys(phases.PHASES, 0.0)
+        self._ended: list[tuple[str | None, Any]] = []
+        """Phases in order, each with the mark at its end."""
+
+    def enter(self, phase: str | None) -> str | None:
+        """Begin a phase, None for time that doesn't count; return the one that ends."""
+        ended, self._phase = self._phase, phase
+        self._ended.append((ended, self._mark()))
+        return ended
+
+    def discard(self) -> None:
+        """Leave out the time since the last look."""
+        del self._ended[:-1]
+
+    def total_ms(self) -> list[float]:
+        """Return the milliseconds of each of PHASES so far, to the end of the phase before this one."""
+        for (_, begun), (phase, ended) in zip(self._ended, self._ended[1:], strict=False):
+            if phase is not None:
+                self._total_ms[phase] += self._ms_between(begun, ended)
+        self.discard()
+        return list(self._total_ms.values())
+
+
 _clock: PhaseClock | None = None
 
 
@@ -24,7 +57,7 @@ def named(name: str) -> AbstractContextManager[object]:
     profiled = record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
     if name not in _PHASE_OF or _clock is None:
         return profiled
-    return _Timed(_clock, _PHASE_OF[name], profiled)
+    return _timed(_clock, _PHASE_OF[name], profiled)
 
 
 @contextmanager
@@ -38,18 +71,26 @@ def clocked(clock: PhaseClock) -> Iterator[None]:
         _clock = before
 
 
-class _Timed:
-    """A range that a clock sees."""
+@contextmanager
+def _timed(clock: PhaseClock, phase: str, profiled: AbstractContextManager[object]) -> Iterator[None]:
+    before = clock.enter(phase)
+    try:
+        with profiled:
+            yield
+    finally:
+        clock.enter(before)
 
-    __slots__ = ("_before", "_clock", "_phase", "_profiled")
 
-    def __init__(self, clock: PhaseClock, phase: str, profiled: AbstractContextManager[object]) -> None:
-        self._clock, self._phase, self._profiled = clock, phase, profiled
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
-    def __enter__(self) -> None:
-        self._before = self._clock.enter(self._phase)
-        self._profiled.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        self._profiled.__exit__(*error)
-        self._clock.enter(self._before)
+def _ms_between(begun: float, ended: float) -> float:
+    return 1e3 * (ended - begun)
+
+
+def _ms_between_events(begun: torch.cuda.Event, ended: torch.cuda.Event) -> float:
+    ended.synchronize()
+    return begun.elapsed_time(ended)

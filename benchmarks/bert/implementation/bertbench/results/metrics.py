@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from bertbench.common.errors import RunError
-from bertbench.common.phases import PHASES, RANKS_MS, PhaseClock
-from bertbench.common.ranges import clocked
+from bertbench.common.phases import PHASES, RANKS_MS
+from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.distributed.rendezvous import named
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
