@@ -1,4 +1,4 @@
-"""Name and time the phases of a step, for `train --profile` and metrics. Imports only torch: model/ and optim/ use it."""
+"""Name and time the phases of a step, for `train --profile` and metrics. Loads torch only: model/ and optim/ use it."""
 
 import time
 from collections.abc import Callable, Iterator

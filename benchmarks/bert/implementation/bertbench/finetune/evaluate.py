@@ -12,6 +12,7 @@ from bertbench.distributed.world import World
 from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_spans
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
+from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.score import Marks, best_threshold, by_id, marks, summary
 from bertbench.finetune.squad import Question
 from bertbench.finetune.step import logits_of, span_losses
@@ -34,54 +35,39 @@ class Evaluated(NamedTuple):
         return f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {self.loss:.4f}"
 
 
-class DevQuestions:
-    """The development questions; `evaluate` answers them all."""
+@torch.no_grad()
+def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, features: Sequence[Feature]) -> Evaluated:
+    """Answer every development question once, from its features; every rank must call it."""
+    model.eval()
+    options, size = system.finetune, system.evaluation.batch_size
+    mine = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
+    windows: list[WindowSpans] = []
+    loss = torch.zeros((), device=world.device)
+    for start in range(0, len(mine), size):
+        world.watchdog.goes_on()
+        chosen = [features[number] for number in mine[start : start + size]]
+        batch = span_batch(chosen).to(world.device)
+        logits_T2 = logits_of(model, batch, system.precision.compute, world.device)
+        loss += span_losses(logits_T2, batch).sum()
+        parts = logits_T2.cpu().split([feature.length for feature in chosen])
+        windows += [window_spans(feature, part.numpy(), options) for feature, part in zip(chosen, parts, strict=True)]
+    model.train()
+    mean_loss = world.sum(loss).item() / len(features)
+    everyone = chain.from_iterable(world.from_all(windows))
+    answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
+    predictions = {question.id: one for question, one in zip(inputs.dev, answered, strict=True)}
+    scores = summary(inputs.dev, {name: one.text for name, one in predictions.items()})
+    best = _best(inputs.dev, predictions) if inputs.may_abstain else {}
+    return Evaluated(predictions, scores | best, mean_loss)
 
-    def __init__(
-        self, system: System, world: World, questions: Sequence[Question], features: list[Feature], may_abstain: bool
-    ) -> None:
-        self._world, self._precision = world, system.precision.compute
-        self._options = system.finetune
-        self._questions, self._features, self._may_abstain = questions, features, may_abstain
-        ids = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
-        size = system.evaluation.batch_size
-        self._batches = [ids[start : start + size] for start in range(0, len(ids), size)]
 
-    @torch.no_grad()
-    def evaluate(self, model: SpanBert) -> Evaluated:
-        """Answer every question once; every rank must call it."""
-        model.eval()
-        windows: list[WindowSpans] = []
-        loss = torch.zeros((), device=self._world.device)
-        for ids in self._batches:
-            self._world.watchdog.goes_on()
-            features = [self._features[number] for number in ids]
-            batch = span_batch(features).to(self._world.device)
-            logits_T2 = logits_of(model, batch, self._precision, self._world.device)
-            loss += span_losses(logits_T2, batch).sum()
-            parts = logits_T2.cpu().split([feature.length for feature in features])
-            windows += [
-                window_spans(feature, part.numpy(), self._options)
-                for feature, part in zip(features, parts, strict=True)
-            ]
-        model.train()
-        mean_loss = self._world.sum(loss).item() / len(self._features)
-        everyone = chain.from_iterable(self._world.from_all(windows))
-        answered = predict(self._questions, everyone, self._options, self._may_abstain)
-        predictions = {question.id: one for question, one in zip(self._questions, answered, strict=True)}
-        scores = summary(self._questions, {name: one.text for name, one in predictions.items()})
-        return Evaluated(predictions, scores | self._best(predictions), mean_loss)
-
-    def _best(self, predictions: dict[str, Prediction]) -> dict[str, float]:
-        """Return the best thresholds on null odds in hindsight, and their scores."""
-        if not self._may_abstain:
-            return {}
-        asked = by_id(self._questions)
-        odds = [predictions[name].null_odds for name in asked]
-        earned = [marks(question, predictions[name].best_text) for name, question in asked.items()]
-        answerable = [bool(question.answers) for question in asked.values()]
-        best = {}
-        for name in Marks._fields:
-            of_kind = [getattr(one, name) for one in earned]
-            best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(of_kind, odds, answerable)
-        return best
+def _best(questions: Sequence[Question], predictions: dict[str, Prediction]) -> dict[str, float]:
+    """Return the best thresholds on null odds in hindsight, and their scores."""
+    asked = by_id(questions)
+    odds = [predictions[name].null_odds for name in asked]
+    earned = [marks(question, predictions[name].best_text) for name, question in asked.items()]
+    answerable = [bool(question.answers) for question in asked.values()]
+    best = {}
+    for name, of_kind in zip(Marks._fields, zip(*earned, strict=True), strict=True):
+        best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(of_kind, odds, answerable)
+    return best

@@ -13,7 +13,7 @@ from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
-from bertbench.finetune.evaluate import DevQuestions, Evaluated
+from bertbench.finetune.evaluate import Evaluated, evaluate
 from bertbench.finetune.features import Feature, make_features
 from bertbench.finetune.files import FinetuneFiles
 from bertbench.finetune.inputs import Inputs
@@ -42,7 +42,7 @@ def finetune(
     remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
-            features, dev, trainer = _prepared(system, world, seed, inputs)
+            features, dev_features, trainer = _prepared(system, world, seed, inputs)
             steps = trainer.schedule.decay_steps
             _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
             progress.message(
@@ -66,7 +66,7 @@ def finetune(
                     metrics.flush()
                 with run.evaluation():
                     world.watchdog.at("evaluating")
-                    evaluated = dev.evaluate(trainer.model)
+                    evaluated = evaluate(trainer.model, system, world, inputs, dev_features)
                     run.measured(evaluated.scores["f1"])
                 evaluations.append(evaluated)
                 progress.message(f"epoch {epoch + 1}/{options.epochs}: {evaluated.text()}")
@@ -79,7 +79,7 @@ def finetune(
 
 def _prepared(
     system: System, world: World, seed: int, inputs: Inputs
-) -> tuple[list[Feature], DevQuestions, SpanTrainer]:
+) -> tuple[list[Feature], list[Feature], SpanTrainer]:
     options = system.finetune
     windows = options.windows(system.model.max_positions)
     features, dev_features = (make_features(some, inputs.vocabulary, windows) for some in (inputs.train, inputs.dev))
@@ -87,7 +87,7 @@ def _prepared(
     schedule = Schedule(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
     trainer = SpanTrainer(system, world, starting_model(system, inputs, seed).to(world.device), schedule)
     torch.manual_seed(derive(seed, "dropout", world.rank))
-    return features, DevQuestions(system, world, inputs.dev, dev_features, inputs.may_abstain), trainer
+    return features, dev_features, trainer
 
 
 def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:

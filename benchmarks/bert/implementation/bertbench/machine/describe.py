@@ -15,7 +15,7 @@ import pynvml
 
 from bertbench.common.errors import RunError
 from bertbench.config.hardware import Hardware
-from bertbench.machine.processor import processor
+from bertbench.machine.processor import nvidia_gpus, processor
 from bertbench.machine.provenance import software
 
 _SYS = Path("/sys")
@@ -119,29 +119,21 @@ def _networking() -> dict[str, str]:
 
 def accelerators() -> dict[str, str]:
     """Return the fields of GPUs; empty without an NVIDIA driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver, or no GPU
+    gpus = nvidia_gpus()
+    if not gpus:
         return {}
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        if not count:
-            return {}
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-        links = 0
-        while links < pynvml.NVML_NVLINK_MAX_LINKS and _link_is_up(gpu, links):
-            links += 1
-        generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
-        return {
-            "accelerators_per_node": str(count),
-            "accelerator_model_name": pynvml.nvmlDeviceGetName(gpu),
-            "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}",
-            "accelerator_frequency": f"{pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM)} MHz",
-            "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
-            "accelerator_interconnect": f"{links} NVLinks" if links else "",
-        }
-    finally:
-        pynvml.nvmlShutdown()
+    gpu, links = gpus[0], 0
+    while links < pynvml.NVML_NVLINK_MAX_LINKS and _link_is_up(gpu, links):
+        links += 1
+    generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    return {
+        "accelerators_per_node": str(len(gpus)),
+        "accelerator_model_name": pynvml.nvmlDeviceGetName(gpu),
+        "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}",
+        "accelerator_frequency": f"{pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM)} MHz",
+        "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
+        "accelerator_interconnect": f"{links} NVLinks" if links else "",
+    }
 
 
 def _link_is_up(gpu: object, link: int) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pynvml
 
+from bertbench.machine.processor import nvidia_gpus
+
 _GIB = 2**30
 # More belongs to other processes: our ranks hold only a context (0.5 GiB) and NCCL's buffers yet.
 _OTHERS_GIB = 5
@@ -28,23 +30,16 @@ class Gpus:
 
 def gpus() -> Gpus:
     """Return the GPUs that the driver sees; none without a driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return Gpus([], [])
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        return Gpus(
-            [
-                f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
-                f"driver {driver}"
-                for gpu in handles
-            ],
-            [f"GPU {index}: {what}" for index, gpu in enumerate(handles) for what in _sick(gpu)],
-        )
-    finally:
-        pynvml.nvmlShutdown()
+    handles = nvidia_gpus()
+    driver = pynvml.nvmlSystemGetDriverVersion() if handles else ""
+    return Gpus(
+        [
+            f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
+            f"driver {driver}"
+            for gpu in handles
+        ],
+        [f"GPU {index}: {what}" for index, gpu in enumerate(handles) for what in _sick(gpu)],
+    )
 
 
 def _sick(gpu: Any) -> list[str]:

@@ -1,7 +1,10 @@
-"""Name this machine's processor."""
+"""Name this machine's processor, and find its GPUs by NVIDIA's management library."""
 
 import platform
 from pathlib import Path
+from typing import Any
+
+import pynvml
 
 
 def processor() -> str:
@@ -12,3 +15,12 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def nvidia_gpus() -> list[Any]:
+    """Return the library's handle of each GPU, for further questions to `pynvml`; none without a driver."""
+    try:
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []

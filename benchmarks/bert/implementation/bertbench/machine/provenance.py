@@ -5,7 +5,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 import pynvml
@@ -13,7 +13,7 @@ import torch
 
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.affinity import available_cores
-from bertbench.machine.processor import processor
+from bertbench.machine.processor import nvidia_gpus, processor
 
 _LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
@@ -75,16 +75,17 @@ def software() -> dict[str, str]:
     """Return framework, other_software_stack and operating_system with their versions, as found here."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     stack = [f"Python {platform.python_version()}", f"Linux {platform.release()}"]
-    if driver := _driver():
-        stack.append(f"NVIDIA driver {driver}")
+    if nvidia_gpus():
+        stack.append(f"NVIDIA driver {pynvml.nvmlSystemGetDriverVersion()}")
     if torch.version.cuda:
         stack += [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
     if torch.cuda.is_available():
         stack.append("NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
+    libraries = (f"{name} {found.version}" for name in _LIBRARIES for found in list(distributions(name=name))[:1])
     container = os.environ.get("NVIDIA_PYTORCH_VERSION")  # set in NVIDIA's containers, for example 22.09
     return {
         "framework": f"PyTorch {torch.__version__}{f', NVIDIA Release {container}' if container else ''}",
-        "other_software_stack": ", ".join([*stack, *_libraries()]),
+        "other_software_stack": ", ".join([*stack, *libraries]),
         "operating_system": release.get("PRETTY_NAME", platform.system()),
     }
 
@@ -93,24 +94,3 @@ def with_software(description: dict[str, str]) -> dict[str, str]:
     """Return a system description with this machine's versions, where its own are missing or shorter."""
     found = {name: value for name, value in software().items() if value.startswith(description[name])}
     return description | found
-
-
-def _driver() -> str:
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver, or no GPU
-        return ""
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _libraries() -> list[str]:
-    found = []
-    for name in _LIBRARIES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:  # an optional one
-            continue
-    return found
