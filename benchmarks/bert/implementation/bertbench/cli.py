@@ -20,6 +20,7 @@ from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
 
+_LAB = "lab"
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
 _READER_GONE = 141
@@ -31,8 +32,9 @@ class Command(NamedTuple):
 
     path: str
     help: str
-    module: str
     package: str = "bertbench.commands"
+    """Its module there is named as it is."""
+
     apart: bool = False
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
@@ -45,62 +47,65 @@ class Command(NamedTuple):
     @property
     def code(self) -> str:
         """Return the name of the module with `run`."""
-        return f"{self.package}.{self.module}"
+        return f"{self.package}.{self._module}"
 
     @property
     def arguments(self) -> str:
         """Return the name of the module with `add_arguments`."""
-        return f"{self.package}.{'arguments.' if self.apart else ''}{self.module}"
+        return f"{self.package}.{'arguments.' if self.apart else ''}{self._module}"
+
+    @property
+    def _module(self) -> str:
+        return re.sub("[ -]", "_", self.path.removeprefix(f"{_LAB} "))
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "set up": (
-        Command("detect", "describe this machine", "detect"),
-        Command("systems", "list the project's systems", "systems"),
-        Command("init", "write a system file for your cluster", "init", apart=True, doing="compares known batches"),
-        Command("show", "print a system's resolved configuration", "show"),
-        Command("fit", "adapt a system to fewer or smaller devices", "fit", apart=True, doing="counts memory"),
-        Command("predict", "forecast the time to train", "predict", doing="forecasts published results and yours"),
+        Command("detect", "describe this machine"),
+        Command("systems", "list the project's systems"),
+        Command("init", "write a system file for your cluster", apart=True, doing="compares known batches"),
+        Command("show", "print a system's resolved configuration"),
+        Command("fit", "adapt a system to fewer or smaller devices", apart=True, doing="counts memory"),
+        Command("predict", "forecast the time to train", doing="forecasts published results and yours"),
     ),
     "data": (
-        Command("data prepare", "make a dataset from text or published samples", "data_prepare"),
-        Command("data verify", "check a dataset, or a download of MLCommons' files", "data_verify"),
-        Command("data shuffle", "put a dataset in random order over new shards", "data_shuffle"),
-        Command("data show", "describe a dataset", "data_show"),
-        Command("data export", "write a dataset in a published layout", "data_export"),
-        Command("checkpoint import", "read a published checkpoint", "checkpoint_import"),
-        Command("checkpoint show", "list a checkpoint's tensors", "checkpoint_show"),
-        Command("checkpoint export", "write weights for other programs", "checkpoint_export"),
+        Command("data prepare", "make a dataset from text or published samples"),
+        Command("data verify", "check a dataset, or a download of MLCommons' files"),
+        Command("data shuffle", "put a dataset in random order over new shards"),
+        Command("data show", "describe a dataset"),
+        Command("data export", "write a dataset in a published layout"),
+        Command("checkpoint import", "read a published checkpoint"),
+        Command("checkpoint show", "list a checkpoint's tensors"),
+        Command("checkpoint export", "write weights for other programs"),
     ),
     "run": (
-        Command("plan", "dry-run any rank without its machine", "plan", apart=True, doing="counts memory and steps"),
-        Command("preflight", "check an allocation before a run", "preflight", apart=True),
-        Command("launch", "start runs of a system", "launch", apart=True),
-        Command("train", "train a system to its target", "train", apart=True),
-        Command("evaluate", "score a checkpoint", "evaluate", apart=True),
-        Command("fill-mask", "predict the masked words of a text", "fill_mask"),
-        Command("finetune squad", "fine-tune on SQuAD", "finetune_squad", apart=True),
-        Command("finetune score", "score SQuAD predictions", "finetune_score"),
-        Command("balance", "compare methods of dealing batches to ranks", "balance"),
-        Command("bench cost", "fit the cost of a sequence to this machine", "bench_cost"),
+        Command("plan", "dry-run any rank without its machine", apart=True, doing="counts memory and steps"),
+        Command("preflight", "check an allocation before a run", apart=True),
+        Command("launch", "start runs of a system", apart=True),
+        Command("train", "train a system to its target", apart=True),
+        Command("evaluate", "score a checkpoint", apart=True),
+        Command("fill-mask", "predict the masked words of a text"),
+        Command("finetune squad", "fine-tune on SQuAD", apart=True),
+        Command("finetune score", "score SQuAD predictions"),
+        Command("balance", "compare methods of dealing batches to ranks"),
+        Command("bench cost", "fit the cost of a sequence to this machine"),
     ),
     "follow": (
-        Command("watch", "show a run's page in the terminal, live or finished", "watch"),
-        Command("runs", "list the runs in LOGDIR", "report"),
-        Command("report", "print a table of runs", "report"),
-        Command("compare", "compare two runs, or two sets of runs", "compare"),
-        Command("track", "record finished runs in TensorBoard, MLflow or W&B", "track"),
+        Command("watch", "show a run's page in the terminal, live or finished"),
+        Command("runs", "list the runs in LOGDIR"),
+        Command("report", "print a table of runs"),
+        Command("compare", "compare two runs, or two sets of runs"),
+        Command("track", "record finished runs in TensorBoard, MLflow or W&B"),
     ),
     "submit": (
-        Command("judge", "judge logs: the same as python -m compliance", "judge", reads_words=True),
-        Command("rcp", "make reference convergence points, or judge by them", "rcp"),
-        Command("package", "build a submission package", "package"),
+        Command("judge", "judge logs: the same as python -m compliance", reads_words=True),
+        Command("rcp", "make reference convergence points, or judge by them"),
+        Command("package", "build a submission package"),
     ),
-    "lab": (Command("lab", "measure and study beside rivals, in a checkout", "lab"),),
+    "lab": (Command("lab", "measure and study beside rivals, in a checkout"),),
 }
 """Commands in the order in which one meets them."""
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
-_LAB = "lab"
 
 
 def table(words: Sequence[str]) -> tuple[Command, ...]:
@@ -113,7 +118,7 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
     from bertbench.commands import lab  # noqa: PLC0415 - other commands don't need it
 
     product = (command for command in COMMANDS if command.path != _LAB)
-    return (*product, *(Command(f"{_LAB} {name}", text, name, package) for name, text, package in lab.commands()))
+    return (*product, *(Command(f"{_LAB} {name}", text, package) for name, text, package in lab.commands()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -218,7 +223,6 @@ def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser
             leaf = groups[group[0]].add_parser(name, description=command.help, help=command.help)
         else:
             leaf = top.add_parser(name, description=command.help)
-        leaf.set_defaults(path=command.path)
         if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             importlib.import_module(command.arguments).add_arguments(leaf)

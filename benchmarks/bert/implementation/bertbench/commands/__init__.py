@@ -2,12 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
-from bertbench.report.markup import aligned as aligned_lines
 from compliance.record import as_json as strict_json
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
@@ -78,11 +77,6 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
     if unknown := [word for word in words if word not in known]:
         raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
     return [word for word in known if word in words]
-
-
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
-    """Return a table as text, a line a row, each column as wide as its widest cell, aligned left or `right`."""
-    return "\n".join(aligned_lines(head, rows, 0 if right else len(head)))
 
 
 def check_new_file(out: Path | None) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import read_object
 from bertbench.common.paths import SYSTEMS
 from bertbench.config.system import OPTION, System, scaled
 
@@ -117,15 +118,7 @@ def _find(name_or_path: str) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the path of a system file") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not valid JSON: {error}; correct the file there") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: found {type(content).__name__}, expected one JSON object")
-    return content
+    return read_object(path, ConfigError, "give the path of a system file")
 
 
 def _merged(path: Path, content: dict[str, Any], seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:

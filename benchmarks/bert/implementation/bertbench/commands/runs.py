@@ -1,0 +1,35 @@
+"""`bertbench runs`: list runs, a row each, from their logs only."""
+
+import argparse
+
+from bertbench.commands import emit
+from bertbench.commands.report import add_results, folders_of
+from bertbench.common.errors import DataError
+from bertbench.common.paths import shown_path
+from bertbench.report.listing import LISTED, arranged, listed, run_logs, text_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the runs, the rules they are judged by, and the order."""
+    add_results(parser)
+    parser.add_argument(
+        "--sort", choices=LISTED, default="run", metavar="COLUMN",
+        help=f"column to sort by: {', '.join(LISTED)} (default: run)",
+    )  # fmt: skip
+    parser.add_argument("--reverse", action="store_true", help="sort from the largest down")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the rows, or JSON."""
+    folders = folders_of(arguments)
+    logs = [log for folder in folders for log in run_logs(folder)]
+    if not logs:
+        named = ", ".join(shown_path(folder) for folder in folders)
+        raise DataError(f"{named}: found no run there; start one with `bertbench train`, or name a folder of logs")
+    rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
+    if arguments.sort != "run":
+        rows = arranged(rows, arguments.sort, arguments.reverse)
+    elif arguments.reverse:  # the order found has 9 before 10
+        rows.reverse()
+    emit(arguments.json, rows, text_table(rows))
+    return 0
