@@ -67,12 +67,6 @@ def test_every_command_has_its_line_in_the_docs_and_a_test(command: str) -> None
     assert any(called.search(text) for text in tests), "no test calls it"
 
 
-def test_a_launch_with_options_and_no_system_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["launch", "--runs", "2"])
-    assert "the following arguments are required: SYSTEM" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [([], "cpu_demo"), (["--runs", "2"], "cpu_demo --runs 2"), (["dgxa100_n1", "--seed", "3"], "dgxa100_n1 --seed 3")],
@@ -182,9 +176,3 @@ def test_progress_fits_80_columns(tiny: Callable[..., System], monkeypatch: pyte
     drawn = [line for line in terminal.getvalue().replace("\n", "\r").split("\r") if "step" in line]
     assert any("14063/14063" in line and "eval in 0 s" in line for line in drawn)
     assert max(map(len, drawn)) <= 80
-
-
-def test_every_command_has_a_line_of_help() -> None:
-    commands = {*table([]), *table(["lab"])}
-    assert len({command.path for command in commands}) == len(commands) > 40
-    assert all(command.help for command in commands)

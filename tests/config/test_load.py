@@ -145,10 +145,6 @@ def test_a_rule_says_nothing_of_a_value_that_has_its_own_message(refused: Refuse
     assert len(lines) == 2  # whether 3 divides the ranks can't be known
 
 
-def test_a_wrong_option_does_not_hide_the_others(refused: Refused) -> None:
-    assert len(refused("schedule.max_steps", "model.layers=0", "schedule.max_steps.x=1")) == 3
-
-
 def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(path: Path) -> None:
     content = load_system(str(path)).model_dump(by_alias=True)
     content["data"]["global_batch_size"] = 13

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 
 from bertbench.distributed import shared_memory
-from bertbench.distributed.shared_memory import PIECE_BYTES, SharedMemory
+from bertbench.distributed.shared_memory import PIECE_BYTES
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of, run_ranks
@@ -87,11 +87,6 @@ def test_a_rank_that_leaves_ends_the_wait_at_once() -> None:
     assert "rank 1 has gone" in said
     assert known
     assert seconds < 5
-
-
-def test_a_single_rank_shares_with_none(tmp_path: Any) -> None:
-    store = distributed.FileStore(str(tmp_path / "store"), 1)
-    assert SharedMemory.join(store, 0, 1, shared_memory._MEET) is None
 
 
 def test_a_limit_on_the_size_of_files_is_named_and_costs_only_the_shared_memory(tiny_file: str, tmp_path: Path) -> None:

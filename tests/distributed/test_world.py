@@ -1,5 +1,4 @@
 import os
-import socket
 import time
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ from bertbench.common.errors import RunError
 from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
 from bertbench.distributed.rendezvous import Ranks, launched_ranks
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of
 
@@ -52,19 +52,6 @@ def test_slurm_s_node_beyond_its_list_is_one_error() -> None:
         launched_ranks({**SLURM, "SLURM_NODEID": "9"})
 
 
-def environment(rank: int, size: int, port: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def try_to_join() -> str:
     try:
         with join("cpu", timeout_s=3):
@@ -74,9 +61,8 @@ def try_to_join() -> str:
 
 
 def test_ranks_that_do_not_come_are_named_by_all_that_did() -> None:
-    port = free_port()
-    began = time.monotonic()
-    answers = answers_of([environment(rank, 5, port) for rank in (0, 2, 3)], try_to_join)
+    began, environments = time.monotonic(), environments_of(5)
+    answers = answers_of([environments[rank] for rank in (0, 2, 3)], try_to_join)
     assert time.monotonic() - began < 30  # not a hang, on a busy machine too
     for failed, text in answers:
         assert not failed, text
@@ -84,24 +70,24 @@ def test_ranks_that_do_not_come_are_named_by_all_that_did() -> None:
 
 
 def test_a_rank_that_comes_twice_is_named_by_all_at_once() -> None:
-    port = free_port()
-    began = time.monotonic()
-    answers = answers_of([environment(rank, 3, port) for rank in (0, 1, 1)], try_to_join)
+    began, environments = time.monotonic(), environments_of(3)
+    answers = answers_of([environments[rank] for rank in (0, 1, 1)], try_to_join)
     assert time.monotonic() - began < 30  # not a hang, on a busy machine too
     assert all("rank 1 of 3 was started twice" in text for _, text in answers), answers
 
 
 def test_ranks_started_with_different_sizes_fail_with_both() -> None:
-    port = free_port()
-    answers = answers_of([environment(0, 2, port), environment(1, 3, port)], try_to_join)
+    first, second = environments_of(2)
+    answers = answers_of([first, second | {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}], try_to_join)
     assert all("ranks, another with" in text for _, text in answers), answers
 
 
 def test_without_rank_0_or_an_address_the_error_says_what_to_set() -> None:
-    ((_, alone),) = answers_of([environment(1, 2, free_port())], try_to_join)
+    _, second = environments_of(2)
+    ((_, alone),) = answers_of([second], try_to_join)
     assert "rank 1 of 2 could not meet the others at 127.0.0.1" in alone
-    without = {key: text for key, text in environment(1, 2, 1).items() if key != "MASTER_ADDR"}
-    ((_, lost),) = answers_of([without], try_to_join)
+    del second["MASTER_ADDR"]
+    ((_, lost),) = answers_of([second], try_to_join)
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
 
 
@@ -116,8 +102,7 @@ def test_ranks_share_the_cores_that_they_are_near() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="binds cores on Linux only")
 def test_bound_ranks_of_a_node_keep_to_cores_of_their_own() -> None:
-    port = free_port()
-    answers = answers_of([environment(rank, 2, port) for rank in range(2)], cores_when_bound)
+    answers = answers_of(environments_of(2), cores_when_bound)
     available = sorted(os.sched_getaffinity(0))
     assert not any(failed for failed, _ in answers), answers
     first, second = (set(cores) for _, cores in answers)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from kubeflow_trainer_api import models
 from bertbench.cli import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system, system_names
+from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
 from tests.tiny import TINY_SYSTEM
@@ -180,6 +180,7 @@ def test_a_mistake_is_one_error_without_a_traceback(
         ("pyxis", "", "CONTAINER is pyxis and CONT isn't set"),
         ("pyxis", "/nowhere/image.sqsh", "CONT is /nowhere/image.sqsh: found nothing there"),
         ("charliecloud", "nowhere", "CONT is nowhere: found nothing there"),
+        ("pyxis", "registry/bertbench:1", ""),
     ],
 )
 def test_what_would_only_fail_in_the_job_is_refused_before_it_queues(
@@ -188,14 +189,8 @@ def test_what_would_only_fail_in_the_job_is_refused_before_it_queues(
     monkeypatch.setenv("CONTAINER", container)
     monkeypatch.setenv("CONT", image)
     done = launch("cpu_demo", "--on", "slurm", "--dry-run")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, bool(done.out)) == ((2, False) if expected else (0, True))
     assert expected in done.err
-
-
-def test_an_image_of_a_registry_is_taken_as_it_is(launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONTAINER", "pyxis")
-    monkeypatch.setenv("CONT", "registry/bertbench:1")
-    assert launch("cpu_demo", "--on", "slurm", "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(
@@ -240,7 +235,7 @@ def test_closing_a_log_ends_it_with_the_cause_and_removes_one_that_never_started
 @pytest.mark.slow
 def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Path) -> None:
     hardware = {**TINY_SYSTEM["hardware"], "system_name": "by_hand", "number_of_nodes": 2}
-    launch = {**TINY_SYSTEM["launch"], "port": free_port(), "timeout_s": 60}
+    launch = {**TINY_SYSTEM["launch"], "port": int(environments_of(1)[0]["MASTER_PORT"]), "timeout_s": 60}
     data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
     path = tmp_path / "by_hand.json"
     path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data}))
@@ -260,9 +255,3 @@ def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Pa
     (log,) = (tmp_path / "runs" / "by_hand" / "bert").glob("result_*.txt")
     assert "target 0.9 not reached in 6 steps" in log.read_text(), said
     assert json.loads((log.with_suffix("") / "run.json").read_text())["world_size"] == 4
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

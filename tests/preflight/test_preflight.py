@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -16,9 +14,9 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
+from bertbench.distributed.spawn import environments_of
 from bertbench.preflight.node import Node
 from bertbench.preflight.verdict import judged
-from tests.distributed.test_world import free_port
 from tests.ranks import answers_of
 
 TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
@@ -36,12 +34,10 @@ def preflight(system: str, words: list[str]) -> tuple[int, str]:
 
 
 def on_two_nodes(system: str, first_node: Mapping[str, str], second_node: Mapping[str, str], *words: str) -> list[Any]:
-    port = str(free_port())
     environments = [
-        {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2",
-         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(first_node if rank < 2 else second_node)}
-        for rank in range(4)
-    ]  # fmt: skip
+        {**alone, "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2", **(first_node if rank < 2 else second_node)}
+        for rank, alone in enumerate(environments_of(4))
+    ]
     return answers_of(environments, preflight, system, [*TWO_NODES, *words])
 
 
@@ -87,30 +83,6 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
     assert f"its data differ from 1 of 2 nodes: {second['data']}, not {first['data']}" in data
     assert len(found["problems"]) == 4
     assert found["problems"][1].startswith("node 1 (")
-
-
-@pytest.mark.slow
-def test_a_node_that_never_comes_is_named_and_nobody_hangs(tiny_file: str) -> None:
-    answers = answers_in_processes(tiny_file, missing=3)
-    assert [code for code, _ in answers] == [1, 1, 1]
-    for _, said in answers:
-        assert "missing: rank 3 of 4" in said
-
-
-def answers_in_processes(system: str, missing: int) -> list[tuple[int, str]]:
-    """Ranks that fail end their process at once, so each is a command of its own."""
-    port = str(free_port())
-    words = [sys.executable, "-m", "bertbench", "preflight", system, *TWO_NODES, "--set", "launch.timeout_s=15"]
-    processes = [
-        subprocess.Popen(
-            words, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2),
-                 "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
-        )
-        for rank in range(4) if rank != missing
-    ]  # fmt: skip
-    said = [process.communicate(timeout=90)[1] for process in processes]
-    return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
 
 
 def test_alone_it_starts_its_own_ranks_and_says_what_is_missing(
