@@ -41,16 +41,16 @@ def test_the_help_lists_every_command_in_its_group(capsys: pytest.CaptureFixture
     assert "  checkpoint import, show, export\n" in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ("trian cpu_demo", "invalid choice: 'trian'; did you mean train?"),
-        ("data verfy DIR", "invalid choice: 'verfy'; did you mean verify?"),
-        ("lab stepp", "invalid choice: 'stepp'; did you mean step?"),
-        ("predict --gpu h10", "invalid choice: 'h10'; did you mean h100?"),
-        ("init --gpu-modle h100", "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?"),
-    ],
-)
+MISSPELT = {
+    "trian cpu_demo": "invalid choice: 'trian'; did you mean train?",
+    "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
+    "lab stepp": "invalid choice: 'stepp'; did you mean step?",
+    "predict --gpu h10": "invalid choice: 'h10'; did you mean h100?",
+    "init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
+}
+
+
+@pytest.mark.parametrize(("words", "meant"), MISSPELT.items())
 def test_a_close_misspelling_gets_a_suggestion(words: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words.split())
@@ -132,18 +132,18 @@ def test_judge_is_the_judge_by_another_door(
     assert shown[: len(shown) // 2] == shown[len(shown) // 2 :] != ""
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("bertbench fin", ["finetune"]),
-        ("bertbench la", ["launch", "lab"]),
-        ("bertbench lab opt", ["optim", "optimizer"]),
-        ("bertbench lab clip --def", ["--definition"]),
-        ("bertbench train dgxh", ["dgxh200_n1"]),
-        ("bertbench launch --on-", ["--on-bad-sample"]),
-        ("bertbench train cpu_demo --on-bad-sample ", ["fail", "skip"]),
-    ],
-)
+COMPLETED = {
+    "bertbench fin": ["finetune"],
+    "bertbench la": ["launch", "lab"],
+    "bertbench lab opt": ["optim", "optimizer"],
+    "bertbench lab clip --def": ["--definition"],
+    "bertbench train dgxh": ["dgxh200_n1"],
+    "bertbench launch --on-": ["--on-bad-sample"],
+    "bertbench train cpu_demo --on-bad-sample ": ["fail", "skip"],
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED.items())
 def test_a_shell_completes_commands_systems_options_and_values(line: str, expected: list[str], tmp_path: Path) -> None:
     asked = {
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answer"),

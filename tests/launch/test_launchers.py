@@ -155,20 +155,18 @@ def test_run_with_docker_starts_a_container_for_each_run(
     assert "bertbench /systems/mine.json --smoke" in line
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["dgxa100_n2", "--on", "docker"], "has 2 nodes, docker starts one"),
-        (["cpu_demo", "--on", "kubernetes", "--runs", "2"], "on kubernetes a job is one run"),
-        (["cpu_demo", "--on", "slurm", "--result", "x"], "set LOGDIR to choose where"),
-        (["cpu_demo", "--close", "/nowhere/result_0.txt"], "/nowhere/result_0.txt: cannot be read"),
-        (["dgxa100_n2"], "by hand with the lines that --dry-run prints"),
-    ],
-)
-def test_a_mistake_is_one_error_without_a_traceback(
-    launch: Callable[..., Said], words: list[str], expected: str
-) -> None:
-    done = launch(*words)
+MISTAKES = {
+    "dgxa100_n2 --on docker": "has 2 nodes, docker starts one",
+    "cpu_demo --on kubernetes --runs 2": "on kubernetes a job is one run",
+    "cpu_demo --on slurm --result x": "set LOGDIR to choose where",
+    "cpu_demo --close /nowhere/result_0.txt": "/nowhere/result_0.txt: cannot be read",
+    "dgxa100_n2": "by hand with the lines that --dry-run prints",
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES.items())
+def test_a_mistake_is_one_error_without_a_traceback(launch: Callable[..., Said], words: str, expected: str) -> None:
+    done = launch(*words.split())
     assert done.code != 0
     assert expected in done.err
 
@@ -193,18 +191,16 @@ def test_what_would_only_fail_in_the_job_is_refused_before_it_queues(
     assert expected in done.err
 
 
-@pytest.mark.parametrize(
-    ("words", "warned"),
-    [
-        (["--runs", "10"], True),
-        (["--runs", "9"], False),
-        (["--runs", "10", "--set", "hardware.submitter=me"], False),
-    ],
-)
-def test_ten_runs_without_a_submitter_are_warned_of(
-    launch: Callable[..., Said], words: list[str], warned: bool
-) -> None:
-    done = launch("dgxa100_n8", "--on", "slurm", "--dry-run", *words)
+WARNED = {
+    "--runs 10": True,
+    "--runs 9": False,
+    "--runs 10 --set hardware.submitter=me": False,
+}
+
+
+@pytest.mark.parametrize(("words", "warned"), WARNED.items())
+def test_ten_runs_without_a_submitter_are_warned_of(launch: Callable[..., Said], words: str, warned: bool) -> None:
+    done = launch("dgxa100_n8", "--on", "slurm", "--dry-run", *words.split())
     assert done.code == 0
     assert ("warning: hardware.submitter isn't set" in done.err) is warned
 

@@ -162,16 +162,16 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(run: Callabl
         assert "--on" not in said.err
 
 
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("nodes=4", "did you mean hardware.number_of_nodes?"),
-        ("hardware.nodes=4", "did you mean number_of_nodes?"),
-        ("learning_rate=1e-3", "did you mean optimizer.learning_rate?"),
-        ("optimizer.learning_rat=1e-3", "did you mean learning_rate?"),
-        ("hardware.xyzzy=1", "expected one of accelerator_frequency"),
-    ],
-)
+UNKNOWN = {
+    "nodes=4": "did you mean hardware.number_of_nodes?",
+    "hardware.nodes=4": "did you mean number_of_nodes?",
+    "learning_rate=1e-3": "did you mean optimizer.learning_rate?",
+    "optimizer.learning_rat=1e-3": "did you mean learning_rate?",
+    "hardware.xyzzy=1": "expected one of accelerator_frequency",
+}
+
+
+@pytest.mark.parametrize(("setting", "expected"), UNKNOWN.items())
 def test_an_unknown_setting_suggests_what_it_means_wherever_that_is(
     run: Callable[..., Said], setting: str, expected: str
 ) -> None:
