@@ -9,12 +9,9 @@ from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import SYSTEMS
-from bertbench.common.section import Section
 from bertbench.config import System, load_system
-from bertbench.config.checks import RULES
 from bertbench.config.load import schema
-from bertbench.config.partial import section_of
-from bertbench.config.settings import Settings, mlperf_evaluation_interval
+from bertbench.config.settings import mlperf_evaluation_interval
 from tests.tiny import TINY_SYSTEM
 
 Refused = Callable[..., list[str]]
@@ -124,15 +121,6 @@ def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(path: Pa
     content["data"]["global_batch_size"] = 13
     with pytest.raises(ValidationError, match="global batch 13 is not a multiple of 2 ranks"):
         System.model_validate(content)
-
-
-def test_the_settings_that_rules_tie_together_exist() -> None:
-    for rule in RULES:
-        for name in rule.settings.split():
-            section: type[Section] | None = Settings
-            for part in name.split("."):
-                assert section is not None, name
-                section = section_of(section.model_fields[part])
 
 
 NO_SYSTEMS = {

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from bertbench.balance.plan import VARYING
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
-from bertbench.config.rule import Problem, Rule, broken
-from bertbench.config.settings import Settings
+from bertbench.config.settings import Rule, Settings, broken
 from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES
 
 _CARRYING = ("int8", "topk", "powersgd")  # compression's errors, from step to step
 
 
-def problems(settings: Settings) -> Iterator[Problem]:
+def problems(settings: Settings) -> Iterator[str]:
     """Yield everything in which settings don't go together."""
     return broken(RULES, settings)
 
@@ -71,222 +70,140 @@ def _speeds_need_an_unequal_deal(settings: Settings) -> object:
     )
 
 
-RULES = (
-    Rule(
-        "data.global_batch_size data.local_batch",
-        lambda s: not batch_is_given(s) and "data: give exactly one of global_batch_size and local_batch",
+RULES: tuple[Rule, ...] = (
+    lambda s: not batch_is_given(s) and "data: give exactly one of global_batch_size and local_batch",
+    _batch_over_ranks,
+    lambda s: (
+        batch_divides(s)
+        and s.local_batch % s.data.gradient_accumulation_steps
+        and f"local batch {s.local_batch} is not a multiple of data.gradient_accumulation_steps "
+        f"{s.data.gradient_accumulation_steps}; choose a divisor of the local batch"
     ),
-    Rule(
-        "data.global_batch_size data.local_batch launch.ranks_per_node hardware.number_of_nodes parallel",
-        _batch_over_ranks,
+    lambda s: (
+        s.data.equal_counts
+        and s.data.balance == "packed"
+        and "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of samples; "
+        "choose planned"
     ),
-    Rule(
-        "data.gradient_accumulation_steps data.global_batch_size data.local_batch",
-        lambda s: (
-            batch_divides(s)
-            and s.local_batch % s.data.gradient_accumulation_steps
-            and f"local batch {s.local_batch} is not a multiple of data.gradient_accumulation_steps "
-            f"{s.data.gradient_accumulation_steps}; choose a divisor of the local batch"
-        ),
+    _counts_of_means,
+    lambda s: (
+        list(s.data.strata_edges) != sorted(set(s.data.strata_edges))
+        and f"data.strata_edges {list(s.data.strata_edges)} must rise; sort them"
     ),
-    Rule(
-        "data.equal_counts data.balance",
-        lambda s: (
-            s.data.equal_counts
-            and s.data.balance == "packed"
-            and "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of "
-            "samples; "
-            "choose planned"
-        ),
+    lambda s: (
+        s.model.hidden_size % s.model.attention_heads
+        and f"model.hidden_size {s.model.hidden_size} is not a multiple of model.attention_heads "
+        f"{s.model.attention_heads}; choose a multiple"
     ),
-    Rule("loss.normalize data.balance data.equal_counts", _counts_of_means),
-    Rule(
-        "data.strata_edges",
-        lambda s: (
-            list(s.data.strata_edges) != sorted(set(s.data.strata_edges))
-            and f"data.strata_edges {list(s.data.strata_edges)} must rise; sort them"
-        ),
+    lambda s: (
+        s.model.initial_attention == "neighbours"
+        and s.model.hidden_size % 2
+        and "model.initial_attention neighbours pairs sines with cosines, but model.hidden_size "
+        f"{s.model.hidden_size} is odd; choose an even one, or random"
     ),
-    Rule(
-        "model.hidden_size model.attention_heads",
-        lambda s: (
-            s.model.hidden_size % s.model.attention_heads
-            and f"model.hidden_size {s.model.hidden_size} is not a multiple of model.attention_heads "
-            f"{s.model.attention_heads}; choose a multiple"
-        ),
+    lambda s: (
+        s.data.recipe
+        and s.data.recipe.vocab_size > s.model.vocab_size
+        and f"data.recipe.vocab_size {s.data.recipe.vocab_size} is larger than model.vocab_size "
+        f"{s.model.vocab_size}; raise model.vocab_size to at least as much"
     ),
-    Rule(
-        "model.hidden_size model.initial_attention",
-        lambda s: (
-            s.model.initial_attention == "neighbours"
-            and s.model.hidden_size % 2
-            and "model.initial_attention neighbours pairs sines with cosines, but model.hidden_size "
-            f"{s.model.hidden_size} is odd; choose an even one, or random"
-        ),
+    lambda s: (
+        s.schedule.warmup_steps > (most := s.schedule.max_steps - s.schedule.start_warmup_step)
+        and f"schedule.warmup_steps {s.schedule.warmup_steps} would end after the run, schedule.max_steps "
+        f"{s.schedule.max_steps}; set schedule.warmup_steps to at most {most}"
     ),
-    Rule(
-        "data.recipe.vocab_size model.vocab_size",
-        lambda s: (
-            s.data.recipe
-            and s.data.recipe.vocab_size > s.model.vocab_size
-            and f"data.recipe.vocab_size {s.data.recipe.vocab_size} is larger than model.vocab_size "
-            f"{s.model.vocab_size}; "
-            "raise model.vocab_size to at least as much"
-        ),
+    lambda s: (
+        s.scale_from_batch
+        and s.optimizer.name != "adam"
+        and "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
     ),
-    Rule(
-        "schedule.warmup_steps schedule.start_warmup_step schedule.max_steps",
-        lambda s: (
-            s.schedule.warmup_steps > (most := s.schedule.max_steps - s.schedule.start_warmup_step)
-            and f"schedule.warmup_steps {s.schedule.warmup_steps} would end after the run, schedule.max_steps "
-            f"{s.schedule.max_steps}; set schedule.warmup_steps to at most {most}"
-        ),
+    _scaling_keeps_betas,
+    lambda s: (
+        s.launch.device == "cuda"
+        and s.hardware.accelerators_per_node != s.launch.ranks_per_node
+        and f"launch.ranks_per_node {s.launch.ranks_per_node} differs from hardware.accelerators_per_node "
+        f"{s.hardware.accelerators_per_node}; a CUDA system runs one rank a GPU, make them equal"
     ),
-    Rule(
-        "scale_from_batch optimizer.name",
-        lambda s: (
-            s.scale_from_batch
-            and s.optimizer.name != "adam"
-            and "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
-        ),
+    lambda s: (
+        s.communication.compression in _CARRYING
+        and s.communication.hierarchical
+        and f"communication.hierarchical true does nothing for communication.compression "
+        f"{s.communication.compression}, which exchanges by itself; leave one of them out"
     ),
-    Rule(
-        "scale_from_batch data.global_batch_size data.local_batch optimizer.beta1 optimizer.beta2",
-        _scaling_keeps_betas,
+    lambda s: (
+        s.communication.hierarchical
+        and s.optimizer.sharded
+        and "communication.hierarchical true sums whole gradients, optimizer.sharded true scatters them over all "
+        "ranks; leave one of them out"
     ),
-    Rule(
-        "launch.device launch.ranks_per_node hardware.accelerators_per_node",
-        lambda s: (
-            s.launch.device == "cuda"
-            and s.hardware.accelerators_per_node != s.launch.ranks_per_node
-            and f"launch.ranks_per_node {s.launch.ranks_per_node} differs from hardware.accelerators_per_node "
-            f"{s.hardware.accelerators_per_node}; a CUDA system runs one rank a GPU, make them equal"
-        ),
+    lambda s: (
+        s.communication.compression in _CARRYING
+        and s.precision.compute == "fp16"
+        and f"communication.compression {s.communication.compression} carries errors from step to step, and an "
+        "overflow of precision.compute fp16 would never leave them; use bf16 or fp32"
     ),
-    Rule(
-        "communication.compression communication.hierarchical",
-        lambda s: (
-            s.communication.compression in _CARRYING
-            and s.communication.hierarchical
-            and f"communication.hierarchical true does nothing for communication.compression "
-            f"{s.communication.compression}, which exchanges by itself; leave one of them out"
-        ),
+    lambda s: (
+        s.optimizer.sharded
+        and s.communication.compression in _CARRYING
+        and "optimizer.sharded leaves a rank only its slice of the gradients' sum, which communication.compression "
+        f"{s.communication.compression} has no way to form; leave optimizer.sharded out, or choose bf16"
     ),
-    Rule(
-        "communication.hierarchical optimizer.sharded",
-        lambda s: (
-            s.communication.hierarchical
-            and s.optimizer.sharded
-            and "communication.hierarchical true sums whole gradients, optimizer.sharded true scatters them over all "
-            "ranks; leave one of them out"
-        ),
+    lambda s: (
+        s.optimizer.sharded
+        and s.optimizer.impl == "apex"
+        and "optimizer.sharded updates slices of tensors, and optimizer.impl apex would take the norms of slices for "
+        "those of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
     ),
-    Rule(
-        "communication.compression precision.compute",
-        lambda s: (
-            s.communication.compression in _CARRYING
-            and s.precision.compute == "fp16"
-            and f"communication.compression {s.communication.compression} carries errors from step to step, and an "
-            "overflow of precision.compute fp16 would never leave them; use bf16 or fp32"
-        ),
+    lambda s: (
+        s.optimizer.impl == "apex"
+        and s.scales_loss
+        and "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; set "
+        "optimizer.impl to torch, or use bf16"
     ),
-    Rule(
-        "optimizer.sharded communication.compression",
-        lambda s: (
-            s.optimizer.sharded
-            and s.communication.compression in _CARRYING
-            and "optimizer.sharded leaves a rank only its slice of the gradients' sum, which communication.compression "
-            f"{s.communication.compression} has no way to form; leave optimizer.sharded out, or choose bf16"
-        ),
+    lambda s: (
+        not s.optimizer.is_adam_or_lamb
+        and s.optimizer.impl not in ("auto", "torch")
+        and f"optimizer.impl {s.optimizer.impl} has kernels for adam and lamb only, not for optimizer.name "
+        f"{s.optimizer.name}; set optimizer.impl to torch"
     ),
-    Rule(
-        "optimizer.sharded optimizer.impl",
-        lambda s: (
-            s.optimizer.sharded
-            and s.optimizer.impl == "apex"
-            and "optimizer.sharded updates slices of tensors, and optimizer.impl apex would take the norms of "
-            "slices for "
-            "those of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
-        ),
+    lambda s: (
+        s.precision.residual == "bf16" != s.precision.compute
+        and f"precision.residual bf16 would round what precision.compute {s.precision.compute} keeps; set "
+        "precision.compute to bf16, or precision.residual to fp32"
     ),
-    Rule(
-        "optimizer.impl precision.compute communication.compression",
-        lambda s: (
-            s.optimizer.impl == "apex"
-            and s.scales_loss
-            and "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; set "
-            "optimizer.impl to torch, or use bf16"
-        ),
+    lambda s: (
+        s.precision.residual == "bf16"
+        and s.parallel.splits
+        and "precision.residual bf16 is for whole models; set it to fp32, or parallel to one rank a model"
     ),
-    Rule(
-        "optimizer.name optimizer.impl",
-        lambda s: (
-            not s.optimizer.is_adam_or_lamb
-            and s.optimizer.impl not in ("auto", "torch")
-            and f"optimizer.impl {s.optimizer.impl} has kernels for adam and lamb only, not for optimizer.name "
-            f"{s.optimizer.name}; set optimizer.impl to torch"
-        ),
+    lambda s: (
+        s.optimizer.impl not in ("auto", "torch")
+        and s.launch.device == "cpu"
+        and f"optimizer.impl {s.optimizer.impl} needs launch.device cuda; set optimizer.impl to torch"
     ),
-    Rule(
-        "precision.residual precision.compute",
-        lambda s: (
-            s.precision.residual == "bf16" != s.precision.compute
-            and f"precision.residual bf16 would round what precision.compute {s.precision.compute} keeps; set "
-            "precision.compute to bf16, or precision.residual to fp32"
-        ),
+    lambda s: (
+        s.checkpoint.every_steps
+        and s.no_snapshots
+        and f"checkpoint.every_steps: {s.no_snapshots}, or set checkpoint.every_steps to null"
     ),
-    Rule(
-        "precision.residual parallel",
-        lambda s: (
-            s.precision.residual == "bf16"
-            and s.parallel.splits
-            and "precision.residual bf16 is for whole models; set it to fp32, or parallel to one rank a model"
-        ),
+    lambda s: (
+        (s.finetune.max_seq_length or 0) > s.model.max_positions
+        and f"finetune.max_seq_length {s.finetune.max_seq_length} is more than model.max_positions "
+        f"{s.model.max_positions}; set it to at most {s.model.max_positions}"
     ),
-    Rule(
-        "optimizer.impl launch.device",
-        lambda s: (
-            s.optimizer.impl not in ("auto", "torch")
-            and s.launch.device == "cpu"
-            and f"optimizer.impl {s.optimizer.impl} needs launch.device cuda; set optimizer.impl to torch"
-        ),
+    _windows_hold_a_context,
+    lambda s: (
+        isinstance(s.launch.rank_speeds, tuple)
+        and len(s.launch.rank_speeds) != s.world_size
+        and f"launch.rank_speeds has {len(s.launch.rank_speeds)} speeds for {s.world_size} ranks; give one a rank, "
+        "or auto"
     ),
-    Rule(
-        "checkpoint.every_steps communication.compression optimizer.impl",
-        lambda s: (
-            s.checkpoint.every_steps
-            and s.no_snapshots
-            and f"checkpoint.every_steps: {s.no_snapshots}, or set checkpoint.every_steps to null"
-        ),
+    lambda s: (
+        s.launch.rank_speeds is None
+        and s.launch.rebalance_every_steps
+        and "launch.rebalance_every_steps does nothing without launch.rank_speeds; set that to auto"
     ),
-    Rule(
-        "finetune.max_seq_length model.max_positions",
-        lambda s: (
-            (s.finetune.max_seq_length or 0) > s.model.max_positions
-            and f"finetune.max_seq_length {s.finetune.max_seq_length} is more than model.max_positions "
-            f"{s.model.max_positions}; set it to at most {s.model.max_positions}"
-        ),
-    ),
-    Rule("finetune.max_query_length finetune.max_seq_length model.max_positions", _windows_hold_a_context),
-    Rule(
-        "launch.rank_speeds launch.ranks_per_node hardware.number_of_nodes",
-        lambda s: (
-            isinstance(s.launch.rank_speeds, tuple)
-            and len(s.launch.rank_speeds) != s.world_size
-            and f"launch.rank_speeds has {len(s.launch.rank_speeds)} speeds for {s.world_size} ranks; give one a "
-            "rank, or "
-            "auto"
-        ),
-    ),
-    Rule(
-        "launch.rank_speeds launch.rebalance_every_steps",
-        lambda s: (
-            s.launch.rank_speeds is None
-            and s.launch.rebalance_every_steps
-            and "launch.rebalance_every_steps does nothing without launch.rank_speeds; set that to auto"
-        ),
-    ),
-    Rule("launch.rank_speeds data.balance data.equal_counts loss.normalize parallel", _speeds_need_an_unequal_deal),
+    _speeds_need_an_unequal_deal,
     *GRAPH_RULES,
     *SYNC_RULES,
     *LAYOUT_RULES,

@@ -6,8 +6,9 @@ are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumu
 sharded, dealt and packed.
 """
 
-from bertbench.config.rule import Rule
-from bertbench.config.settings import Settings, mlperf_evaluation_interval
+from functools import reduce
+
+from bertbench.config.settings import Rule, Settings, mlperf_evaluation_interval
 
 TARGET = 0.72
 EVALUATION_SAMPLES = 10_000
@@ -21,15 +22,11 @@ def _fixed(name: str, setting: str, *allowed: object, instead: str = "") -> Rule
     *sections, key = setting.split(".")
 
     def find(settings: Settings) -> object:
-        if settings.hardware.division != "closed":
-            return None
-        place: object = settings
-        for section in sections:
-            place = getattr(place, section)
+        place = reduce(getattr, sections, settings)
         # without a recipe, the data is MLCommons' own
         return place is not None and _deviation(settings, name, setting, getattr(place, key), allowed, instead)
 
-    return Rule(f"{setting} hardware.division", find)
+    return find
 
 
 def _deviation(
@@ -65,7 +62,7 @@ def _cadence(settings: Settings) -> object:
 # Orders that are random overall, dealt or packed as one likes. The others draw a step's samples by their lengths.
 _RANDOM_ORDERS = ("none", "planned", "presort", "global_exchange", "packed")
 
-CLOSED_RULES = (
+CLOSED_RULES: tuple[Rule, ...] = (
     _fixed("closed-model", "model.hidden_size", 1024),
     _fixed("closed-model", "model.layers", 24),
     _fixed("closed-model", "model.attention_heads", 16),
@@ -74,7 +71,7 @@ CLOSED_RULES = (
     _fixed("closed-sequence", "model.max_positions", 512),
     _fixed("closed-dropout", "model.hidden_dropout", 0.1),
     _fixed("closed-dropout", "model.attention_dropout", 0.1),
-    Rule("model.checkpoint hardware.division", _checkpoint),
+    _checkpoint,
     _fixed("closed-samples", "data.recipe.dupe_factor", 10),
     _fixed("closed-samples", "data.recipe.short_seq_prob", 0.1),
     _fixed("closed-samples", "data.recipe.masked_lm_prob", 0.15),
@@ -86,11 +83,11 @@ CLOSED_RULES = (
     _fixed("closed-optimizer", "optimizer.name", "lamb"),
     _fixed("closed-average", "optimizer.ema_decay", 0.0, instead="0"),
     _fixed("closed-decay", "schedule.end_learning_rate", 0.0, instead="0"),
-    Rule("schedule.decay_steps schedule.max_steps hardware.division", _decay),
+    _decay,
     _fixed("closed-clip", "clip.mode", "after", "before"),
     _fixed("closed-clip", "clip.max_norm", 1.0),
     _fixed("closed-compression", "communication.compression", "none", "fp16", "bf16"),  # formats that may be used
     _fixed("closed-sync", "sync.method", "every_step"),
     _fixed("closed-target", "evaluation.target", TARGET),
-    Rule("evaluation.interval_samples data.global_batch_size data.local_batch hardware.division", _cadence),
+    _cadence,
 )

@@ -1,7 +1,6 @@
 """The rules about how ranks share a model and a batch: `parallel` beside the sections that it splits."""
 
-from bertbench.config.rule import Rule, broken
-from bertbench.config.settings import Settings
+from bertbench.config.settings import Rule, Settings, broken
 
 _SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on the number of data-parallel ranks alone
 _SPLIT = "a model that is split over ranks (parallel)"
@@ -51,148 +50,94 @@ def _microbatches_fill_the_pipeline(settings: Settings) -> object:
     )  # fmt: skip
 
 
-LAYOUT_RULES = (
-    Rule(
-        "parallel.tensor parallel.pipeline launch.ranks_per_node hardware.number_of_nodes",
-        lambda s: (
-            not can_be_laid_out(s)
-            and f"parallel: tensor {s.parallel.tensor} x pipeline {s.parallel.pipeline} doesn't divide {s.world_size} "
-            "ranks; choose sizes whose product divides them"
-        ),
+LAYOUT_RULES: tuple[Rule, ...] = (
+    lambda s: (
+        not can_be_laid_out(s)
+        and f"parallel: tensor {s.parallel.tensor} x pipeline {s.parallel.pipeline} doesn't divide {s.world_size} "
+        "ranks; choose sizes whose product divides them"
     ),
-    Rule(
-        "parallel.tensor launch.ranks_per_node model.attention_heads model.feed_forward_size",
-        lambda s: can_be_laid_out(s) and _tensor_divides(s),
+    lambda s: can_be_laid_out(s) and _tensor_divides(s),
+    lambda s: (
+        s.parallel.sequence
+        and s.parallel.tensor == 1
+        and "parallel.sequence splits tokens over the ranks of parallel.tensor, and that is 1; raise it, or leave "
+        "parallel.sequence out"
     ),
-    Rule(
-        "parallel.sequence parallel.tensor",
-        lambda s: (
-            s.parallel.sequence
-            and s.parallel.tensor == 1
-            and "parallel.sequence splits tokens over the ranks of parallel.tensor, and that is 1; raise it, or leave "
-            "parallel.sequence out"
-        ),
+    lambda s: (
+        s.model.layers % (s.parallel.pipeline * s.parallel.virtual_stages)
+        and f"parallel: pipeline {s.parallel.pipeline} x virtual_stages {s.parallel.virtual_stages} doesn't divide "
+        f"model.layers {s.model.layers}; choose sizes whose product divides them"
     ),
-    Rule(
-        "parallel.pipeline parallel.virtual_stages model.layers",
-        lambda s: (
-            s.model.layers % (s.parallel.pipeline * s.parallel.virtual_stages)
-            and f"parallel: pipeline {s.parallel.pipeline} x virtual_stages {s.parallel.virtual_stages} doesn't divide "
-            f"model.layers {s.model.layers}; choose sizes whose product divides them"
-        ),
+    lambda s: (
+        s.parallel.pipeline == 1 < s.parallel.microbatches * s.parallel.virtual_stages
+        and "parallel.microbatches and parallel.virtual_stages need parallel.pipeline above 1; without a pipeline, "
+        "set data.gradient_accumulation_steps"
     ),
-    Rule(
-        "parallel.pipeline parallel.microbatches parallel.virtual_stages",
-        lambda s: (
-            s.parallel.pipeline == 1 < s.parallel.microbatches * s.parallel.virtual_stages
-            and "parallel.microbatches and parallel.virtual_stages need parallel.pipeline above 1; without a pipeline, "
-            "set data.gradient_accumulation_steps"
-        ),
+    lambda s: (
+        min(s.parallel.pipeline, s.data.gradient_accumulation_steps) > 1
+        and "data.gradient_accumulation_steps: a pipeline accumulates over its microbatches; leave it out, set "
+        "parallel.microbatches"
     ),
-    Rule(
-        "parallel.pipeline data.gradient_accumulation_steps",
-        lambda s: (
-            min(s.parallel.pipeline, s.data.gradient_accumulation_steps) > 1
-            and "data.gradient_accumulation_steps: a pipeline accumulates over its microbatches; leave it out, set "
-            "parallel.microbatches"
-        ),
+    _microbatches_fill_the_pipeline,
+    lambda s: (
+        s.parallel.pipeline > 1
+        and batch_divides(s)
+        and s.parallel.microbatches > s.local_batch
+        and f"parallel.microbatches {s.parallel.microbatches} is more than the {s.local_batch} samples of a "
+        "pipeline's step; lower it, or raise data.global_batch_size"
     ),
-    Rule("parallel.microbatches parallel.pipeline parallel.schedule", _microbatches_fill_the_pipeline),
-    Rule(
-        "parallel.microbatches parallel.pipeline data.global_batch_size data.local_batch",
-        lambda s: (
-            s.parallel.pipeline > 1
-            and batch_divides(s)
-            and s.parallel.microbatches > s.local_batch
-            and f"parallel.microbatches {s.parallel.microbatches} is more than the {s.local_batch} samples of a "
-            "pipeline's step; lower it, or raise data.global_batch_size"
-        ),
+    lambda s: (
+        (s.parallel.pipeline > 1 or s.parallel.virtual_stages == 1)  # else they need a pipeline first
+        and (s.parallel.virtual_stages > 1) != (s.parallel.schedule == "interleaved")
+        and f"parallel.virtual_stages {s.parallel.virtual_stages} doesn't go with parallel.schedule "
+        f"{s.parallel.schedule}; interleaved wants at least 2, the others 1"
     ),
-    Rule(
-        "parallel.virtual_stages parallel.schedule",
-        lambda s: (
-            (s.parallel.pipeline > 1 or s.parallel.virtual_stages == 1)  # else they need a pipeline first
-            and (s.parallel.virtual_stages > 1) != (s.parallel.schedule == "interleaved")
-            and f"parallel.virtual_stages {s.parallel.virtual_stages} doesn't go with parallel.schedule "
-            f"{s.parallel.schedule}; interleaved wants at least 2, the others 1"
-        ),
+    lambda s: (
+        s.parallel.fully_shard
+        and s.parallel.tensor * s.parallel.pipeline > 1
+        and "parallel.fully_shard gathers weights for every forward pass and is not combined with parallel.tensor or "
+        "parallel.pipeline; leave one of them out"
     ),
-    Rule(
-        "parallel.fully_shard parallel.tensor parallel.pipeline",
-        lambda s: (
-            s.parallel.fully_shard
-            and s.parallel.tensor * s.parallel.pipeline > 1
-            and "parallel.fully_shard gathers weights for every forward pass and is not combined with "
-            "parallel.tensor or "
-            "parallel.pipeline; leave one of them out"
-        ),
+    lambda s: (
+        s.parallel.splits
+        and s.clip.mode not in ("none", "after")
+        and f"{_SPLIT}: clip.mode {s.clip.mode} works on whole gradients of one rank; set it to after"
     ),
-    Rule(
-        "clip.mode parallel",
-        lambda s: (
-            s.parallel.splits
-            and s.clip.mode not in ("none", "after")
-            and f"{_SPLIT}: clip.mode {s.clip.mode} works on whole gradients of one rank; set it to after"
-        ),
+    lambda s: (
+        s.parallel.splits
+        and (s.communication.compression != "none" or s.communication.hierarchical)
+        and f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
     ),
-    Rule(
-        "communication.compression communication.hierarchical parallel",
-        lambda s: (
-            s.parallel.splits
-            and (s.communication.compression != "none" or s.communication.hierarchical)
-            and f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
-        ),
+    lambda s: (
+        s.parallel.splits
+        and s.precision.compute == "fp16"
+        and f"{_SPLIT}: precision.compute fp16 needs a loss scale; use bf16"
     ),
-    Rule(
-        "precision.compute parallel",
-        lambda s: (
-            s.parallel.splits
-            and s.precision.compute == "fp16"
-            and f"{_SPLIT}: precision.compute fp16 needs a loss scale; use bf16"
-        ),
+    lambda s: (
+        s.parallel.splits
+        and s.optimizer.sharded
+        and f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
     ),
-    Rule(
-        "optimizer.sharded parallel",
-        lambda s: (
-            s.parallel.splits
-            and s.optimizer.sharded
-            and f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
-        ),
+    lambda s: (
+        s.parallel.splits
+        and s.optimizer.impl not in ("auto", "torch")
+        and f"{_SPLIT}: optimizer.impl {s.optimizer.impl} takes whole tensors; set it to torch"
     ),
-    Rule(
-        "optimizer.impl parallel",
-        lambda s: (
-            s.parallel.splits
-            and s.optimizer.impl not in ("auto", "torch")
-            and f"{_SPLIT}: optimizer.impl {s.optimizer.impl} takes whole tensors; set it to torch"
-        ),
+    lambda s: (
+        s.optimizer.name == "muon"
+        and s.parallel.splits
+        and "optimizer.name muon updates whole matrices, which parallel splits; leave parallel out "
+        "(optimizer.sharded saves memory too), or choose another optimizer"
     ),
-    Rule(
-        "optimizer.name parallel",
-        lambda s: (
-            s.optimizer.name == "muon"
-            and s.parallel.splits
-            and "optimizer.name muon updates whole matrices, which parallel splits; leave parallel out "
-            "(optimizer.sharded "
-            "saves memory too), or choose another optimizer"
-        ),
+    lambda s: (
+        s.parallel.tensor > 1
+        and s.compute.compile == "default"
+        and "parallel.tensor: compute.compile default can't compile layers whose products are sharded; set it to "
+        "none, or split by parallel.pipeline or parallel.fully_shard"
     ),
-    Rule(
-        "compute.compile parallel.tensor",
-        lambda s: (
-            s.parallel.tensor > 1
-            and s.compute.compile == "default"
-            and "parallel.tensor: compute.compile default can't compile layers whose products are sharded; set "
-            "it to none, "
-            "or split by parallel.pipeline or parallel.fully_shard"
-        ),
-    ),
-    Rule(
-        "data.balance parallel.tensor parallel.pipeline",
-        lambda s: (
-            s.parallel.tensor * s.parallel.pipeline > 1
-            and s.data.balance not in _SHARED_BALANCE
-            and f"{_SPLIT}: data.balance {s.data.balance} deals by nodes; choose one of {', '.join(_SHARED_BALANCE)}"
-        ),
+    lambda s: (
+        s.parallel.tensor * s.parallel.pipeline > 1
+        and s.data.balance not in _SHARED_BALANCE
+        and f"{_SPLIT}: data.balance {s.data.balance} deals by nodes; choose one of {', '.join(_SHARED_BALANCE)}"
     ),
 )

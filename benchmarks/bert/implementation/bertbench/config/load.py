@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import read_object
 from bertbench.common.paths import SYSTEMS
-from bertbench.config.system import OPTION, System, scaled
+from bertbench.config.system import System, scaled
 
 _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
@@ -56,16 +57,20 @@ def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) 
     Raises ConfigError as `load_system` does.
     """
     origins: dict[str, str] = {}
-    content = _merged(path, own, (), origins)
-    wrong = [problem for override in overrides for problem in _override(content, origins, override)]
-    content["name"] = path.stem
+    merged = _merged(path, own, (), origins) | {"name": path.stem}
+    given = list(overrides)
+    content, wrong = _overridden(merged, given, origins)
     try:
         system = System.model_validate_json(json.dumps(content))
     except ValidationError as error:
         from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - no run reaches it
 
         wrong += wrong_settings(path, error, origins)
-        wrong += wrong_together(path, content, origins)
+        without = {
+            _option(left_out): _overridden(merged, [one for one in given if one != left_out], {})[0]
+            for left_out in given
+        }
+        wrong += wrong_together(path, content, without)
     if wrong:
         raise ConfigError("\n".join(wrong))
     made = scaled(system)
@@ -168,9 +173,21 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
+def _option(override: str) -> str:
+    return f"--set {override!r}"
+
+
+def _overridden(
+    merged: dict[str, Any], overrides: Iterable[str], origins: dict[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the content with the overrides, and what is wrong with those; `origins` gets each setting's origin."""
+    content = deepcopy(merged)
+    return content, [problem for override in overrides for problem in _override(content, origins, override)]
+
+
 def _override(content: dict[str, Any], origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
-    option = f"{OPTION}{override!r}"
+    option = _option(override)
     name, equals, text = override.partition("=")
     if not equals or not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"

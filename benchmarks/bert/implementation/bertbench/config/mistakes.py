@@ -12,7 +12,7 @@ from bertbench.common.section import Section
 from bertbench.config.checks import problems
 from bertbench.config.partial import partial, section_of
 from bertbench.config.settings import Settings
-from bertbench.config.system import OPTION, System
+from bertbench.config.system import System
 
 _ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
@@ -38,26 +38,21 @@ def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) 
         yield f"{_origin(location, origins) or path}: {where}: {text}"
 
 
-def wrong_together(path: Path, content: dict[str, Any], origins: dict[str, str]) -> Iterator[str]:
-    """Yield which settings don't go together, as far as each of them is right."""
+def wrong_together(path: Path, content: dict[str, Any], without: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield which settings don't go together, as far as each of them is right.
+
+    `without` gives the content without each option: a problem that is not there is the option's.
+    """
+    elsewhere = {option: set(problems(partial(Settings, other))) for option, other in without.items()}
     for problem in problems(partial(Settings, content)):
-        options = [
-            origin
-            for name, origin in origins.items()
-            if origin.startswith(OPTION) and any(_overlap(name, setting) for setting in problem.settings)
-        ]
-        yield f"{', '.join(dict.fromkeys(options)) or path}: {problem.text}"
+        options = [option for option, others in elsewhere.items() if problem not in others]
+        yield f"{', '.join(options) or path}: {problem}"
 
 
 def _origin(location: tuple[int | str, ...], origins: dict[str, str]) -> str | None:
     """Return the file or option that a setting, or what is around it, comes from."""
     names = (".".join(map(str, location[:end])) for end in range(len(location), 0, -1))
     return next((origins[name] for name in names if name in origins), None)
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Return whether two names are the same setting, or one is the section of the other."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _known_keys(location: tuple[int | str, ...]) -> str:

@@ -1,13 +1,14 @@
-"""All settings of a system file and the numbers that follow from them; `checks.py` has the rules between them."""
+"""All settings of a system file, the numbers that follow from them, and what a rule between them is (checks.py)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
-from bertbench.common.section import Section
+from bertbench.common.section import Section, UnsettledError
 from bertbench.config.finetune import Finetune
 from bertbench.config.hardware import Hardware
 from bertbench.config.layout import Layout, Parallel
@@ -184,3 +185,18 @@ class Settings(Section):
         if self.optimizer.impl == "apex":
             return "a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl to torch"
         return None
+
+
+Rule = Callable[[Settings], object]
+"""Returns what is wrong between settings, with the remedy, or something false."""
+
+
+def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
+    """Yield what any of the rules finds wrong; each runs alone, so that a file with five mistakes gets five messages.
+
+    A rule says nothing where a setting has no valid value, because that has its own message.
+    """
+    for rule in rules:
+        with suppress(UnsettledError):
+            if text := rule(settings):
+                yield str(text)

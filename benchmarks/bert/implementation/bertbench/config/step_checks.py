@@ -4,21 +4,18 @@ Graphs (`compute.compile`) need steps that a GPU can replay, whose sizes and ker
 needs whole copies of the model on all ranks.
 """
 
-from collections.abc import Callable
-
 from bertbench.balance.plan import VARYING
-from bertbench.config.rule import Rule
-from bertbench.config.settings import Settings
+from bertbench.config.settings import Rule, Settings
 
 _WAY_OUT = "or compute.compile to default"
 
 
-def _graphs(settings: str, find: Callable[[Settings], object]) -> Rule:
-    return Rule(f"compute.compile {settings}", lambda s: s.compute.compile == "graphs" and find(s))
+def _graphs(find: Rule) -> Rule:
+    return lambda s: s.compute.compile == "graphs" and find(s)
 
 
-def _sync(settings: str, find: Callable[[Settings], object]) -> Rule:
-    return Rule(f"sync.method {settings}", lambda s: s.sync.method != "every_step" and find(s))
+def _sync(find: Rule) -> Rule:
+    return lambda s: s.sync.method != "every_step" and find(s)
 
 
 def _counts_are_equal(settings: Settings) -> object:
@@ -31,123 +28,103 @@ def _counts_are_equal(settings: Settings) -> object:
 
 
 GRAPH_RULES = (
-    _graphs("data.balance data.equal_counts", _counts_are_equal),
+    _graphs(_counts_are_equal),
     _graphs(
-        "parallel",
         lambda s: (
             s.parallel.splits
             and f"compute.compile graphs is for whole models; set parallel to one rank a model, {_WAY_OUT}"
-        ),
+        )
     ),
     _graphs(
-        "precision.compute communication.compression",
         lambda s: (
             s.scales_loss
             and "compute.compile graphs has no loss scaling, which fp16 needs; use bf16, compute.compile to default"
-        ),
+        )
     ),
     _graphs(
-        "optimizer.name",
         lambda s: (
             not s.optimizer.is_adam_or_lamb
             and f"compute.compile graphs can't replay optimizer.name {s.optimizer.name}; set it to lamb or adam, "
             f"{_WAY_OUT}"
-        ),
+        )
     ),
     _graphs(
-        "optimizer.ema_decay",
         lambda s: (
             s.optimizer.ema_decay
             and "compute.compile graphs can't replay optimizer.ema_decay, which counts steps on the host; set it to 0, "
             f"{_WAY_OUT}"
-        ),
+        )
     ),
     _graphs(
-        "optimizer.impl",
         lambda s: (
             s.optimizer.impl == "apex"
             and "compute.compile graphs can't replay optimizer.impl apex, which counts steps on the host; set it to "
             f"torch, {_WAY_OUT}"
-        ),
+        )
     ),
     _graphs(
-        "sync.method",
         lambda s: (
             s.sync.method != "every_step"
             and f"compute.compile graphs can't replay sync.method {s.sync.method}; set it to every_step, {_WAY_OUT}"
-        ),
+        )
     ),
     _graphs(
-        "communication.compression",
         lambda s: (
             s.communication.compression not in ("none", "bf16", "fp16")
-            and f"compute.compile graphs can't replay communication.compression {s.communication.compression}; "
-            "use bf16, "
-            f"{_WAY_OUT}"
-        ),
+            and f"compute.compile graphs can't replay communication.compression {s.communication.compression}; use "
+            f"bf16, {_WAY_OUT}"
+        )
     ),
     _graphs(
-        "launch.device precision.compute",
         lambda s: (
             s.launch.device == "cuda"
             and s.precision.compute == "fp32"
-            and "compute.compile graphs on cuda needs attention of a fixed size, which torch's flash kernel has "
-            "in half "
-            f"precision only; set precision.compute to bf16, {_WAY_OUT}"
-        ),
+            and "compute.compile graphs on cuda needs attention of a fixed size, which torch's flash kernel has in "
+            f"half precision only; set precision.compute to bf16, {_WAY_OUT}"
+        )
     ),
 )
 
 SYNC_RULES = (
     _sync(
-        "parallel",
         lambda s: (
             s.parallel.splits
             and f"sync.method {s.sync.method} needs a whole model on every rank; set parallel to one rank a model, or "
             "every_step"
-        ),
+        )
     ),
     _sync(
-        "optimizer.sharded",
         lambda s: (
             s.optimizer.sharded
-            and f"sync.method {s.sync.method} needs the whole optimizer state on every rank; leave "
-            "optimizer.sharded out, "
-            "or set sync.method to every_step"
-        ),
+            and f"sync.method {s.sync.method} needs the whole optimizer state on every rank; leave optimizer.sharded "
+            "out, or set sync.method to every_step"
+        )
     ),
     _sync(
-        "precision.compute communication.compression",
-        lambda s: s.scales_loss and f"sync.method {s.sync.method} can't skip the steps that overflow in fp16; use bf16",
+        lambda s: s.scales_loss and f"sync.method {s.sync.method} can't skip the steps that overflow in fp16; use bf16"
     ),
     _sync(
-        "optimizer.ema_decay",
         lambda s: (
             s.sync.outer
             and s.optimizer.ema_decay
-            and f"optimizer.ema_decay averages one rank's steps, and sync.method {s.sync.method} evaluates the "
-            "mean of all "
-            "ranks; set one of them to its default"
-        ),
+            and f"optimizer.ema_decay averages one rank's steps, and sync.method {s.sync.method} evaluates the mean "
+            "of all ranks; set one of them to its default"
+        )
     ),
     _sync(
-        "communication.compression",
         lambda s: (
             s.sync.outer
             and s.communication.compression != "none"
             and f"communication.compression {s.communication.compression} does nothing for sync.method "
-            f"{s.sync.method}, "
-            "which sends weights and no gradients; set one of them to its default"
-        ),
+            f"{s.sync.method}, which sends weights and no gradients; set one of them to its default"
+        )
     ),
     _sync(
-        "communication.compression",
         lambda s: (
             s.sync.method == "delayed"
             and s.communication.compression not in ("none", "bf16", "fp16")
             and f"communication.compression {s.communication.compression} exchanges twice in a step and can't be "
-            "delayed; "
-            "use bf16, or set sync.method to every_step"
-        ),
+            "delayed; use bf16, or set sync.method to every_step"
+        )
     ),
 )

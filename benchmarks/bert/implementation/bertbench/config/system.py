@@ -8,9 +8,6 @@ from pydantic import PrivateAttr, model_validator
 from bertbench.config.checks import problems
 from bertbench.config.settings import Settings
 
-OPTION = "--set "
-"""What the origin of a setting begins with if it is an option."""
-
 
 class System(Settings):
     """One system file: settings that fit together. What follows from other settings is not typed in."""
@@ -30,8 +27,8 @@ class System(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if found := [problem.text for problem in problems(self)]:
-            raise ValueError("\n".join(found))
+        if found := "\n".join(problems(self)):
+            raise ValueError(found)
         return self
 
 

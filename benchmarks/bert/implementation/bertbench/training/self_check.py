@@ -16,7 +16,7 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Communication, Sync
-from bertbench.config.rule import broken
+from bertbench.config.settings import broken
 from bertbench.config.step_checks import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
