@@ -16,8 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Count, Fraction, Section
 from bertbench.common.seeding import derive
-from bertbench.config.optimizer import ClipMode, Communication, Compression, OptimizerSettings
-from bertbench.config.schedule import Schedule
+from bertbench.config.optimizer import ClipMode, Communication, Compression, LearningRate, OptimizerSettings
 from bertbench.config.sections import Evaluation, Model
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
@@ -190,7 +189,7 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
     )  # fmt: skip
     optimizer, _ = build_optimizer(model, setting.optimizer)
     decay = max(1, round(setting.decay_samples / batch))
-    rates = Schedule(setting.optimizer.learning_rate, 0.0, max(1, round(setting.warmup * decay)), -1, decay)
+    rates = LearningRate(setting.optimizer.learning_rate, 0.0, max(1, round(setting.warmup * decay)), -1, decay)
     view = EvaluationView(Weights())
     if setting.average:
         held = LogicalTensors(list(model.parameters()), model.fused_parameters())

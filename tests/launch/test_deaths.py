@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from bertbench.launch.deaths import Deaths, from_outside
+from bertbench.launch.local import Deaths, from_outside
 
 NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_0.txt: No space left on device"
 

@@ -9,7 +9,7 @@ import torch
 from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.config import load_system
-from bertbench.config.hardware import Hardware
+from bertbench.config.sections import Hardware
 from bertbench.machine import describe
 from bertbench.machine.provenance import with_software
 

@@ -1,11 +1,11 @@
 import torch
 
-from bertbench.config.schedule import Schedule
+from bertbench.config.optimizer import LearningRate
 from bertbench.optim.step_scale import LossScaler
 
 
 def test_the_scale_halves_at_an_overflow_and_doubles_after_two_thousand_quiet_steps() -> None:
-    scaler = LossScaler(Schedule(1.0, 0.0, 0, 0, 7), 7, 512.0, ranks=4, device=torch.device("cpu"))
+    scaler = LossScaler(LearningRate(1.0, 0.0, 0, 0, 7), 7, 512.0, ranks=4, device=torch.device("cpu"))
     held, fine, overflow = scaler.factor, torch.tensor(True), torch.tensor(False)
     assert held.item() == 2048.0
     scaler.update(overflow)

@@ -13,6 +13,53 @@ from bertbench.model.shape import BertShape
 if TYPE_CHECKING:
     from bertbench.data.text.samples import SampleOptions
 
+Status = Literal["Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"]
+
+
+class Hardware(Section):
+    """The machine, in the 33 fields of an MLPerf system description (mlcommons/policies, submission_rules.adoc).
+
+    Any of them may be empty; counts are numbers here.
+    """
+
+    submitter: str = "bertbench"
+    division: Literal["closed", "open"]
+    status: Status
+    system_name: str
+    number_of_nodes: int = Field(ge=1)
+    host_processors_per_node: str = ""
+    host_processor_model_name: str = ""
+    host_processor_core_count: str = ""
+    host_processor_vcpu_count: str = ""
+    host_processor_frequency: str = ""
+    host_processor_caches: str = ""
+    host_processor_interconnect: str = ""
+    host_memory_capacity: str = ""
+    host_storage_type: str = ""
+    host_storage_capacity: str = ""
+    host_networking: str = ""
+    host_networking_topology: str = ""
+    host_memory_configuration: str = ""
+    accelerators_per_node: int = Field(default=0, ge=0)
+    accelerator_model_name: str = ""
+    accelerator_host_interconnect: str = ""
+    accelerator_frequency: str = ""
+    accelerator_on_chip_memories: str = Field(default="", alias="accelerator_on-chip_memories")
+    accelerator_memory_configuration: str = ""
+    accelerator_memory_capacity: str = ""
+    accelerator_interconnect: str = ""
+    accelerator_interconnect_topology: str = ""
+    cooling: str = ""
+    hw_notes: str = ""
+    framework: str = ""
+    other_software_stack: str = ""
+    operating_system: str = ""
+    sw_notes: str = ""
+
+    def description(self) -> dict[str, str]:
+        """Return the 33 fields under MLPerf's names, all as text: the official checker joins them as strings."""
+        return {name: str(value) for name, value in self.model_dump(by_alias=True).items()}
+
 
 class Launch(Section):
     """How processes start on the machine."""
@@ -164,7 +211,7 @@ class Loss(Section):
 
 
 class Schedule(Section):
-    """Learning rate over steps (formula in config/schedule.py)."""
+    """Learning rate over steps (formula in config/optimizer.py)."""
 
     max_steps: Count
     """Steps after which the run gives up."""

@@ -10,15 +10,14 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
 from bertbench.common.section import Section, UnsettledError
 from bertbench.config.finetune import Finetune
-from bertbench.config.hardware import Hardware
 from bertbench.config.layout import Layout, Parallel
-from bertbench.config.optimizer import Clip, Communication, OptimizerSettings, Sync
-from bertbench.config.schedule import Schedule as LearningRate
+from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings, Sync
 from bertbench.config.sections import (
     Checkpoint,
     Compute,
     Data,
     Evaluation,
+    Hardware,
     Launch,
     Loss,
     Model,

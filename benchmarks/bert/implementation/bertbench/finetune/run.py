@@ -8,7 +8,7 @@ from mlperf_logging.mllog import constants
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.schedule import Schedule
+from bertbench.config.optimizer import LearningRate
 from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -84,7 +84,7 @@ def _prepared(
     windows = options.windows(system.model.max_positions)
     features, dev_features = (make_features(some, inputs.vocabulary, windows) for some in (inputs.train, inputs.dev))
     steps = options.epochs * -(-len(features) // options.global_batch_size)
-    schedule = Schedule(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
+    schedule = LearningRate(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
     trainer = SpanTrainer(system, world, starting_model(system, inputs, seed).to(world.device), schedule)
     torch.manual_seed(derive(seed, "dropout", world.rank))
     return features, dev_features, trainer
@@ -115,7 +115,9 @@ def _start(inputs: Inputs) -> str:
     return f"{inputs.weights.path} ({inputs.weights.source}) with {head}"
 
 
-def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, schedule: Schedule, features: int) -> None:
+def _log_settings(
+    log: MlperfLog, system: System, seed: int, inputs: Inputs, schedule: LearningRate, features: int
+) -> None:
     options, hardware = system.finetune, system.hardware
     settings = {
         constants.SUBMISSION_BENCHMARK: BENCHMARK,

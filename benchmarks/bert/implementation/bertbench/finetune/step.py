@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from bertbench.config import System
-from bertbench.config.schedule import Schedule
+from bertbench.config.optimizer import LearningRate
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import Share, SpanBatch
 from bertbench.model.options import PrecisionName
@@ -40,7 +40,7 @@ def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName
 class SpanTrainer:
     """One rank's model and optimizer; gradients are summed uncompressed behind the backward pass."""
 
-    def __init__(self, system: System, world: World, model: SpanBert, schedule: Schedule) -> None:
+    def __init__(self, system: System, world: World, model: SpanBert, schedule: LearningRate) -> None:
         self._system, self._world = system, world
         self.schedule, self.model = schedule, model
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -7,11 +7,13 @@ attempt is left, and its exit codes decide whether there is another.
 import json
 import logging
 import os
+import re
 import shlex
 import signal
 import socket
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -29,7 +31,6 @@ from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
-from bertbench.launch.deaths import ENOUGH, Deaths, from_outside
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import OutOfMemoryKills
 from bertbench.results.files import ResultFiles
@@ -41,6 +42,11 @@ PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
 _FOR_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
+
+ENOUGH = 3
+"""Deaths by one fault, without a new step, after which another restart is hopeless."""
+# Signals by which the kernel or the C library ends a faulty program; all others come from outside.
+_OWN_FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS}
 
 
 class Ended(NamedTuple):
@@ -243,3 +249,27 @@ def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> No
 def _end_attempt(files: ResultFiles) -> None:
     with files.open_timeline() as timeline:
         timeline.ended()
+
+
+class Deaths:
+    """The deaths of one run since it last recorded a new step."""
+
+    def __init__(self) -> None:
+        self._furthest = 0
+        self._faults: Counter[str] = Counter()
+
+    def hopeless(self, fault: str | None, last_step: int) -> bool:
+        """Count a death by `fault` (None: a signal from outside) after `last_step`; return whether to give up."""
+        if last_step > self._furthest:
+            self._furthest = last_step
+            self._faults.clear()
+        if fault is None:
+            return False
+        kind = re.sub(r"\d+", "#", fault)  # the same fault for any rank and any waiting time
+        self._faults[kind] += 1
+        return self._faults[kind] >= ENOUGH
+
+
+def from_outside(number: signal.Signals, out_of_memory: bool) -> bool:
+    """Return whether a signal that ended a rank came from outside the run."""
+    return number not in _OWN_FAULTS and not (number == signal.SIGKILL and out_of_memory)

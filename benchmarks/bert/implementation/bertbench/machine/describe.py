@@ -14,7 +14,7 @@ from pathlib import Path
 import pynvml
 
 from bertbench.common.errors import RunError
-from bertbench.config.hardware import Hardware
+from bertbench.config.sections import Hardware
 from bertbench.machine.processor import nvidia_gpus, processor
 from bertbench.machine.provenance import software
 

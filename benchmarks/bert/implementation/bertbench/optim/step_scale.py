@@ -5,7 +5,7 @@ Nothing is read back from the device: with a loss scale the host never learns wh
 
 import torch
 
-from bertbench.config.schedule import Schedule
+from bertbench.config.optimizer import LearningRate
 from bertbench.optim.reducer import Reduced
 from bertbench.optim.state import Optimizer, Scalar
 
@@ -22,7 +22,7 @@ class FixedScale:
     factor: Scalar = 1.0
     """The factor on the loss."""
 
-    def __init__(self, schedule: Schedule, delay: int = 0) -> None:
+    def __init__(self, schedule: LearningRate, delay: int = 0) -> None:
         self._schedule, self._delay = schedule, delay
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -51,7 +51,7 @@ class FixedScale:
 class RecordedScale(FixedScale):
     """Count the steps on the device, where a recorded step finds its rate."""
 
-    def __init__(self, schedule: Schedule, steps: int, device: torch.device) -> None:
+    def __init__(self, schedule: LearningRate, steps: int, device: torch.device) -> None:
         """Keep the rates of `steps` steps on the device."""
         super().__init__(schedule)
         self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], device=device)
@@ -82,7 +82,7 @@ class LossScaler(FixedScale):
     were averaged. So the scale starts at `initial` times `ranks`, which gives the same fp16 range.
     """
 
-    def __init__(self, schedule: Schedule, steps: int, initial: float, ranks: int, device: torch.device) -> None:
+    def __init__(self, schedule: LearningRate, steps: int, initial: float, ranks: int, device: torch.device) -> None:
         """Keep the rates of `steps` steps on the device: the host doesn't know how many were skipped."""
         super().__init__(schedule)
         self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], dtype=torch.float64, device=device)

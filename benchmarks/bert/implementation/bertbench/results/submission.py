@@ -12,7 +12,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.common.paths import data_folder
 from bertbench.config import System
-from bertbench.config.hardware import Status
+from bertbench.config.sections import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
 from bertbench.loading.inputs import max_predictions
 from bertbench.results.mlperf_log import MlperfLog
