@@ -65,7 +65,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--methods", "magic"], "--methods: found magic; choose all, or some of none"),
+        (["--methods", "magic"], "--methods: unknown 'magic'; choose of none"),
         (["--gpus", "8,x"], "--gpus 8,x: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
         (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),

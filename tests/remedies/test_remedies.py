@@ -162,30 +162,6 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(run: Callabl
         assert "--on" not in said.err
 
 
-UNKNOWN = {
-    "nodes=4": "did you mean hardware.number_of_nodes?",
-    "hardware.nodes=4": "did you mean number_of_nodes?",
-    "learning_rate=1e-3": "did you mean optimizer.learning_rate?",
-    "optimizer.learning_rat=1e-3": "did you mean learning_rate?",
-    "hardware.xyzzy=1": "expected one of accelerator_frequency",
-}
-
-
-@pytest.mark.parametrize(("setting", "expected"), UNKNOWN.items())
-def test_an_unknown_setting_suggests_what_it_means_wherever_that_is(
-    run: Callable[..., Said], setting: str, expected: str
-) -> None:
-    said = run("show", "dgxa100_n8", "--set", setting)
-    assert said.code == 2
-    assert expected in said.err
-    suggested = re.search(r"did you mean ([\w.]+)\?", said.err)
-    if suggested:
-        name, value = setting.split("=")
-        better = suggested[1] if "." in suggested[1] else f"{name.rpartition('.')[0]}.{suggested[1]}"
-        again = run("show", "dgxa100_n8", "--set", f"{better}={value}")
-        assert "unknown key" not in again.err
-
-
 def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run: Callable[..., Said]) -> None:
     said = run("predict", "dgxa100_n8", "--set", "hardware.accelerator_model_name=Another card")
     assert said.code == 2

@@ -8,7 +8,7 @@ from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
-from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, write_file
+from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, words_of, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Simulate and print a table."""
     gpus, batches = whole_numbers("--gpus", arguments.gpus), whole_numbers("--batch", arguments.batch)
-    names = _names(arguments.methods)
+    names = list(VARIANTS) if arguments.methods == "all" else words_of(arguments.methods, "--methods", VARIANTS)
     check_at_least_one(arguments, "steps", "gpus_per_node")
     for number in gpus:
         if number > arguments.gpus_per_node and number % arguments.gpus_per_node:
@@ -53,7 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
     if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
         raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a writable folder")
-    edges = None if arguments.strata_edges is None else _edges(arguments.strata_edges)
+    edges = arguments.strata_edges and tuple(whole_numbers("--strata-edges", arguments.strata_edges))
+    if edges and list(edges) != sorted(set(edges)):
+        raise ConfigError(
+            f"--strata-edges {arguments.strata_edges}: expected lengths in rising order, such as 128,256,384,512"
+        )
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     balances = {name: variant(name, cost, edges) for name in names}
     lengths: Path = arguments.lengths
@@ -72,21 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
         write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost))
     emit(arguments.json, outcomes, _table(outcomes))
     return 0
-
-
-def _edges(text: str) -> tuple[int, ...]:
-    edges = whole_numbers("--strata-edges", text)
-    if edges != sorted(set(edges)):
-        raise ConfigError(f"--strata-edges {text}: expected lengths in rising order, such as 128,256,384,512")
-    return tuple(edges)
-
-
-def _names(text: str) -> list[str]:
-    names = list(VARIANTS) if text == "all" else text.split(",")
-    unknown = [name for name in names if name not in VARIANTS]
-    if unknown:
-        raise ConfigError(f"--methods: found {', '.join(unknown)}; choose all, or some of {', '.join(VARIANTS)}")
-    return names
 
 
 def _table(outcomes: list[Outcome]) -> str:
