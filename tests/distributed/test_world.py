@@ -157,13 +157,6 @@ def test_the_allocator_is_left_as_the_user_set_it(monkeypatch: pytest.MonkeyPatc
     assert devices.allocator == []
 
 
-def test_nccl_s_sums_go_before_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    nccl = SimpleNamespace(Options=lambda **options: options)
-    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", nccl, raising=False)
-    assert world_module._nccl_options(torch.device("cuda", 3)) == {"pg_options": {"is_high_priority_stream": True}}
-    assert world_module._nccl_options(torch.device("cpu")) == {}
-
-
 def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[object] = []
 

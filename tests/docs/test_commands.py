@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli import main, table
-from compliance.__main__ import main as judge
 from tests.docs.conftest import Done, plain
 from tests.docs.listing import REPOSITORY, Command, commands, spans
 
@@ -129,16 +128,6 @@ def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: 
     if words[0] in groups and len(words) == 1:
         return
     check_names(words, capsys)
-
-
-@pytest.mark.parametrize(
-    "command", [c for c in SHOWN if c.words[:3] == ("python", "-m", "compliance")], ids=lambda c: c.text[:60]
-)
-def test_a_command_of_the_judge_is_one_that_it_takes(
-    command: Command, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
-    assert judge(plain(command.words)[3:]) in (0, 1, 2)  # a usage error would be SystemExit
 
 
 def test_the_targets_of_make_exist() -> None:

@@ -11,7 +11,7 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.machine import arithmetic
-from bertbench.machine.arithmetic import Arithmetic, choose, choose_arithmetic
+from bertbench.machine.arithmetic import choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
 from bertbench.results.files import ResultFiles
 from tests.ranks import run_ranks
@@ -44,13 +44,6 @@ def test_bf16_is_taken_where_all_ranks_together_are_clearly_faster(
     others = torch.tensor(seconds, dtype=torch.float64) * 1e6
     chosen = choose(tiny("precision.compute=auto", "launch.ranks_per_node=1"), CPU, lambda mine: mine + others)
     assert (chosen.precision, chosen.source) == (precision, "measured")
-
-
-def test_a_record_holds_the_whole_choice(tiny: Tiny) -> None:
-    chosen = choose(tiny("compute.products=auto", *WIDE), CPU, _same)
-    record = json.loads(json.dumps(chosen.record()))
-    assert Arithmetic.of(record, chosen.source) == chosen
-    assert len(chosen.products) == (5 if onednn_multiplies(torch.float32) else 0)
 
 
 def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_read(

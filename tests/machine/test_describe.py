@@ -52,7 +52,7 @@ def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: py
     )
 
 
-def test_a_description_gets_the_versions_that_it_leaves_out() -> None:
+def test_a_description_gets_the_versions_that_it_leaves_out_and_keeps_its_own() -> None:
     said = load_system("dgxa100_n1").hardware.description()
     assert (said["framework"], said["operating_system"]) == ("PyTorch", "")
     filled = with_software(said)
@@ -62,9 +62,5 @@ def test_a_description_gets_the_versions_that_it_leaves_out() -> None:
     assert f"numpy {np.__version__}" in filled["other_software_stack"]
     changed = {name for name in said if filled[name] != said[name]}
     assert changed == {"framework", "operating_system", "other_software_stack"}
-
-
-def test_a_description_keeps_versions_that_it_gives() -> None:
     given = {"framework": "PyTorch 1.13", "operating_system": "DGX OS"}
-    filled = with_software(load_system("dgxa100_n1").hardware.description() | given)
-    assert (filled["framework"], filled["operating_system"]) == ("PyTorch 1.13", "DGX OS")
+    assert given.items() <= with_software(said | given).items()

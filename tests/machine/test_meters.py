@@ -121,11 +121,3 @@ def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, ipmit
         "NVML: Driver Not Loaded",
         "IPMI: `ipmitool dcmi power reading` gives no reading (Could not open device at /dev/ipmi0)",
     ]
-
-
-def test_a_machine_without_meters_says_which_it_looked_for(tmp_path: Path, seconds: list[float]) -> None:
-    assert find(tmp_path, NoGpus()).absent == [
-        f"RAPL: no intel-rapl package in {tmp_path}/sys/class/powercap",
-        "NVML: Driver Not Loaded",
-        "IPMI: no ipmitool is installed",
-    ]

@@ -106,12 +106,9 @@ def nodes_of(count: int) -> list[Node]:
     ("change", "told"),
     [
         ({"code": "x"}, "its code differs from 4 of 5 nodes: x, not c"),
-        ({"data": "x"}, "its data differ from 4 of 5 nodes"),
         ({"gpus": ["A100"] * 7}, "its GPUs differ from 4 of 5 nodes: 7x A100, not 8x A100"),
         ({"gpus": []}, "its GPUs differ from 4 of 5 nodes: none"),
         ({"disk_free_gb": 0.5}, "0.50 GB are free"),
-        ({"clock_offset_ms": -501.0}, "-501 ms off"),
-        ({"all_reduce_gbit": 99.9}, "99.90 Gbit/s, the floor is 100"),
         ({"problems": ["GPU 3: it is too hot"]}, "GPU 3: it is too hot"),
     ],
 )

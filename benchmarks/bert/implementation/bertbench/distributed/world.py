@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import distributed
@@ -125,13 +125,15 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     device = _device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
+    # NCCL's collectives get priority over the compute that they overlap
+    options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True) if device_kind == "cuda" else None
     distributed.init_process_group(
         _BACKENDS[device_kind],
         store=PrefixStore("collectives", store),
         rank=ranks.rank,
         world_size=ranks.size,
         timeout=timeout,
-        **_nccl_options(device),
+        pg_options=options,
     )
     # a connection of its own: the main thread may be waiting in the other one
     own_store = store.clone()  # type: ignore[attr-defined]  # missing in torch's stubs
@@ -177,13 +179,6 @@ def _device(kind: str, local_rank: int) -> torch.device:
         # batches differ in size, and blocks of fixed size would leave holes
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     return torch.device("cuda", local_rank)
-
-
-def _nccl_options(device: torch.device) -> dict[str, Any]:
-    """Return options of `init_process_group` for NCCL: collectives get priority over the compute that they overlap."""
-    if device.type != "cuda":
-        return {}
-    return {"pg_options": distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)}
 
 
 def _bind_cores(world: World) -> None:
