@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.common.printable import printable
-from bertbench.data.mlcommons import scan
+from bertbench.data.mlcommons import listing
 from bertbench.data.mlcommons.published import part_name
 from tests.data.doctor.small_download import Doctor
 
@@ -37,26 +37,24 @@ def test_nothing_but_files_is_read_and_nothing_hangs(download: Path, doctor: Doc
     (download / "itself").symlink_to(download / "itself")
     (download / "endless.md5").symlink_to("/dev/zero")
     os.mkfifo(download / "list.md5")
-    assert {path: one["detail"].split(",")[0] for path, one in doctor(download)["files"].items()} == {
-        f"text/{part_name(1)}": "is a FIFO",
-        f"text/{part_name(2)}": "is a link to a device",
-        "text/eval.txt": "is a folder",
-        "vocab.txt": "is a link to nothing",
-        "bert_config.json": "is a socket",
-        "loop": "a link to a folder; not read",
-        "itself": "a link to nothing; not read",
-        "endless.md5": "a link to a device; not read",
-        "list.md5": "a FIFO; not read",
+    assert {path: one["detail"] for path, one in doctor(download)["files"].items()} == {
+        f"text/{part_name(1)}": "no regular file",
+        f"text/{part_name(2)}": "no regular file",
+        "eval.txt": "",  # missing
+        "vocab.txt": "unreadable (No such file or directory)",
+        "bert_config.json": "no regular file",
+        "loop": "a link to a folder",
+        "itself": "unreadable (Too many levels of symbolic links)",
     }
 
 
 def test_a_file_that_became_a_fifo_after_it_was_listed_doesn_t_hang(
     download: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = scan.scan(download)
+    listed = listing.listing(download)
     (download / "vocab.txt").unlink()
     os.mkfifo(download / "vocab.txt")
-    monkeypatch.setattr("bertbench.data.mlcommons.doctor.scan", lambda folder: listed)
+    monkeypatch.setattr("bertbench.data.mlcommons.check.listing", lambda folder: listed)
     found = doctor(download)["files"]["vocab.txt"]
     assert (found["state"], found["detail"]) == ("unreadable", "it changed since it was listed")
 
@@ -64,18 +62,16 @@ def test_a_file_that_became_a_fifo_after_it_was_listed_doesn_t_hang(
 def test_a_file_that_grows_while_it_is_read_is_not_called_right(
     download: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole_md5_of = scan.md5_of
+    whole_blocks = listing.blocks
 
-    def growing(folder: Path, entry: scan.Entry, read: Callable[[int], None]) -> str:
-        def read_and_grow(count: int) -> None:
-            read(count)
+    def growing(folder: Path, entry: listing.Entry) -> Iterator[bytes]:
+        for block in whole_blocks(folder, entry):
             if entry.name == "vocab.txt":
                 with (folder / entry.path).open("ab") as stream:
                     stream.write(b"more")
+            yield block
 
-        return whole_md5_of(folder, entry, read_and_grow)
-
-    monkeypatch.setattr("bertbench.data.mlcommons.doctor.md5_of", growing)
+    monkeypatch.setattr("bertbench.data.mlcommons.check.blocks", growing)
     assert doctor(download)["files"]["vocab.txt"]["detail"] == "it changed while it was read"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bertbench.commands import emit
 from bertbench.commands.download import check_download
 from bertbench.common.progress import Progress
-from bertbench.data.mlcommons.doctor import STATE_NAME
+from bertbench.data.mlcommons.check import STATE_NAME
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.data.store.verify import differences, verify
 

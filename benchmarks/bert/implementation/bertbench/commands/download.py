@@ -4,7 +4,7 @@ import os
 import posixpath
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -13,10 +13,9 @@ from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.doctor import STATE_NAME, Diagnosis, examine
-from bertbench.data.mlcommons.findings import Finding
+from bertbench.data.mlcommons.check import STATE_NAME, Finding, examine
 from bertbench.data.mlcommons.published import DOWNLOADER, URIS, Group
-from bertbench.data.mlcommons.record import is_ours
+from bertbench.data.mlcommons.record import remembered_in
 
 _TITLES: dict[Group, str] = {
     "text": "text (eval.txt, 500 parts)",
@@ -41,26 +40,27 @@ def check_download(folder: Path, record: Path | None, as_json: bool) -> int:
         raise DataError(
             f"{printable(str(folder))}: found {found} there, expected a dataset's folder or the folder of a download"
         )
-    if record is not None and os.path.lexists(record) and not is_ours(record):
+    if record is not None and os.path.lexists(record) and remembered_in(record) is None:
         raise ConfigError(
             f"--state {printable(str(record))}: found another file there, expected none or an earlier check's record; "
             "give another name"
         )
     with Progress() as progress:
-        diagnosis = examine(folder, state, progress)
-    ok, downloads = not diagnosis.problems, _downloads(folder, diagnosis.problems)
+        findings, read, remembered = examine(folder, state, progress)
+    problems = [finding for finding in findings if finding.problem]
+    downloads = _downloads(folder, problems)
     content = {
         "path": printable(str(folder)),
-        "ok": ok,
-        "read": diagnosis.read,
-        "remembered": diagnosis.remembered,
-        "files": diagnosis.findings,
+        "ok": not problems,
+        "read": read,
+        "remembered": remembered,
+        "files": findings,
         "downloads": downloads,
     }
     encoding = sys.stdout.encoding or "ascii"  # the terminal's, which may lack characters of the names
-    report = "\n".join(_report(folder, diagnosis, downloads))
+    report = "\n".join(_report(printable(str(folder)), findings, problems, downloads))
     emit(as_json, content, report.encode(encoding, "backslashreplace").decode(encoding))
-    return 0 if ok else 1
+    return 1 if problems else 0
 
 
 def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
@@ -71,8 +71,9 @@ def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
     return {uri: f"cd {where} && bash <(curl -s {DOWNLOADER}) {uri}" for uri in uris}
 
 
-def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> Iterator[str]:
-    findings, problems = diagnosis.findings, diagnosis.problems
+def _report(
+    folder: str, findings: Sequence[Finding], problems: Sequence[Finding], downloads: dict[str, str]
+) -> Iterator[str]:
     for group, title in _TITLES.items():
         files = [file for file in table.FILES if file.group == group]
         known = {file.name for file in files if file.needed} or {file.name for file in files}
@@ -80,7 +81,7 @@ def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> It
         if any(finding.group == group for finding in findings):
             yield f"{title:30}{len(right & known):4} of {len(known)} right"
     yield from (_line(finding) for finding in problems if finding.state != "missing")
-    yield from _missing([finding for finding in problems if finding.state == "missing"])
+    yield from _missing({(finding.group, finding.name) for finding in problems if finding.state == "missing"})
     notes = [finding for finding in findings if not finding.problem and finding.state != "right"]
     yield from (f"note: {_line(finding)}" for finding in notes[:_MOST_NOTES])
     if len(notes) > _MOST_NOTES:
@@ -88,12 +89,11 @@ def _report(folder: Path, diagnosis: Diagnosis, downloads: dict[str, str]) -> It
     if downloads:
         yield "To download (with -d FOLDER if the files lie in another folder than the downloader's own):"
         yield from (f"  {command}" for command in downloads.values())
-    where = printable(str(folder))
     if problems:
-        yield f"{where}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
+        yield f"{folder}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
     else:
-        text, vocabulary = (_folders(where, findings, name) for name in ("eval.txt", "vocab.txt"))
-        yield f"{where}: everything needed is there and right; text in {text}, vocab.txt in {vocabulary}"
+        text, vocabulary = (_folders(folder, findings, name) for name in ("eval.txt", "vocab.txt"))
+        yield f"{folder}: everything needed is there and right; text in {text}, vocab.txt in {vocabulary}"
 
 
 def _folders(folder: str, findings: Sequence[Finding], name: str) -> str:
@@ -106,17 +106,11 @@ def _line(finding: Finding) -> str:
     return f"{finding.path}: {finding.state}: {finding.detail}" + (f"; {finding.remedy}" if finding.remedy else "")
 
 
-def _missing(findings: Sequence[Finding]) -> Iterator[str]:
-    """List missing files; of the text, neighbours in the published order in a line."""
-    order = {file.name: place for place, file in enumerate(table.FILES) if file.group == "text"}
-
-    def neighbours(numbered: tuple[int, Finding]) -> object:
-        number, finding = numbered
-        return order[finding.path] - number if finding.group == "text" else (finding.group, finding.path)
-
-    for _, run in groupby(enumerate(findings), neighbours):
-        (_, first), *rest = run
-        if rest:
-            yield f"{first.path} to {rest[-1][1].path}: {len(rest) + 1} files missing"
-        else:
-            yield f"{first.path}: missing" + (f" ({first.expected_bytes:,} bytes)" if first.expected_bytes else "")
+def _missing(missing: Collection[tuple[Group | None, str | None]]) -> Iterator[str]:
+    """List missing files, neighbours in the published order in one line."""
+    for (_, is_missing), files in groupby(table.FILES, lambda file: (file.group, (file.group, file.name) in missing)):
+        first, *rest = files
+        if is_missing and rest:
+            yield f"{first.name} to {rest[-1].name}: {len(rest) + 1} files missing"
+        elif is_missing:
+            yield f"{first.name}: missing" + (f" ({first.bytes:,} bytes)" if first.bytes else "")

@@ -1,0 +1,242 @@
+"""`bertbench data verify`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
+
+It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list
+beside it; TFRecords only have published sizes.
+"""
+
+import hashlib
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from time import time_ns
+from typing import Literal
+
+from bertbench.common.printable import printable
+from bertbench.common.progress import Progress
+from bertbench.data.formats.tfrecord import begins_as_tfrecord
+from bertbench.data.mlcommons import published as table
+from bertbench.data.mlcommons.listing import CannotReadError, Entry, blocks, listing
+from bertbench.data.mlcommons.published import Group, Published
+from bertbench.data.mlcommons.record import Record
+
+State = Literal[
+    "right", "missing", "truncated", "altered", "doubled", "misnamed", "unverified", "unreadable", "foreign"
+]  # fmt: skip
+STATE_NAME = ".bertbench-doctor.json"
+_LIST_NAME = re.compile(r"(?:\.md5|\.md5sums?|md5(?:sums?)?\.txt|md5sums?)\Z", re.IGNORECASE)
+_NOT_A_LIST = "eval.md5"  # published: the MD5 of each held-out article, without names
+_LINE = re.compile(r"^(?:([0-9a-fA-F]{32})[ \t]+\*?(.+?)|MD5 \((.+)\) = ([0-9a-fA-F]{32}))\r?$", re.MULTILINE)
+_UNDISTURBING = ("License.txt", "LICENSE.txt")
+_TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
+_AGAIN = "run the download again: it resumes where the file ends"
+_ANEW = "remove it and run the download again, which keeps files that are long enough"
+_MADE = "make it again with `bertbench data export --layout tfrecord`"
+_LIST = "put the .md5 list that the downloader writes beside its files into this folder"
+
+
+@dataclass
+class Finding:
+    """One file: there, or missing."""
+
+    path: str
+    """Relative to the folder and printable; the published name if the file is missing."""
+    name: str | None = None
+    """The published name that it has or should have."""
+    group: Group | None = None
+    state: State = "foreign"
+    problem: bool = False
+    """Whether it is needed and missing, or there and wrong."""
+    detail: str = ""
+    remedy: str = ""
+    bytes: int | None = None
+    expected_bytes: int | None = None
+    md5: str | None = None
+    expected_md5: str | None = None
+    checked_by: str | None = None
+    """What gives the expected MD5, or else size: MLCommons, or a list."""
+
+    def judge(self, state: State, problem: bool, detail: str, remedy: str = "") -> None:
+        """Set state and the words for it."""
+        self.state, self.problem, self.detail, self.remedy = state, problem, detail, remedy
+
+
+Right = dict[tuple[Group | None, str | None], str]
+"""Path of the right file of each published group and name."""
+
+
+def examine(folder: Path, state: Path, progress: Progress) -> tuple[list[Finding], int, int]:
+    """Check `folder`; return what was found, how many files were read, and how many an earlier check read.
+
+    The file `state` keeps their MD5. Raises DataError if the folder can't be listed.
+    """
+    own = {state.absolute(), state.with_suffix(".partial").absolute()}
+    entries = [entry for entry in listing(folder) if (folder / entry.path).absolute() not in own]
+    lists = [entry for entry in entries if _LIST_NAME.search(entry.name) and entry.name != _NOT_A_LIST]
+    listed = dict(_listed(folder, lists))
+    found = [
+        (entry, _expected(folder, entry, listed))
+        for entry in entries
+        if entry not in lists and entry.name not in _UNDISTURBING
+    ]
+    read, remembered = _add_sums(folder, found, Record(state, progress), progress)
+    findings = [finding for _, finding in found]
+    claims = [finding for finding in findings if finding.name]
+    right: Right = {}
+    for finding in claims:
+        expected = finding.expected_md5 or finding.expected_bytes
+        if expected and expected in (finding.md5, finding.bytes):
+            right.setdefault((finding.group, finding.name), finding.path)
+    for finding in findings:
+        same = (other.path for other in claims if finding.md5 and other.md5 == finding.md5 and other is not finding)
+        (_judge if finding.name else _judge_stranger)(finding, next(same, None), right)
+    return [*findings, *_missing(findings), *_total_of_tfrecords(findings)], read, remembered
+
+
+def _listed(folder: Path, lists: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield path and name, each with MD5 and list, of the files in lists of md5sum or BSD's md5."""
+    for entry in reversed(lists):  # of two, the upper one counts
+        with suppress(CannotReadError):
+            content = next(blocks(folder, entry), b"").decode("utf-8-sig", "surrogateescape")
+            for line in _LINE.finditer(content):
+                where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2] or line[3]))
+                known = (line[1] or line[4]).lower(), printable(entry.path)
+                yield from ((where, known), (f"/{posixpath.basename(where)}", known))
+
+
+def _expected(folder: Path, entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
+    """Return the finding of a file before it is read: the published file that it claims to be, and its MD5.
+
+    A text part may be listed from anywhere, as MLCommons' older list is one folder above the text.
+    """
+    finding = Finding(printable(entry.path), bytes=entry.bytes, detail=entry.kind)
+    known = listed.get(entry.path)
+    if published := _claimed(folder, entry):
+        finding.name, finding.group, finding.expected_bytes = published.name, published.group, published.bytes
+        if published.md5:
+            known = published.md5, "MLCommons"
+        elif published.group == "text":
+            known = known or listed.get(f"/{entry.name}")
+        elif published.bytes:
+            finding.checked_by = "MLCommons, its size"
+    if known:
+        finding.expected_md5, finding.checked_by = known
+    return finding
+
+
+def _claimed(folder: Path, entry: Entry) -> Published | None:
+    """Return the published file of this name; if two have it, choose by content, size or place."""
+    candidates = [file for file in table.FILES if file.name == entry.name]
+    is_tfrecord = False
+    if any(file.group == "tfrecord" for file in candidates):
+        with suppress(CannotReadError):
+            is_tfrecord = begins_as_tfrecord(next(blocks(folder, entry), b"")[:12])
+
+    def unlike(file: Published) -> tuple[bool, bool, bool]:
+        return (file.group == "tfrecord") != is_tfrecord, file.bytes != entry.bytes, file.group not in entry.path
+
+    return min(candidates, key=unlike, default=None)
+
+
+def _add_sums(
+    folder: Path, found: Sequence[tuple[Entry, Finding]], record: Record, progress: Progress
+) -> tuple[int, int]:
+    """Add the MD5 of files with a known sum and of possible published files or copies; return how many, and from where.
+
+    The first number is of the files read, the second of those remembered.
+    """
+    sizes = {file.bytes for file in table.FILES}
+    seen = Counter(entry.bytes for entry, _ in found)
+    sizes |= {entry.bytes for entry, finding in found if finding.name and seen[entry.bytes] > 1}
+    wanted = [
+        (entry, finding)
+        for entry, finding in found
+        if entry.bytes
+        and finding.expected_bytes in (None, entry.bytes)
+        and (finding.expected_md5 or entry.bytes in sizes)
+    ]
+    for entry, finding in wanted:
+        finding.md5 = record.md5(entry)
+    waiting = [(entry, finding) for entry, finding in wanted if not finding.md5]
+    if remembered := len(wanted) - len(waiting):
+        progress.message(f"{remembered:,} files were checked before and have not changed since")
+    total, done = sum(entry.bytes or 0 for entry, _ in waiting), 0
+    for entry, finding in waiting:
+        began_ns, digest = time_ns(), hashlib.md5(usedforsecurity=False)
+        try:
+            for block in blocks(folder, entry):
+                digest.update(block)
+                done += len(block)
+                progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
+            finding.md5 = digest.hexdigest()
+            record.add(entry, finding.md5, began_ns)
+        except CannotReadError as error:
+            finding.detail = str(error)
+    return sum(finding.md5 is not None for _, finding in waiting), remembered
+
+
+def _judge(finding: Finding, twin: str | None, right: Right) -> None:
+    """Judge a file of a published name, given another such file of its content, and the right file of each name."""
+    size, expected, by_name = finding.bytes, finding.expected_bytes, right.get((finding.group, finding.name))
+    again, anew = (_MADE, _MADE) if finding.group == "tfrecord" else (_AGAIN, _ANEW)
+    if by_name == finding.path:
+        finding.judge("right", False, "")
+    elif by_name:
+        finding.judge("doubled" if twin else "foreign", False, f"{by_name} is right", "remove this one")
+    elif finding.detail or size is None:
+        finding.judge("unreadable", True, finding.detail, "make it readable, or get it again")
+    elif size < (expected or 1):
+        detail = f"found {size:,} bytes, expected {f'{expected:,}' if expected else 'more'}"
+        finding.judge("truncated", True, detail, again)
+    elif expected and size > expected:
+        finding.judge("altered", True, f"found {size:,} bytes, expected {expected:,}", anew)
+    elif finding.expected_md5:
+        detail = f"found MD5 {finding.md5}, expected {finding.expected_md5} ({finding.checked_by})"
+        finding.judge("altered", True, detail, anew)
+    elif twin:
+        finding.judge("doubled", True, f"the same content as {twin}", anew)
+    else:
+        needed = finding.group == "text"
+        finding.judge("unverified", needed, "no MD5 is published for it", _LIST if needed else "")
+
+
+def _judge_stranger(finding: Finding, twin: str | None, right: Right) -> None:
+    """Judge a file whose name isn't published."""
+    known = next((file for file in table.FILES if finding.md5 and file.md5 == finding.md5), None)
+    if known and (known.group, known.name) not in right:
+        finding.name, finding.group = known.name, known.group
+        finding.judge("misnamed", True, f"is {known.name}", f"rename it to {known.name}")
+    elif fnmatchcase(posixpath.basename(finding.path), _TEXT_GLOB):
+        detail = f"no published file, but {_TEXT_GLOB} would match it"
+        finding.judge("foreign", True, detail, "move it elsewhere")
+    elif twin:
+        finding.judge("doubled", False, f"the same content as {twin}", "remove it")
+    else:
+        finding.judge("foreign", False, finding.detail or "no file that MLCommons publishes for BERT")
+
+
+def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield needed files that are missing; of the two checkpoints, the one of which more is there."""
+    there = {(finding.group, finding.name) for finding in findings}
+    needed = [file for file in table.FILES if file.needed]
+    begun = Counter(file.group for file in needed if (file.group, file.name) in there)
+    unwanted = "tf1" if begun["tf2"] > begun["tf1"] else "tf2"
+    for file in needed:
+        if file.group != unwanted and (file.group, file.name) not in there:
+            missing = Finding(file.name, file.name, file.group, expected_bytes=file.bytes, expected_md5=file.md5)
+            missing.judge("missing", True, "", "download it")
+            yield missing
+
+
+def _total_of_tfrecords(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a finding if all 500 TFRecords of the training text have another than their published total size."""
+    parts = {file.name for file in table.FILES if file.group == "tfrecord" and file.name.startswith("part-")}
+    sizes = {finding.name: finding.bytes or 0 for finding in findings if finding.group == "tfrecord"}
+    total, expected = sum(sizes.get(name, 0) for name in parts), table.ALL_TFRECORD_PARTS_BYTES
+    if parts <= sizes.keys() and total != expected:
+        detail = f"found {total:,} bytes in all, expected {expected:,}"
+        yield Finding("all 500 TFRecords", None, "tfrecord", "altered", True, detail, "make them again")
