@@ -124,7 +124,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
     ),
     "other files of a name": (
         one_right_and_one_other,
-        {"other/vocab.txt": ("foreign", False, "vocab.txt is right"), "text/vocab.txt": ("doubled", False, "remove this")},
+        {"other/vocab.txt": ("foreign", False, "vocab.txt is right"), "text/vocab.txt": ("doubled", False, "remove")},
     ),
     "foreign": (
         lambda folder: write(folder, **{"notes.md": b"mine", "License.txt": b"comes with the download"}),
