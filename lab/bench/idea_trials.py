@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.shards import INDEX_NAME, write_split
+from bertbench.data.store.index import INDEX_NAME
+from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of

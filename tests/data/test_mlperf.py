@@ -14,7 +14,6 @@ from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.data.store import dataset
 from bertbench.data.store import shuffle as shuffling
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
@@ -110,8 +109,11 @@ def test_a_restart_goes_on_with_the_files_that_are_missing(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train", "vocab.txt"]
 
 
-def test_a_shuffle_is_a_permutation_that_its_seed_repeats(tmp_path: Path, tiny_folder: Path) -> None:
+def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, _ = shuffle(tiny_folder, tmp_path / "a", 3, 5, QUIET)
+    monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)  # many blocks in a bucket
     shuffle(tiny_folder, tmp_path / "b", 3, 2, QUIET)
     shuffle(tiny_folder, tmp_path / "c", 4, 5, QUIET)
     before, a, b, c = (read(folder) for folder in (tiny_folder, tmp_path / "a", tmp_path / "b", tmp_path / "c"))
@@ -131,35 +133,6 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(tmp_path: Path, tiny_f
     place = {sample: number for number, sample in enumerate(map(str, before))}
     steps = np.diff([place[str(sample)] for sample in a])
     assert np.mean(np.abs(steps) == 1) < 0.1
-
-
-@pytest.mark.parametrize("stop_after", [1, 3])
-def test_an_interrupted_shuffle_goes_on_where_it_stopped(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
-) -> None:
-    shuffle(tiny_folder, tmp_path / "whole", 3, 4, QUIET)
-    monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)
-    monkeypatch.setattr(dataset, "BLOCK_SAMPLES", 17)
-    calls = 0
-    append = shuffling._Buckets.append
-
-    def interrupted(self: shuffling._Buckets, samples: Columns, places: np.ndarray, total: int) -> None:
-        nonlocal calls
-        calls += 1
-        append(self, samples, places, total)
-        if calls == stop_after:
-            with self.path(0).open("ab") as file:
-                file.write(b"half-written")
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shuffling._Buckets, "append", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            shuffle(tiny_folder, tmp_path / "out", 3, 4, QUIET)
-    assert not (tmp_path / "out").exists()
-    shuffle(tiny_folder, tmp_path / "out", 3, 4, QUIET)
-    assert read(tmp_path / "out") == read(tmp_path / "whole")
-    assert not (tmp_path / "out" / "buckets").exists()
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def write_system(folder: Path, shape: BertShape, where: Mapping[str, Any], batch
     data.mkdir()
     train = write_split(data / "train", [content], len(content.lengths))
     evaluated = write_split(data / "eval", [learnable(shape, _EVALUATED, seed=2)], _EVALUATED)
-    Manifest({"recipe": {}}, "gpu_check", None, Tokenizer(shape.vocab_size, "", {}), None, train, evaluated).write(data)
+    tokenizer = Tokenizer(shape.vocab_size, "", {})
+    Manifest(request={"recipe": {}}, tokenizer=tokenizer, train=train, eval=evaluated).write(data)
     system = {
         "extends": ["base/bert_large", "base/gpu"],
         "hardware": {"division": "open", "system_name": "gpu_check", "number_of_nodes": 1, **where["hardware"]},

@@ -13,25 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from bertbench import __version__
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.formats.files import READERS, Format
 from bertbench.data.formats.rows import Block
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import MappedShard, SplitName, shard_entries
+from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.store.dataset import MappedShard, SplitName
 from bertbench.data.store.manifest import (
     MANIFEST_NAME,
     VOCAB_NAME,
-    Guess,
     Manifest,
     ShardFile,
-    Split,
     Tokenizer,
     require_same,
 )
 from bertbench.data.store.parts import Source, forget_parts, made_parts, sources_of
-from bertbench.data.store.shards import FIELDS, finish_split
+from bertbench.data.store.shards import finish_split
+from bertbench.data.text.prepare import best_guess
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 _HELD_ENTRIES = 1 << 15  # ids are 16-bit signed integers
@@ -82,7 +80,7 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
         for source, shards in made_parts(work, split, sources, asked, make, 1, progress):
             # a file that is stored differently, for example compressed, has another checksum
             _require_once(samples, tuple(shard.sha256 for shard in shards), source, "samples")
-        made = there or Manifest(request, __version__, None, tokenizer, None, None, None, tokenizer_version=None)
+        made = there or Manifest(request=request, tokenizer=tokenizer, tokenizer_version=None)
         manifest = _with_split(replace(made, request=request), work, sources, conversion)
         if there is None:
             work.replace(out)
@@ -99,11 +97,13 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
 def _with_split(made: Manifest, work: Path, sources: list[Source], conversion: Conversion) -> Manifest:
     """Complete the split in `work`, and write the manifest of a dataset that has it, too."""
     folder, shards = work / conversion.split, [shard for source in sources for shard in source.shards(work)]
-    split = finish_split(folder, shards, shard_entries(folder, shards))
+    split = finish_split(folder, shards)
     if conversion.split == "train":
         manifest = replace(made, train=split)
     else:
-        manifest = replace(made, eval=split, most_frequent_token=_best_guess(folder, split, conversion))
+        labels = [MappedShard(folder / shard.name, shard.samples).fields["masked_lm_ids"] for shard in shards]
+        guess = best_guess(np.concatenate(labels), conversion.vocabulary)
+        manifest = replace(made, eval=split, most_frequent_token=guess)
     if conversion.vocabulary is not None:
         (work / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
     manifest.write(work)
@@ -155,15 +155,6 @@ def _checked(block: Block, vocab_size: int) -> Columns:
     return Columns(
         **{name: values.astype(FIELDS.get(name, np.int64), copy=False) for name, values in vars(columns).items()}
     )
-
-
-def _best_guess(folder: Path, split: Split, conversion: Conversion) -> Guess:
-    """Return the most frequent label of a written split, and its share."""
-    labels = [MappedShard(folder / shard.name, shard.samples).fields["masked_lm_ids"] for shard in split.shards]
-    counts = sum(np.bincount(of_shard, minlength=conversion.vocab_size) for of_shard in labels)
-    token = int(np.argmax(counts))
-    name = conversion.vocabulary.tokens[token] if conversion.vocabulary else f"id {token}"
-    return Guess(name, float(np.max(counts) / np.sum(counts)))
 
 
 def _join(added: Path, out: Path, split: SplitName) -> None:

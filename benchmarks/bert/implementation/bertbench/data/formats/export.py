@@ -18,7 +18,7 @@ from bertbench.data.formats.tfrecord_write import MAX_PREDICTIONS, record_bytes,
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
-from bertbench.data.text.prepare import unfinished
+from bertbench.data.store.shards import unfinished
 
 Layout = Literal["varlength", "tfrecord"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)

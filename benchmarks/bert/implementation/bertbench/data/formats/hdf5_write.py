@@ -8,8 +8,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.store.columns import Array, Columns
-from bertbench.data.store.shards import FIELDS
+from bertbench.data.store.columns import FIELDS, Array, Columns
 
 
 def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> None:

@@ -13,6 +13,16 @@ from numpy.typing import NDArray
 from bertbench.data.store.index import MAX_LENGTH, MAX_MASKED
 
 Array = NDArray[np.integer]
+FIELDS: dict[str, np.dtype[Any]] = {
+    "offsets": np.dtype("<i8"),
+    "masked_offsets": np.dtype("<i8"),
+    "input_ids": np.dtype("<i2"),
+    "segment_ids": np.dtype("i1"),
+    "masked_lm_positions": np.dtype("<i2"),
+    "masked_lm_ids": np.dtype("<i2"),
+    "next_sentence_labels": np.dtype("i1"),
+}
+"""Datasets of a shard, in written order."""
 
 
 @dataclass(frozen=True)

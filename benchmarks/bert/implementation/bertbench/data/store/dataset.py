@@ -4,7 +4,7 @@ Opening reads metadata only, so it may happen before the clock starts; reading t
 touch of training data. Shapes: N samples in the split.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import Index, lengths_of, masked_of, pack
+from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.store.index import INDEX_NAME, Index, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest, ShardFile, Split
-from bertbench.data.store.shards import FIELDS, INDEX_NAME
 
 SplitName = Literal["train", "eval"]
 BLOCK_SAMPLES = 4096
@@ -50,12 +49,6 @@ class MappedShard:
     def content(self) -> Columns:
         """Return all samples of the shard, still on disk until they are used."""
         return Columns(np.diff(self.offsets), np.diff(self.masked_offsets), **self.fields)
-
-
-def shard_entries(folder: Path, shards: Sequence[ShardFile]) -> list[Index]:
-    """Return the index entries of the samples of written shards, a list per shard."""
-    mapped = (MappedShard(folder / shard.name, shard.samples) for shard in shards)
-    return [pack(np.diff(shard.offsets), np.diff(shard.masked_offsets)) for shard in mapped]
 
 
 @dataclass(frozen=True)

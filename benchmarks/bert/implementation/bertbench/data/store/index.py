@@ -7,6 +7,7 @@ the clock starts (MLPerf Training rules), and it is all that planning a step nee
 import numpy as np
 from numpy.typing import NDArray
 
+INDEX_NAME = "index.npy"
 _LENGTH_BITS = 9
 MAX_LENGTH = 1 << _LENGTH_BITS  # stored as length - 1: 1 to 512 tokens
 MAX_MASKED = (1 << (16 - _LENGTH_BITS)) - 1  # 127 masked tokens; MLPerf masks at most 76

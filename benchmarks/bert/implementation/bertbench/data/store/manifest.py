@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from bertbench import __version__
 from bertbench.common.errors import DataError
 
 MANIFEST_NAME = "manifest.json"
@@ -55,19 +56,19 @@ class Guess:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """A whole dataset. The same `request` gives the same shards."""
 
     request: dict[str, Any]
-    tool_version: str
-    documents: int | None
+    tool_version: str = __version__
+    documents: int | None = None
     """Documents of the text; None for converted samples."""
     tokenizer: Tokenizer
-    most_frequent_token: Guess | None
+    most_frequent_token: Guess | None = None
     """None without evaluation samples."""
-    train: Split | None
-    eval: Split | None
+    train: Split | None = None
+    eval: Split | None = None
     tokenizer_version: int | None = _FIRST_TOKENIZER
     """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
     format: str = FORMAT

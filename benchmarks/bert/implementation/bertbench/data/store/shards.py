@@ -5,29 +5,20 @@ The same samples give the same bytes. Memory is bounded by one shard.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 
+from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
 from bertbench.data.store import index
-from bertbench.data.store.columns import Array, Columns
+from bertbench.data.store.columns import FIELDS, Array, Columns
+from bertbench.data.store.dataset import MappedShard
+from bertbench.data.store.index import INDEX_NAME
 from bertbench.data.store.manifest import ShardFile, Split
-
-INDEX_NAME = "index.npy"
-FIELDS: dict[str, np.dtype[Any]] = {
-    "offsets": np.dtype("<i8"),
-    "masked_offsets": np.dtype("<i8"),
-    "input_ids": np.dtype("<i2"),
-    "segment_ids": np.dtype("i1"),
-    "masked_lm_positions": np.dtype("<i2"),
-    "masked_lm_ids": np.dtype("<i2"),
-    "next_sentence_labels": np.dtype("i1"),
-}
-"""Datasets of a shard, in written order."""
 
 
 def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> Split:
@@ -35,29 +26,27 @@ def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> 
 
     Samples keep their order for any block size.
     """
+    return write_shards(folder, regrouped(blocks, shard_samples))
+
+
+def write_shards(folder: Path, shards: Iterable[Columns]) -> Split:
+    """Write each of `shards` to folder/part_00000.h5, ..., and folder/index.npy."""
     folder.mkdir()
-    shards, entries = [], []
-    for number, shard in enumerate(regrouped(blocks, shard_samples)):
-        shards.append(write_shard(folder / f"part_{number:05d}.h5", shard))
-        entries.append(index.pack(shard.lengths, shard.masked))
-    return finish_split(folder, shards, entries)
+    return finish_split(folder, [write_shard(folder / f"part_{n:05d}.h5", shard) for n, shard in enumerate(shards)])
 
 
-def finish_split(folder: Path, shards: list[ShardFile], entries: list[index.Index]) -> Split:
-    """Write the index of a split whose shards are written, given each shard's entries in order."""
-    sizes = [len(part) for part in entries]
+def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
+    """Write the index of a split whose shards are written."""
+    sizes = [shard.samples for shard in shards]
     whole = np.lib.format.open_memmap(folder / INDEX_NAME, "w+", np.uint16, (sum(sizes),))
-    for part, stop in zip(entries, np.cumsum(sizes), strict=True):
-        whole[stop - len(part) : stop] = part
+    tokens = masked = longest = 0
+    for shard, stop in zip(shards, np.cumsum(sizes), strict=True):
+        content = MappedShard(folder / shard.name, shard.samples).content()
+        whole[stop - shard.samples : stop] = index.pack(content.lengths, content.masked)
+        tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
+        longest = max(longest, int(content.lengths.max()))
     whole.flush()
-    return Split(
-        samples=len(whole),
-        tokens=sum(int(index.lengths_of(part).sum()) for part in entries),
-        masked_tokens=sum(int(index.masked_of(part).sum()) for part in entries),
-        longest=max((int(index.lengths_of(part).max()) for part in entries), default=0),
-        index_sha256=file_sha256(folder / INDEX_NAME),
-        shards=tuple(shards),
-    )
+    return Split(sum(sizes), tokens, masked, longest, file_sha256(folder / INDEX_NAME), tuple(shards))
 
 
 def write_shard(path: Path, samples: Columns) -> ShardFile:
@@ -85,6 +74,22 @@ def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
 
 def _offsets(lengths: Array) -> Array:
     return np.concatenate(([0], np.cumsum(lengths)))
+
+
+@contextmanager
+def unfinished(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `out` if the body succeeds, and vanishes if it fails.
+
+    Raises DataError if it can't be written.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(out) as folder:
+            yield folder
+    except OSError as error:
+        raise DataError(
+            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room, or name another --out"
+        ) from error
 
 
 def source_sha256(path: Path) -> str:

@@ -15,9 +15,10 @@ from bertbench.common.progress import Progress
 from bertbench.data.store import index
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, SplitName
+from bertbench.data.store.index import INDEX_NAME
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split
 from bertbench.data.store.multiset import SampleMultiset
-from bertbench.data.store.shards import INDEX_NAME, file_sha256
+from bertbench.data.store.shards import file_sha256
 
 
 class Verified(NamedTuple):

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bertbench import __version__
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import MappedShard, shard_entries
-from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, ShardFile, Split, existing
+from bertbench.data.store.dataset import MappedShard
+from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Manifest, ShardFile, existing
 from bertbench.data.store.parts import Source, forget_parts, made_parts, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
@@ -98,18 +97,19 @@ def _assemble(
     folder = work / "train"
     train, evaluation, guess = None, None, None
     if recipe.select_eval is None:
-        train = finish_split(folder, shards, shard_entries(folder, shards))
+        train = finish_split(folder, shards)
     else:
-        evaluation, guess = _selected(work, shards, recipe.select_eval, vocabulary)
+        chosen = _selected(folder, shards, recipe.select_eval)
+        shutil.rmtree(work / "eval", ignore_errors=True)
+        evaluation = write_split(work / "eval", [chosen], SHARD_SAMPLES)
+        guess = best_guess(chosen.masked_lm_ids, vocabulary)
     forget_parts(work)
     if train is None:
         shutil.rmtree(folder)
     (work / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
     return Manifest(
         request=request,
-        tool_version=__version__,
         tokenizer_version=TOKENIZER_VERSION,
-        documents=None,
         tokenizer=tokenizer_of(vocabulary),
         most_frequent_token=guess,
         train=train,
@@ -117,8 +117,8 @@ def _assemble(
     )
 
 
-def _selected(work: Path, shards: list[ShardFile], count: int, vocabulary: Vocabulary) -> tuple[Split, Guess]:
-    """Select samples int(i * N / count) of all N, as MLPerf picks its 10,000 (pick_eval_samples.py)."""
+def _selected(folder: Path, shards: list[ShardFile], count: int) -> Columns:
+    """Return samples int(i * N / count) of all N, as MLPerf picks its 10,000 (pick_eval_samples.py)."""
     total = sum(shard.samples for shard in shards)
     if total < count:
         raise DataError(
@@ -129,8 +129,6 @@ def _selected(work: Path, shards: list[ShardFile], count: int, vocabulary: Vocab
     for shard in shards:
         rows = chosen[(chosen >= first) & (chosen < first + shard.samples)] - first
         if len(rows):
-            blocks.append(MappedShard(work / "train" / shard.name, shard.samples).content().take(rows))
+            blocks.append(MappedShard(folder / shard.name, shard.samples).content().take(rows))
         first += shard.samples
-    evaluation = Columns.joined(blocks)
-    shutil.rmtree(work / "eval", ignore_errors=True)
-    return write_split(work / "eval", [evaluation], SHARD_SAMPLES), best_guess(evaluation, vocabulary)
+    return Columns.joined(blocks)

@@ -4,7 +4,6 @@ Everything is written to a temporary folder beside the target, and renamed when 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bertbench import __version__
-from bertbench.common.atomic import new_folder
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, existing
-from bertbench.data.store.shards import source_sha256, write_split
+from bertbench.data.store.shards import source_sha256, unfinished, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
@@ -99,33 +96,16 @@ def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progr
         train = create_samples(training, vocabulary.ids, recipe.options, derive(recipe.seed, "train"))
         manifest = Manifest(
             request=request,
-            tool_version=__version__,
             tokenizer_version=TOKENIZER_VERSION,
             documents=len(documents),
             tokenizer=tokenizer_of(vocabulary),
-            most_frequent_token=best_guess(evaluation, vocabulary),
+            most_frequent_token=best_guess(evaluation.masked_lm_ids, vocabulary),
             train=write_split(folder / "train", train, recipe.shard_samples),
             eval=write_split(folder / "eval", [evaluation], recipe.shard_samples),
         )
         (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
         manifest.write(folder)
     return manifest, False
-
-
-@contextmanager
-def unfinished(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `out` if the body succeeds, and vanishes if it fails.
-
-    Raises DataError if it can't be written.
-    """
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(out) as folder:
-            yield folder
-    except OSError as error:
-        raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room, or name another --out"
-        ) from error
 
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
@@ -147,7 +127,8 @@ def _hold_out(documents: list[Document], recipe: Recipe) -> tuple[list[Document]
     return shuffled[:count], shuffled[count:]
 
 
-def best_guess(evaluation: Columns, vocabulary: Vocabulary) -> Guess:
-    """Return the most frequent masked token, and its share: the accuracy of always guessing it."""
-    counts = np.bincount(evaluation.masked_lm_ids, minlength=len(vocabulary))
-    return Guess(vocabulary.tokens[counts.argmax()], float(counts.max() / counts.sum()))
+def best_guess(labels: Array, vocabulary: Vocabulary | None) -> Guess:
+    """Return the most frequent of the masked tokens, and its share: the accuracy of always guessing it."""
+    counts = np.bincount(labels)
+    token = int(counts.argmax())
+    return Guess(vocabulary.tokens[token] if vocabulary else f"id {token}", float(counts.max() / counts.sum()))
