@@ -53,6 +53,9 @@ def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path) -> None:
     assert (manifest.train.samples, manifest.train.tokens, manifest.train.masked_tokens) == (3, 16, 4)
     assert (manifest.tokenizer.vocab_size, manifest.eval, manifest.most_frequent_token) == (VOCAB_SIZE, None, None)
     assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
+    shuffled = str(tmp_path / "shuffled")
+    assert main(["data", "shuffle", str(tmp_path / "out"), "--seed", "1", "--shards", "3", "--out", shuffled]) == 0
+    assert main(["data", "verify", shuffled, "--against", str(tmp_path / "out")]) == 0
 
 
 def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Path) -> None:

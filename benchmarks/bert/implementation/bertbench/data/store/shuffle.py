@@ -61,7 +61,8 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
         shutil.rmtree(buckets)
         if manifest.eval is not None:
             shutil.copytree(source / "eval", work / "eval")
-        shutil.copyfile(source / VOCAB_NAME, work / VOCAB_NAME)
+        if (source / VOCAB_NAME).exists():  # samples may be converted without one
+            shutil.copyfile(source / VOCAB_NAME, work / VOCAB_NAME)
         shuffled = replace(manifest, request=request, tool_version=__version__, train=train)
         shuffled.write(work)
     return shuffled, False
