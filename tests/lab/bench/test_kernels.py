@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from bertbench.cli import main
-from bertbench.forecast.kernels import absent_gpu, certificate
+from bertbench.forecast.kernels import absent_gpu
 from bertbench.forecast.kernels.absent_gpu import GPUS
 from bertbench.forecast.kernels.certificate import certificate as certify
 from bertbench.forecast.kernels.codegen import Kernel, graph_of
 from bertbench.forecast.kernels.launches import multi_tensor_launches
 from bertbench.forecast.kernels.step import PIECES, TOKENS, batch_of_tokens
+from lab.bench import kernels
 from lab.bench.budgets import Found, broken, budgets
 
 needs_triton = pytest.mark.skipif(
@@ -115,7 +116,7 @@ def test_a_broken_budget_is_named_and_fails_the_command(
     monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
     limit = budgets()["every_kernel"]["spill_bytes"]
     spilling = found("embeddings", spill_bytes=limit + 8)
-    monkeypatch.setattr(certificate, "_in_a_process", lambda *_: [found(), spilling])
+    monkeypatch.setattr(kernels, "certificate", lambda *_, **__: [found(), spilling])
     assert main(["lab", "kernels", "--arch", "sm_90", "--json"]) == 1
     good, bad = json.loads(capsys.readouterr().out)
     assert (good["within_budget"], bad["within_budget"]) == (True, False)

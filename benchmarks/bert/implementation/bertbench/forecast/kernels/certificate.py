@@ -3,12 +3,11 @@
 torch's compiler caches device properties for the life of its process, so each architecture needs its own.
 """
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from typing import NamedTuple
 
 from bertbench.common.errors import RunError
@@ -47,16 +46,20 @@ def certificate(
 
     Raises RunError if one can't be compiled.
     """
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        by_arch = pool.map(lambda arch: _in_a_process(arch, tokens, residual, wanted, optimizer), archs)
-        return [found for several in by_arch for found in several]
+    count = partial(count_and_compile, tokens=tokens, residual=residual, wanted=wanted, optimizer=optimizer)
+    workers = max(1, (os.cpu_count() or 1) // 2)
+    try:
+        with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
+            return [found for several in pool.map(count, archs) for found in several]
+    except Exception as error:
+        raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
 
 
 def count_and_compile(
     arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
 ) -> list[Found]:
     """Count and compile in this process, which must not have compiled for another architecture."""
-    from bertbench.forecast.kernels.machine_code import compiled  # noqa: PLC0415 - Triton, which is optional
+    from bertbench.forecast.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
     from bertbench.forecast.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
     pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
@@ -64,7 +67,8 @@ def count_and_compile(
     resources = compiled(GPUS[arch], (kernel for several in kernels.values() for kernel in several))
     found = []
     for name, piece in pieces.items():
-        taken = [resources[kernel.source] for kernel in kernels[name]]
+        taken = [Resources(0, 0, 0), *(resources[kernel.source] for kernel in kernels[name])]
+        spilled, registers, shared = map(max, zip(*taken, strict=True))
         found.append(
             Found(
                 arch=arch,
@@ -75,28 +79,10 @@ def count_and_compile(
                 launches=piece.launches,
                 megabytes=round(piece.bytes / 1e6, 1),
                 megabytes_beside_products=round(piece.bytes_beside_products / 1e6, 1),
-                registers_max=max((one.registers for one in taken), default=0),
-                shared_bytes_max=max((one.shared_bytes for one in taken), default=0),
-                spill_bytes=max((one.spill_bytes for one in taken), default=0),
+                registers_max=registers,
+                shared_bytes_max=shared,
+                spill_bytes=spilled,
                 elements_of_one_block=max((kernel.elements_of_one_block for kernel in kernels[name]), default=0),
             )
         )
     return found
-
-
-def _in_a_process(
-    arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
-) -> list[Found]:
-    command = [sys.executable, "-m", __name__, arch, str(tokens), residual, ",".join(wanted), optimizer]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise RunError(f"{arch}: compiling the kernels failed ({last[0]}); `{' '.join(command[1:])}` shows the rest")
-    return [Found(**one) for one in json.loads(done.stdout)]
-
-
-if __name__ == "__main__":
-    arch, tokens, pieces = sys.argv[1], int(sys.argv[2]), sys.argv[4].split(",")
-    residual: ResidualName = "bf16" if sys.argv[3] == "bf16" else "fp32"
-    optimizer: Implementation = "triton" if sys.argv[5] == "triton" else "torch"
-    print(json.dumps([one._asdict() for one in count_and_compile(arch, tokens, residual, pieces, optimizer)]))

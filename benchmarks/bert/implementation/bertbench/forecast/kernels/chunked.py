@@ -6,8 +6,8 @@ tests/optim/test_triton.py holds their machine code to its limits.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import count
-from typing import Any
 from unittest import mock
 
 import torch
@@ -75,14 +75,12 @@ class ChunkedKernels:
         self.bytes += _BYTES_AN_ELEMENT[name] * self._elements.get(id(table), 0.0) * programs
 
 
+@dataclass
 class _Kernel:
     """Replace a Triton kernel."""
 
-    def __init__(self, name: str, launched: Callable[[str, int, object], None]) -> None:
-        self._name, self._launched = name, launched
+    name: str
+    launched: Callable[[str, int, object], None]
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        def run(table: object, *_: Any, **__: Any) -> None:
-            self._launched(self._name, grid[0], table)
-
-        return run
+        return lambda table, *_, **__: self.launched(self.name, grid[0], table)

@@ -66,7 +66,7 @@ class Counted(NamedTuple):
     eager: Counter[str]
     """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
-    chunked: Counter[str] = Counter()  # noqa: RUF012 - a tuple's field, never changed in place
+    chunked: Counter[str]
     """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
 
     def without(self, part: "Counted") -> "Counted":
@@ -150,9 +150,9 @@ class _Step:
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
-        self._optimizer: MultiTensorAdam | None = None
         self._norm: Callable[[], torch.Tensor] = partial(gradient_norm, self._parameters)
-        self._impl, self._chunked = impl, chunked
+        self._chunked = chunked if impl == "triton" else None
+        self._optimizer = self._make_optimizer()
 
     def pieces(self) -> dict[str, Callable[[], None]]:
         """Return, by name, a function that runs each piece once."""
@@ -208,18 +208,16 @@ class _Step:
 
     def _update(self) -> None:
         """Clip and update, as the trainer does."""
-        if self._optimizer is None:
-            self._optimizer = self._make_optimizer()
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
-        with self._chunked.counted() if self._impl == "triton" else nullcontext():
+        with self._chunked.counted() if self._chunked else nullcontext():
             self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
 
     def _make_optimizer(self) -> MultiTensorAdam:
         parameters, fused = self._parameters, self._model.fused_parameters()
         lamb = OptimizerSettings(name="lamb", learning_rate=_RATE)
-        if self._impl != "triton":
+        if self._chunked is None:
             return MultiTensorAdam(parameters, lamb, fused, FusedStep(parameters[0].device))
         from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
 
