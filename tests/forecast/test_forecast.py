@@ -1,9 +1,6 @@
 """Forecasts against published results, and the parts that they are made of against hand-worked numbers."""
 
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 
@@ -13,7 +10,7 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
 from bertbench.forecast.balance import flops, load_efficiency, mean_flops
-from bertbench.forecast.calibrate import calibration, leave_one_out, other_a100s
+from bertbench.forecast.calibrate import calibration, leave_one_out, other_results
 from bertbench.forecast.convergence import reference_points, samples_to_converge
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.published import Method, published_results
@@ -26,6 +23,7 @@ from bertbench.forecast.step import (
     reduction_seconds,
     run_seconds,
 )
+from tests.conftest import Answer
 
 
 def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
@@ -36,7 +34,7 @@ def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> Non
     assert median(errors) <= 0.10
     assert max(errors) <= 0.25
     # 103 A100 rows less these and the two whose logs don't tell how many GPUs there were
-    assert len(other_a100s()) == sum("A100" in row.accelerator for row in published_results()) - 21 - 2
+    assert len(other_results("a100")) == sum("A100" in row.accelerator for row in published_results()) - 21 - 2
 
 
 def test_a_row_left_out_is_left_out_altogether() -> None:
@@ -71,10 +69,8 @@ def test_the_work_of_a_sample_is_that_of_bert_large_unpadded() -> None:
 
 def test_load_efficiency_is_higher_the_more_samples_and_the_better_dealt() -> None:
     assert load_efficiency("padded", 8, 56) == pytest.approx(0.491, abs=0.01)
-    assert load_efficiency("random", 8, 16) == pytest.approx(0.79, abs=0.02)
-    assert load_efficiency("random", 1024, 16) == pytest.approx(0.62, abs=0.02)
-    assert load_efficiency("sorted", 1024, 2) == pytest.approx(0.85, abs=0.02)
-    assert load_efficiency("sorted", 1024, 16) > 0.99
+    assert load_efficiency("none", 8, 16) == pytest.approx(0.79, abs=0.02)
+    assert load_efficiency("global_exchange", 1024, 2) == pytest.approx(0.85, abs=0.02)
 
 
 def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
@@ -90,12 +86,12 @@ def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
 
 def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
     numbers = Calibration(0.5, 0.5, 0.007)
-    plain = Work("a100", 1024, 128, 16384, 3e6, Method("sorted"))
+    plain = Work("a100", 1024, 128, 16384, 3e6, Method())
     parts = run_seconds(plain, numbers)
     assert parts.waiting == pytest.approx(3e6 / 16384 * 0.007 * math.log2(128))
-    hidden = run_seconds(plain._replace(method=Method("sorted", overlap=True)), numbers)
+    hidden = run_seconds(plain._replace(method=Method(overlap=True)), numbers)
     assert 0 < hidden.communication < 0.1 * parts.communication
-    assert run_seconds(plain._replace(method=Method("sorted", graphs=True)), numbers).waiting == 0
+    assert run_seconds(plain._replace(method=Method(graphs=True)), numbers).waiting == 0
 
 
 def test_a_reduction_costs_its_bytes_and_a_latency_for_each_collective() -> None:
@@ -125,15 +121,14 @@ def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
         forecast(load_system("cpu_demo"))
 
 
-def test_the_command_prints_what_checks_read_and_draws_a_page_that_loads_nothing(tmp_path: Path) -> None:
+def test_the_command_prints_what_checks_read_and_draws_a_page_that_loads_nothing(
+    tmp_path: Path, answer: Answer
+) -> None:
     page = tmp_path / "forecast.html"
-    command = [sys.executable, "-m", "bertbench", "predict", "--validate", "--json", "--html", str(page)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
-    assert len(printed["systems"]) == 21
-    assert {"system", "gpus", "predicted_min", "published_min"} <= set(printed["systems"][0])
-    assert printed["worst_error"] >= printed["median_error"] > 0
+    found = answer("predict", "--validate", "--html", page)
+    assert len(found["systems"]) == 21
+    assert {"system", "gpus", "predicted_min", "published_min"} <= set(found["systems"][0])
+    assert found["worst_error"] >= found["median_error"] > 0
     text = page.read_text()
     assert "samsung_supercomputer21_dgxa100_n128_pytorch" in text
     assert "<script" not in text

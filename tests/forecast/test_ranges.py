@@ -1,16 +1,14 @@
 """The range of a forecast, and the warnings where a system is unlike what forecasts are calibrated on."""
 
-import json
-
 import numpy as np
 import pytest
 
-from bertbench.cli import main
 from bertbench.config import load_system
-from bertbench.forecast.calibrate import leave_one_out, other_a100s, other_gpus
+from bertbench.forecast.calibrate import leave_one_out, other_results
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.published import Published
 from bertbench.forecast.ranges import Range, kind, range_of
+from tests.conftest import Answer
 
 PCIE = (
     "hardware.accelerator_model_name=NVIDIA A100-PCIe-80GB", "hardware.accelerators_per_node=4",
@@ -20,7 +18,7 @@ PCIE = (
 
 def test_nine_of_ten_published_results_lie_in_the_range_of_their_forecast() -> None:
     system = load_system("dgxa100_n8")
-    held = [*leave_one_out(), *(one for one in other_a100s() if _like_a_dgx(one.row))]
+    held = [*leave_one_out(), *(one for one in other_results("a100") if _like_a_dgx(one.row))]
     inside = 0
     for one in held:
         found = range_of(system, "a100", one.predicted_s / 60)
@@ -65,17 +63,15 @@ def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb
 def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() -> None:
     found = forecast(load_system("dgxa100_n8"), "h200")
     assert any("no published result is of this kind" in warning for warning in found.warnings)
-    assert found.range.source == f"{len(other_gpus('h200'))} published results: all H200 SXM"
+    assert found.range.source == f"{len(other_results('h200'))} published results: all H200 SXM"
 
 
-def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "dgxa100_n8", "--json", "--set", "data.global_batch_size=12288"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    (warning,) = printed["warnings"]
+def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(answer: Answer) -> None:
+    words = ["predict", "dgxa100_n8", "--set", "data.global_batch_size=12288"]
+    found = answer(*words)
+    (warning,) = found["warnings"]
     assert warning.startswith("batch 12,288: a GPU needs 96 GB and has 80")
-    low, high = printed["range_min"]
-    assert low < printed["predicted_min"] < high
-    assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= printed.keys()
-    accumulating = ["--set", "data.global_batch_size=12288", "--set", "data.gradient_accumulation_steps=2"]
-    assert main(["predict", "dgxa100_n8", "--json", *accumulating]) == 0
-    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    low, high = found["range_min"]
+    assert low < found["predicted_min"] < high
+    assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= found.keys()
+    assert answer(*words, "--set", "data.gradient_accumulation_steps=2")["warnings"] == []

@@ -10,7 +10,7 @@ from bertbench.commands import add_system_arguments, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
-from bertbench.forecast.calibrate import Comparison, leave_one_out, other_a100s
+from bertbench.forecast.calibrate import Comparison, leave_one_out, other_results
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
 from bertbench.forecast.step import HARDWARE
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
     if arguments.html:
-        write_file(arguments.html, forecast_page(forecasts, leave_one_out(), other_a100s()))
+        write_file(arguments.html, forecast_page(forecasts, leave_one_out(), other_results("a100")))
     if arguments.validate:
         _print_validation(arguments.json)
     else:
@@ -155,7 +155,7 @@ def _warnings(one: Forecast) -> list[str]:
 
 
 def _print_validation(as_json: bool) -> None:
-    held, others = leave_one_out(), other_a100s()
+    held, others = leave_one_out(), other_results("a100")
     errors = [abs(one.error) for one in held]
     result = {
         "median_error": round(median(errors), 4),

@@ -9,7 +9,6 @@ from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.index import Index
-from bertbench.forecast.published import Batching
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 
@@ -18,10 +17,6 @@ from bertbench.model.shape import BertShape
 _STEPS, _FEWEST_STEPS, _SAMPLES = 40, 4, 1 << 16
 _SIMULATED_SAMPLES = 1 << 20
 _GPUS_OF_NODE = 8
-_VARIANTS = {
-    "random": "none", "packed": "packed", "stratified": "stratified_presort", "sorted": "global_exchange",
-    "planned": "planned", "planned_equal_counts": "planned_equal_counts",
-}  # fmt: skip
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
@@ -39,12 +34,12 @@ def mean_flops() -> float:
 
 
 @cache
-def load_efficiency(batching: Batching, gpus: int, samples_per_gpu: int) -> float:
-    """Simulate on Wikipedia's lengths with training's own code, like `bertbench balance`."""
+def load_efficiency(batching: str, gpus: int, samples_per_gpu: int) -> float:
+    """Simulate a variant of `bertbench balance` on Wikipedia's lengths; padded samples take 512 tokens each."""
     if batching == "padded":
         return mean_flops() / float(flops(np.array([512]))[0])
     nodes = gpus // _GPUS_OF_NODE if gpus % _GPUS_OF_NODE == 0 else 1
-    planner = Planner(_index(), VARIANTS[_VARIANTS[batching]], gpus * samples_per_gpu, 1, nodes, gpus // nodes)
+    planner = Planner(_index(), VARIANTS[batching], gpus * samples_per_gpu, 1, nodes, gpus // nodes)
     steps = max(_FEWEST_STEPS, min(_STEPS, _SAMPLES // (gpus * samples_per_gpu)))
     return float(np.mean([efficiency(planner.loads(planner.plan(step))) for step in range(steps)]))
 

@@ -25,13 +25,11 @@ class Comparison:
     row: Published
     gpu: Gpu
     calibrated: Calibration
-    known: Sequence[Published]
-    """Rows that give samples to converge."""
 
     @cached_property
     def predicted_s(self) -> float:
         """Return the forecast."""
-        return run_seconds(work_of(self.row, self.gpu, self.known), self.calibrated).total
+        return run_seconds(work_of(self.row, self.gpu, _without(self.row)), self.calibrated).total
 
     @property
     def error(self) -> float:
@@ -39,12 +37,14 @@ class Comparison:
         return self.predicted_s / self.row.seconds - 1
 
 
-def fit(rows: Sequence[Published], known: Sequence[Published]) -> Calibration:
-    """Fit by least squares of log time over `rows`; `known` gives samples to converge.
+def fit(left_out: Published | None = None) -> Calibration:
+    """Fit by least squares of log time over the rows that calibrate, without one that is left out altogether.
 
     A row never uses its own samples to converge: each is forecast from the others.
     """
-    works = [work_of(row, "a100", _without(known, row)) for row in rows]
+    known = _without(left_out)
+    rows = [row for row in known if calibrates(row)]
+    works = [work_of(row, "a100", [other for other in known if other is not row]) for row in rows]
 
     def errors(numbers: np.ndarray) -> np.ndarray:
         found = Calibration(*numbers.tolist())
@@ -65,44 +65,30 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
 
     That share is the median of its published results on one node of 8 SXM GPUs, most of them computed in fp8.
     """
-    rows = published_results()
-    fitted = fit([row for row in rows if calibrates(row)], rows)
     if gpu == "a100":
-        return fitted
-    return replace(fitted, compute_share=median(_shares(gpu).values()))
+        return fit()
+    return replace(calibration(), compute_share=median(_shares(gpu).values()))
 
 
 @cache
 def leave_one_out() -> list[Comparison]:
     """Return the 21 rows, each with a forecast that uses neither its time nor its convergence."""
-    rows = published_results()
-    chosen = [row for row in rows if calibrates(row)]
-    return [
-        Comparison(row, "a100", fit(_without(chosen, row), _without(rows, row)), _without(rows, row)) for row in chosen
-    ]
+    return [Comparison(row, "a100", fit(row)) for row in published_results() if calibrates(row)]
 
 
 @cache
-def other_a100s() -> list[Comparison]:
-    """Forecast every other A100 result (PCIe, 40 GB, small nodes) as if on a DGX A100."""
-    rows = published_results()
-    return [
-        Comparison(row, "a100", calibration(), _without(rows, row))
-        for row in rows
-        if "A100" in row.accelerator and not calibrates(row) and row.accelerators is not None
-    ]
+def other_results(gpu: Gpu) -> list[Comparison]:
+    """Forecast the results of a kind of GPU that don't calibrate forecasts.
 
-
-@cache
-def other_gpus(gpu: Gpu) -> list[Comparison]:
-    """Forecast every result of this kind of GPU, without A100s, by a calibration that excludes it."""
-    rows, shares = published_results(), _shares(gpu)
-    held = []
-    for row in rows:
-        if gpu.upper() in row.accelerator and row.accelerators is not None:
-            share = median(value for other, value in shares.items() if other is not row)
-            held.append(Comparison(row, gpu, replace(calibration(), compute_share=share), _without(rows, row)))
-    return held
+    A100s (PCIe, 40 GB, small nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
+    """
+    shares, found = {} if gpu == "a100" else _shares(gpu), []
+    for row in published_results():
+        if gpu.upper() in row.accelerator and row.accelerators is not None and not calibrates(row):
+            others = [share for other, share in shares.items() if other is not row]
+            calibrated = replace(calibration(), compute_share=median(others)) if others else calibration()
+            found.append(Comparison(row, gpu, calibrated))
+    return found
 
 
 @cache
@@ -125,5 +111,5 @@ def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
     return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))
 
 
-def _without(rows: Sequence[Published], one: Published) -> list[Published]:
-    return [row for row in rows if row is not one]
+def _without(one: Published | None) -> list[Published]:
+    return [row for row in published_results() if row is not one]

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from bertbench.balance.plan import Method as Balancing
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.convergence import Samples, samples_to_converge
 from bertbench.forecast.layout import StepSeconds, step_seconds
-from bertbench.forecast.published import Batching, Method, published_results
+from bertbench.forecast.published import Method, published_results
 from bertbench.forecast.ranges import Range, range_of
 from bertbench.forecast.ranges import warnings as outside
 from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
@@ -23,12 +22,6 @@ LIMITS = {
     "evaluation": "evaluation",
 }
 """Explanation of each part of `Seconds` as the largest."""
-
-# Methods without a published result count as the most similar one.
-_BATCHING: dict[Balancing, Batching] = {
-    "none": "random", "stratified": "random", "presort": "random", "stratified_presort": "stratified",
-    "global_exchange": "sorted", "packed": "packed", "planned": "planned", "planned_local": "planned",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,9 +75,9 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
         ),
         published_results(),
     )  # fmt: skip
-    batching = _BATCHING[system.data.balance]
-    if batching == "planned" and system.data.equal_counts:
-        batching = "planned_equal_counts"
+    batching: str = system.data.balance
+    if system.data.equal_counts and "planned" in batching:
+        batching += "_equal_counts"
     method = Method(batching, overlap=system.clip.mode != "before")
     work = Work(
         kind,

@@ -113,31 +113,25 @@ def candidates(system: System) -> Iterator[System]:
     A split model clips after the all-reduce, since no rank has a whole gradient before it, doesn't compress, and
     shards its optimizer by parallel.fully_shard alone.
     """
-    by_layout = system.optimizer.model_copy(update={"sharded": False})
-    after = system.clip.model_copy(update={"mode": "after"})
-    whole = system.communication.model_copy(update={"compression": "none", "hierarchical": False, "bucket_mb": None})
+    split = {
+        "clip": system.clip.model_copy(update={"mode": "after"}),
+        "communication": system.communication.model_copy(
+            update={"compression": "none", "hierarchical": False, "bucket_mb": None}
+        ),
+        "optimizer": system.optimizer.model_copy(update={"sharded": False}),
+    }
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
     powers = [2**power for power in range(system.world_size.bit_length())]
-    for tensor in powers:
-        for pipeline in powers:
-            held = system.world_size // (tensor * pipeline)
-            if held == 0 or system.global_batch_size % held:
-                continue
-            samples = system.global_batch_size // held
-            for parts in (power for power in powers if power <= samples and samples % power == 0):
-                for parallel in _ways(tensor, pipeline, parts):
-                    accumulated = parts if pipeline == 1 else 1
-                    found = system.model_copy(
-                        update={
-                            "parallel": parallel,
-                            "clip": after if parallel.splits else system.clip,
-                            "communication": whole if parallel.splits else system.communication,
-                            "optimizer": by_layout if parallel.splits else system.optimizer,
-                            "data": data.model_copy(update={"gradient_accumulation_steps": accumulated}),
-                        }
-                    )
-                    if layout_fits(found):
-                        yield found
+    for tensor, pipeline, parts in product(powers, powers, powers):
+        held = system.world_size // (tensor * pipeline)
+        if not held or system.global_batch_size % (held * parts):
+            continue
+        accumulating = data.model_copy(update={"gradient_accumulation_steps": parts if pipeline == 1 else 1})
+        for parallel in _ways(tensor, pipeline, parts):
+            changes = {"parallel": parallel, "data": accumulating, **(split if parallel.splits else {})}
+            found = system.model_copy(update=changes)
+            if layout_fits(found):
+                yield found
 
 
 def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:

@@ -6,13 +6,10 @@ its source).
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from bertbench.report.published import Published, published
 
 _ACCELERATORS = ("A100", "H100", "H200")
-
-Batching = Literal["random", "padded", "packed", "stratified", "sorted", "planned", "planned_equal_counts"]
 
 _CALIBRATED_BY = ("NVIDIA", "Azure", "Azure-HazyResearch", "Baidu", "Samsung")
 
@@ -21,8 +18,8 @@ _CALIBRATED_BY = ("NVIDIA", "Azure", "Azure-HazyResearch", "Baidu", "Samsung")
 class Method:
     """A run's batching, reduction and launch method."""
 
-    batching: Batching = "sorted"
-    """How samples are dealt to GPUs (forecast/balance.py)."""
+    batching: str = "global_exchange"
+    """How samples are dealt to GPUs: a variant of `bertbench balance`, or padded."""
     overlap: bool = False
     """Gradients are reduced during the backward pass."""
     graphs: bool = False
@@ -54,7 +51,7 @@ def method_of(row: Published) -> Method:
     2402.02447).
     """
     if row.submitter == "Samsung":
-        return Method("stratified", overlap=True)
+        return Method("stratified_presort", overlap=True)
     if row.nodes >= 64 and row.submitter in ("NVIDIA", "Azure"):
         return Method("padded" if row.rounds == "1.1" else "packed", graphs=True)
     return Method()

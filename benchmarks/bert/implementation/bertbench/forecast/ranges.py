@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertbench.config.system import System
-from bertbench.forecast.calibrate import leave_one_out, other_a100s, other_gpus
+from bertbench.forecast.calibrate import leave_one_out, other_results
 from bertbench.forecast.step import HARDWARE, Gpu
 
 MOST_GPUS = 1024
@@ -82,7 +82,7 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
         yield f"several nodes of {gpu.upper()}s: network and waiting times are taken from A100s"
     if gpu != "a100":
         yield f"precision.compute {system.precision.compute}: most published {gpu.upper()} results compute in fp8"
-    if not _is_known(own):
+    if named != str(own):
         yield f"no published result is of this kind ({own}): the range is taken from {named}"
 
 
@@ -95,8 +95,8 @@ def kind_of(system: System, gpu: Gpu) -> Kind:
 
 def _nearest(own: Kind) -> tuple[list[float], str]:
     """Return errors and the name of their results: the kind's, else all results that share most of its properties."""
-    if _is_known(own):
-        return _errors(own.gpu)[own], str(own)
+    if len(known := _errors(own.gpu).get(own, [])) >= _FEWEST:
+        return known, str(own)
     form = "PCIe" if own.pcie else "SXM"
     if same := _of_form(own.gpu, own.pcie):
         return same, f"all {own.gpu.upper()} {form}"
@@ -107,15 +107,11 @@ def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
     return [error for other, errors in _errors(gpu).items() if other.pcie == pcie for error in errors]
 
 
-def _is_known(own: Kind) -> bool:
-    return len(_errors(own.gpu).get(own, [])) >= _FEWEST
-
-
 @cache
 def _errors(gpu: Gpu) -> dict[Kind, list[float]]:
     """Return errors of published results with at most 1,024 GPUs by kind."""
     found: dict[Kind, list[float]] = {}
-    for one in (*leave_one_out(), *other_a100s()) if gpu == "a100" else other_gpus(gpu):
+    for one in (*(leave_one_out() if gpu == "a100" else ()), *other_results(gpu)):
         row = one.row
         if row.accelerators is not None and row.accelerators <= MOST_GPUS:
             found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)

@@ -9,6 +9,8 @@ agreement with those is a fit, not a test of the model.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.forecast.balance import mean_flops
@@ -47,15 +49,6 @@ HOST_US = 8.0
 """Assumed time of the host for one launch outside a CUDA graph, Python between pieces included."""
 
 
-class Moved(NamedTuple):
-    """Bytes and launches of a step besides matrix products and attention."""
-
-    bytes: float
-    launches: int
-    """Launches by the host; 0 in a CUDA graph."""
-    word: Literal["counted", "computed"]
-
-
 @dataclass(frozen=True)
 class Stack:
     """Software on a GPU, and its batch."""
@@ -64,7 +57,12 @@ class Stack:
     gpu: Gpu
     samples: int
     """Samples of a step on one GPU."""
-    moved: Moved
+    bytes: float
+    """Bytes of a step besides matrix products and attention."""
+    launches: int
+    """Launches by the host; 0 in a CUDA graph."""
+    word: Literal["counted", "computed"]
+    """Evidence of the bytes and the launches."""
     fp8: bool
     attention: Term
     gradient_bytes: int
@@ -95,7 +93,8 @@ class StepTime(NamedTuple):
 
 def mean_length() -> float:
     """Return the mean length of Wikipedia's samples, in tokens."""
-    return float(sum(length * share for length, share in enumerate(length_shares(), start=1)))
+    shares = length_shares()
+    return float(shares @ np.arange(1, len(shares) + 1))
 
 
 def tokens_of(samples: int) -> int:
@@ -116,9 +115,9 @@ def step_time(stack: Stack) -> StepTime:
     return StepTime(
         products=1e3 * (encoder / encoder_rate + head / rate16),
         attention=1e3 * attention / (hardware.peak_flops * share[stack.attention]),
-        memory=1e3 * stack.moved.bytes / (_BANDWIDTH[stack.gpu] * share["memory"]),
+        memory=1e3 * stack.bytes / (_BANDWIDTH[stack.gpu] * share["memory"]),
         communication=1e3 * reduction / _BUCKETS,
-        host=1e-3 * HOST_US * stack.moved.launches,
+        host=1e-3 * HOST_US * stack.launches,
     )
 
 
@@ -136,7 +135,7 @@ def published_stack(gpu: Gpu, row: Published) -> Stack:
     samples = row.global_batch_size // GPUS_OF_NODE
     return Stack(
         f"as published: {row.submitter} {row.system}", gpu, samples,
-        Moved(_fused_bytes(samples * mean_length(), hopper), 0 if hopper else 2_000, "computed"),
+        _fused_bytes(samples * mean_length(), hopper), 0 if hopper else 2_000, "computed",
         fp8=hopper, attention="attention_cudnn" if hopper else "attention_a100", gradient_bytes=2,
     )  # fmt: skip
 
@@ -159,7 +158,7 @@ def best_published(gpu: Gpu) -> Published:
 def our_stack(gpu: Gpu, row: Published, step_bytes: float, launches: int) -> Stack:
     """Return our stack in bf16 at a published result's batch, with counted bytes besides products and attention."""
     return Stack(
-        "bertbench, bf16", gpu, row.global_batch_size // GPUS_OF_NODE, Moved(step_bytes, launches, "counted"),
+        "bertbench, bf16", gpu, row.global_batch_size // GPUS_OF_NODE, step_bytes, launches, "counted",
         fp8=False, attention="attention_a100" if gpu == "a100" else "attention_hopper", gradient_bytes=4,
     )  # fmt: skip
 

@@ -6,14 +6,15 @@ Published runs send gradients in 16 bits, a system as its file says. Constants a
 
 import math
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import ConfigError
+from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.settings import mlperf_evaluation_interval
 from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
-from bertbench.forecast.buckets import bucket_count
 from bertbench.forecast.published import Method
 from bertbench.weights.names import pieces
 
@@ -128,6 +129,19 @@ def reduction_seconds(
 def exposed_seconds(reduction: float, compute: float, collectives: int) -> float:
     """Return the part of a reduction that a step's backward pass can't hide: at least the last bucket's."""
     return max(reduction / collectives, reduction - _BACKWARD_SHARE * compute)
+
+
+def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:
+    """Return the number of buckets of gradients with these elements, in the order of reduction.
+
+    As in DDP, the gradient that reaches a bucket's limit is its last.
+    """
+    limits, count, filled = bucket_limits(bucket_mb), 0, 0
+    for size in elements:
+        filled += GRADIENT_BYTES * size
+        if filled >= limits[min(count, len(limits) - 1)]:
+            count, filled = count + 1, 0
+    return count + (filled > 0)
 
 
 def sent_by(system: System) -> Sent:
