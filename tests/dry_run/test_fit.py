@@ -3,34 +3,25 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.dry_run.layouts import needed_gb
+from tests.conftest import Answer
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 
-def fitted(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert main(["fit", *words, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert isinstance(answer, dict)
-    return answer
-
-
-def test_losses_are_equal_on_one_two_and_four_ranks(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     """12 samples: 4 ranks take 3 each at once; with memory for 3, 2 ranks take 2 parts and one rank 4."""
     (tmp_path / "below").mkdir()
-    enough = fitted(capsys, tiny_file, "--gpus", "4")["memory_gb"]
+    enough = answer("fit", tiny_file, "--gpus", 4)["memory_gb"]
     answers, measured = {}, {}
     for ranks in (1, 2, 4):
         file = str(tmp_path / "below" / f"on{ranks}.json")
-        answers[ranks] = fitted(capsys, tiny_file, "--gpus", f"{ranks}", "--memory", f"{enough + 1e-6}", "--out", file)
+        answers[ranks] = answer("fit", tiny_file, "--gpus", ranks, "--memory", enough + 1e-6, "--out", file)
         (measured[ranks], *_) = run_ranks(ranks, losses, (load_system(file), 11))
     assert {ranks: (one["local_batch"], one["gradient_accumulation_steps"]) for ranks, one in answers.items()} == {
         1: (12, 4), 2: (6, 2), 4: (3, 1),
@@ -61,16 +52,15 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
 
 
 def test_without_a_known_memory_a_part_keeps_its_samples(
-    tiny_file: str, tiny: Callable[..., System], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tiny: Callable[..., System], tmp_path: Path, answer: Answer
 ) -> None:
     assert tiny("data.gradient_accumulation_steps=2").local_batch == 6  # 3 in a part
     content = json.loads(Path(tiny_file).read_text())
     content["data"]["gradient_accumulation_steps"] = 2
     Path(tiny_file).write_text(json.dumps(content))
-    answer = fitted(capsys, tiny_file, "--gpus", "1", "--out", str(tmp_path / "one.json"))
-    assert answer["gradient_accumulation_steps"] == 4
-    assert main(["plan", str(tmp_path / "one.json"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["memory_gb_per_gpu"] == round(answer["memory_gb"], 3)
+    made = answer("fit", tiny_file, "--gpus", 1, "--out", tmp_path / "one.json")
+    assert made["gradient_accumulation_steps"] == 4
+    assert answer("plan", tmp_path / "one.json")["memory_gb_per_gpu"] == round(made["memory_gb"], 3)
 
 
 @pytest.mark.parametrize(

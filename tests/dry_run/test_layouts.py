@@ -1,6 +1,5 @@
 """Memory and step time of layouts: against modules that are really split, and by hand."""
 
-import json
 import math
 from collections.abc import Callable
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.config.layout import Layout
 from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, kernels, model_keeps, summed_loss
@@ -16,8 +14,8 @@ from bertbench.dry_run.layouts import activation_bytes, memory_gb, outlooks
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
 from bertbench.model.bert import Bert
-from bertbench.model.flops import training_flops
 from bertbench.parallel import theory
+from tests.conftest import Answer, Printed
 
 
 def test_parameters_of_all_stages_are_those_of_the_model_and_the_second_word_embeddings() -> None:
@@ -28,20 +26,6 @@ def test_parameters_of_all_stages_are_those_of_the_model_and_the_second_word_emb
     staged = [theory.stage_parameters(shape, Layout(1, pipeline=4), place) for place in range(4)]
     assert sum(staged) == whole + shape.vocab_size * shape.hidden_size
     assert staged[1] == staged[2] == 6 * theory.layer_parameters(shape)
-
-
-def test_flops_of_bert_large_are_the_published_ones() -> None:
-    shape = load_system("dgxa100_n1").model.shape()
-    # 6 x 302 M weights a token and 12 x 24 x 1024 a pair of tokens; 76 masked of 512 in the head
-    encoder = 512 * 6 * 301_989_888 + 512**2 * 294_912
-    head = 6 * 76 * (1024**2 + 1024 * 30_528)
-    assert training_flops(shape, torch.tensor([512]).numpy(), 76) == pytest.approx(encoder + head)
-
-
-def test_bubbles_are_those_of_the_paper() -> None:
-    assert theory.bubble(4, 8) == 3 / 8
-    assert theory.bubble(4, 8, 2) == 3 / 16
-    assert theory.bubble(1, 1) == 0
 
 
 def test_what_layers_keep_adds_up_to_what_the_whole_model_keeps() -> None:
@@ -112,13 +96,10 @@ def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> No
     assert run.seconds.communication > forecast(load_system("dgxa100_n128")).seconds.communication
 
 
-def test_the_plan_prints_the_grid_and_what_a_rank_sends(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "cpu_parallel", "--rank", "3"]
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert "data 1 x tensor 2 x pipeline 2" in printed
-    assert "  stage 0: 0-1\n  stage 1: 2-3\n" in printed
-    assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_plan_prints_the_grid_and_what_a_rank_sends(answer: Answer, printed: Printed) -> None:
+    words = ["plan", "cpu_parallel", "--rank", 3]
+    shown, told = printed(*words), answer(*words)
+    assert "data 1 x tensor 2 x pipeline 2" in shown
+    assert "  stage 0: 0-1\n  stage 1: 2-3\n" in shown
     assert told["layout"]["coordinate"] == {"pipeline": 1, "data": 0, "tensor": 1}
     assert set(told["sent_bytes_per_step"]) == {"tensor", "pipeline", "tied words"}

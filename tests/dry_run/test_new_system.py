@@ -11,6 +11,7 @@ from bertbench.dry_run import new_system
 from bertbench.dry_run.layouts import needed_gb
 from bertbench.dry_run.points import known_points, nearest_point
 from bertbench.forecast.convergence import reference_points
+from tests.conftest import Answer, Printed
 
 CARDS = ["init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]
 
@@ -20,9 +21,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*CARDS, "--out", "mine.json"]) == 0
-    said = capsys.readouterr().err
+def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(answer: Answer, printed: Printed) -> None:
+    said = printed(*CARDS, "--out", "mine.json")
     system = load_system("mine.json")
     assert (system.world_size, system.hardware.number_of_nodes, system.launch.device) == (16, 4, "cuda")
     assert system.hardware.accelerator_model_name == "NVIDIA H100-PCIe-80GB"
@@ -32,18 +32,15 @@ def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(capsys: 
     assert known.source in said
     assert "division: closed" in said
     assert needed_gb(system) < 80
-    assert main(["predict", "mine.json"]) == 0
+    printed("predict", "mine.json")
     for on in ("local", "slurm", "kubernetes"):
-        assert main(["launch", "mine.json", "--on", on, "--dry-run"]) == 0
-    capsys.readouterr()
-    assert main(["plan", "mine.json", "--json"]) == 0
-    problems = json.loads(capsys.readouterr().out)["problems"]
+        printed("launch", "mine.json", "--on", on, "--dry-run")
+    problems = answer("plan", "mine.json")["problems"]
     assert [problem for problem in problems if "found no" not in problem] == []  # no data here: nothing else
 
 
-def test_a_batch_that_nobody_published_is_open_and_untested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*CARDS, "--batch", "1024", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+def test_a_batch_that_nobody_published_is_open_and_untested(answer: Answer) -> None:
+    made = answer(*CARDS, "--batch", "1024")
     assert made["division"] == "open"
     # 768 is nearer to 1,024 than 1,536 is, by ratio; its 3,680 steps span as many samples in 2,760
     assert made["system"]["source"].startswith("UNTESTED at batch 1,024: dgxh200_n1's")
@@ -51,13 +48,13 @@ def test_a_batch_that_nobody_published_is_open_and_untested(capsys: pytest.Captu
     assert made["system"]["optimizer"]["learning_rate"] == 0.00096
 
 
-def test_from_takes_a_systems_hyper_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*CARDS, "--from", "dgxa100_n8", "--out", "lamb.json"]) == 0
+def test_from_takes_a_systems_hyper_parameters(printed: Printed) -> None:
+    printed(*CARDS, "--from", "dgxa100_n8", "--out", "lamb.json")
     theirs, ours = load_system("dgxa100_n8"), load_system("lamb.json")
     whole = theirs.optimizer.model_copy(update={"sharded": False})  # a choice for 64 GPUs, not a hyper-parameter
     assert (ours.optimizer, ours.schedule, ours.clip) == (whole, theirs.schedule, theirs.clip)
     assert ours.global_batch_size == theirs.global_batch_size
-    assert main([*CARDS, "--from", "dgxa100_n8_open", "--batch", "1024", "--out", "adam.json"]) == 0
+    printed(*CARDS, "--from", "dgxa100_n8_open", "--batch", 1024, "--out", "adam.json")
     theirs, ours = load_system("dgxa100_n8_open"), load_system("adam.json")
     assert ours.hardware.division == "open"
     # 1,024 is a third of 3,072: the square-root rule
@@ -65,9 +62,8 @@ def test_from_takes_a_systems_hyper_parameters(capsys: pytest.CaptureFixture[str
     assert ours.schedule.max_steps == 3 * theirs.schedule.max_steps
 
 
-def test_accumulation_makes_a_batch_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "--gpus", "4", "--gpu-model", "a100-pcie", "--batch", "3072", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)["system"]["data"]
+def test_accumulation_makes_a_batch_fit(answer: Answer) -> None:
+    data = answer("init", "--gpus", 4, "--gpu-model", "a100-pcie", "--batch", 3072)["system"]["data"]
     parts = data["gradient_accumulation_steps"]
     system = load_system("dgxa100_n1", [
         "launch.ranks_per_node=4", "hardware.accelerators_per_node=4", "data.global_batch_size=3072",
@@ -108,12 +104,9 @@ def test_a_node_of_the_cluster_describes_itself(
         (["--gpus", "4", "--gpu-model", "h100-pcie", "--out", "there"], "doesn't end in .json"),
     ],
 )
-def test_what_cannot_be_a_system_is_refused(
-    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_a_system_is_refused(words: list[str], expected: str, tmp_path: Path, printed: Printed) -> None:
     (tmp_path / "there.json").write_text("{}")
-    assert main(["init", *words]) == 2
-    assert expected in capsys.readouterr().err
+    assert expected in printed("init", *words, code=2)
 
 
 def test_every_known_point_is_a_valid_system_and_reference_points_are_whole() -> None:

@@ -20,15 +20,15 @@ def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()
-    assert state_bytes(options, False, SHAPE, parameters) == sum(4 * tensor.numel() for tensor in kept)
-    assert (
-        state_bytes(options, True, SHAPE, parameters) == state_bytes(options, False, SHAPE, parameters) + 4 * parameters
-    )
+    counted = state_bytes(options, SHAPE, parameters)
+    assert counted == sum(4 * tensor.numel() for tensor in kept)
+    averaging = options.model_copy(update={"ema_decay": 0.9})
+    assert state_bytes(averaging, SHAPE, parameters) == counted + 4 * parameters
 
 
 def test_ranks_keep_each_matrix_once() -> None:
     parameters = 30_000
-    whole = state_bytes(muon(), False, SHAPE, parameters)
-    shares = [state_bytes(muon(), False, SHAPE, parameters // 3, (rank, 3)) for rank in range(3)]
+    whole = state_bytes(muon(), SHAPE, parameters)
+    shares = [state_bytes(muon(), SHAPE, parameters // 3, (rank, 3)) for rank in range(3)]
     assert sum(shares) == pytest.approx(whole, abs=24)
     assert max(shares) < whole / 2

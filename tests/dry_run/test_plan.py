@@ -1,6 +1,5 @@
 """`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_loss
@@ -16,6 +14,7 @@ from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
 from bertbench.dry_run.rank import count_rank
 from bertbench.model.bert import Bert
 from bertbench.training.whole_trainer import WholeTrainer
+from tests.conftest import Answer, Printed
 from tests.ranks import run_ranks
 
 
@@ -100,9 +99,8 @@ def test_the_flash_kernel_keeps_no_probabilities() -> None:
     assert -1.2 * probabilities < kept_more_by_cuda(heads=8) < -0.6 * probabilities
 
 
-def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", tiny_file, "--json", "--strict", "--rank", "1"]) == 0
-    plan = json.loads(capsys.readouterr().out)
+def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, answer: Answer) -> None:
+    plan = answer("plan", tiny_file, "--strict", "--rank", 1)
     assert {"system": "tiny", "gpus": 2, "rank": 1, "global_batch_size": 12, "problems": []}.items() <= plan.items()
     # 25 samples after 3 steps of 12, 50 after 5, and the end
     assert (plan["evaluation_interval_samples"], plan["evaluation_steps"]) == (25, [3, 5, 6])
@@ -114,35 +112,29 @@ def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, caps
 
 
 def test_a_plan_names_what_is_missing_and_only_strict_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.setenv("DATADIR", str(tmp_path))
     words = ["plan", "cpu_demo", "--set", "model.checkpoint=none.safetensors"]
-    assert main(words) == 0
-    assert main([*words, "--strict"]) == 1
-    said = capsys.readouterr().out
+    said = printed(*words)
+    assert printed(*words, "--strict", code=1) == said
     for missing in (f"{tmp_path}/cpu_demo: found no dataset", "none.safetensors: found no weights"):
-        assert said.count(missing) == 2
-    assert main(["plan", "cpu_demo", "--rank", "2"]) == 2
-    assert "ranks 0 to 1" in capsys.readouterr().err
+        assert missing in said
+    assert "ranks 0 to 1" in printed("plan", "cpu_demo", "--rank", "2", code=2)
 
 
 @pytest.mark.slow
-def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "dgxa100_n1", "--json", "--set", "data.global_batch_size=1280"]
-    main(words)
-    (too_large,) = [problem for problem in json.loads(capsys.readouterr().out)["problems"] if "it has 80 GB" in problem]
-    assert "raise data.gradient_accumulation_steps" in too_large
-    main([*words, "--set", "data.gradient_accumulation_steps=2"])
-    assert "it has 80 GB" not in capsys.readouterr().out
+def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(printed: Printed) -> None:
+    words = ["plan", "dgxa100_n1", "--set", "data.global_batch_size=1280"]
+    assert "it has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
+    assert "it has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", system_names())
-def test_every_system_can_be_planned_at_its_true_size(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer) -> None:
     system = load_system(name)
-    assert main(["plan", name, "--json", "--rank", str(system.world_size - 1)]) == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = answer("plan", name, "--rank", system.world_size - 1)
     assert (plan["gpus"], plan["global_batch_size"]) == (system.world_size, system.global_batch_size)
     assert sum(plan["bucket_elements"]) == plan["parameters"]
     assert plan["load_efficiency"] > 0.9

@@ -5,7 +5,7 @@ from typing import Any
 
 from bertbench.commands import emit
 from bertbench.config import load_system
-from bertbench.dry_run.dry_run import DryRun, dry_run, evaluation_share, evaluation_steps
+from bertbench.dry_run.dry_run import DryRun, dry_run
 from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
 from bertbench.dry_run.steps import STEPS
 
@@ -54,8 +54,8 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
         },
         "samples_per_step": {"least": int(steps.samples.min()), "most": int(steps.samples.max())},
         "evaluation_interval_samples": system.evaluation_interval,
-        "evaluation_steps": evaluation_steps(system),
-        "evaluation_samples_per_rank": evaluation_share(plan.evaluation_samples, system.world_size),
+        "evaluation_steps": plan.evaluation_steps,
+        "evaluation_samples_per_rank": -(-plan.evaluation_samples // system.world_size),
         "max_steps": system.max_steps,
         "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
         "expected_samples": None if plan.forecast is None else round(plan.forecast.samples.number),
@@ -66,7 +66,7 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
 def _lines(plan: DryRun) -> list[str]:
     system, counted, steps = plan.system, plan.counted, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
-    after, share = evaluation_steps(system), evaluation_share(plan.evaluation_samples, system.world_size)
+    share = -(-plan.evaluation_samples // system.world_size)
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
@@ -78,7 +78,7 @@ def _lines(plan: DryRun) -> list[str]:
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
         f"of a ring; {len(counted.bucket_elements)} buckets:",
         *_bucket_table(counted.bucket_elements),
-        f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(after)}; "
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(plan.evaluation_steps)}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
     if plan.outlook is not None:

@@ -7,6 +7,7 @@ except for the flash kernel, which a stand-in replaces that keeps the same tenso
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,9 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from bertbench.balance.lengths import predictions
 from bertbench.config import System
-from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.random_samples import samples_of
 from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
@@ -82,17 +82,16 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
 _MEASURED: dict[tuple[BertShape, str, str, int, bool], ModelKept] = {}
 
 
-def _fitted(
-    system: System, module: nn.Module, compute: Callable[[NDArray[np.int64]], Callable[[], torch.Tensor]]
-) -> Kept:
-    """Measure a module on each batch, by a function that makes the input and returns the computation."""
+def _fitted(system: System, module: nn.Module, compute: Callable[[NDArray[np.int64]], torch.Tensor]) -> Kept:
+    """Measure a module on each batch, by a function that computes sequences of these lengths."""
     batches = [np.array(lengths) for lengths in _BATCHES]
     if system.launch.device == "cpu":
         longest = system.model.max_positions
         count = max(2, _TOKENS // longest)
         batches = [np.full(count, longest), np.full(2 * count, longest), np.full(2 * count, longest // 2)]
     terms = np.array([[1, lengths.sum(), np.square(lengths).sum()] for lengths in batches], dtype=np.float64)
-    return Kept(*np.linalg.solve(terms, [kept_bytes(system, module, compute(batch)) for batch in batches]).tolist())
+    kept = [kept_bytes(system, module, partial(compute, batch)) for batch in batches]
+    return Kept(*np.linalg.solve(terms, kept).tolist())
 
 
 def _layer(system: System, tensor: int, token_shares: int) -> Kept:
@@ -107,9 +106,10 @@ def _layer(system: System, tensor: int, token_shares: int) -> Kept:
     if token_shares > 1:
         _share_tokens(layer, token_shares)
 
-    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
+    def compute(lengths_S: NDArray[np.int64]) -> torch.Tensor:
         hidden_TD = torch.zeros(-(-int(lengths_S.sum()) // token_shares), hidden, requires_grad=True)
-        return lambda: layer(hidden_TD, Sequences.of(lengths_S))
+        output_TD: torch.Tensor = layer(hidden_TD, Sequences.of(lengths_S))
+        return output_TD
 
     return _fitted(system, layer, compute)
 
@@ -126,11 +126,9 @@ def _embeddings(system: System) -> Kept:
     with Uninitialized():
         embeddings = Embeddings(system.model.shape(), kernels(system)[1])
 
-    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
-        tokens_T = torch.zeros(int(lengths_S.sum()), dtype=torch.int32)
-        return lambda: embeddings(tokens_T, tokens_T, tokens_T)
-
-    return _fitted(system, embeddings, compute)
+    return _fitted(
+        system, embeddings, lambda lengths_S: embeddings(*[torch.zeros(int(lengths_S.sum()), dtype=torch.int32)] * 3)
+    )
 
 
 def _model_of_one_layer(system: System) -> Kept:
@@ -139,11 +137,7 @@ def _model_of_one_layer(system: System) -> Kept:
     with Uninitialized():
         model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
 
-    def compute(lengths_S: NDArray[np.int64]) -> Callable[[], torch.Tensor]:
-        batch = batch_of_lengths(lengths_S)
-        return lambda: summed_loss(system, model, batch)
-
-    return _fitted(system, model, compute)
+    return _fitted(system, model, lambda lengths_S: summed_loss(system, model, batch_of_lengths(lengths_S)))
 
 
 def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Tensor]) -> int:
@@ -246,17 +240,4 @@ class _AsCuda(TorchFunctionMode):
 
 def batch_of_lengths(lengths_S: NDArray[np.int64]) -> Batch:
     """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
-    lengths = np.sort(lengths_S)[::-1]
-    masked = predictions(lengths)
-    tokens, total = np.zeros(lengths.sum(), np.int16), int(masked.sum())
-    return batch_of(
-        Columns(
-            lengths=lengths,
-            masked=masked,
-            input_ids=tokens,
-            segment_ids=tokens.astype(np.int8),
-            masked_lm_positions=np.zeros(total, np.int16),
-            masked_lm_ids=np.zeros(total, np.int16),
-            next_sentence_labels=np.zeros(len(lengths), np.int8),
-        )
-    )
+    return batch_of(samples_of(np.sort(lengths_S)[::-1], seed=1, vocabulary=6))

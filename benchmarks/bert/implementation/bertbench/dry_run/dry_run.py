@@ -1,7 +1,8 @@
 """A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from bertbench.parallel.theory import sent_bytes, stage_parameters
 _GB = 1e9
 _WEIGHT_BYTES = 4  # fp32, as gradients
 _MLPERF_EVALUATION_SAMPLES = 10_000
+Known = TypeVar("Known", Forecast, Outlook)
 
 
 @dataclass(frozen=True)
@@ -30,28 +32,20 @@ class DryRun:
     rank: int
     counted: CountedRank
     steps: Steps
+    memory_gb: dict[str, float]
+    """Bytes / 10^9 by what they hold; the largest moment is their sum."""
+    training_activations_gb: float
+    """What a training step's largest backward pass needs kept, in bytes / 10^9."""
+    sent_bytes: dict[str, int]
+    """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
+    evaluation_steps: list[int]
+    """Steps after which the run evaluates, up to its limit."""
     evaluation_samples: int
     forecast: Forecast | None
     """None where nothing is calibrated: for CPUs and other models."""
     outlook: Outlook | None
     """Of the layout, where it splits the model and the GPUs are known."""
     problems: list[str]
-
-    @property
-    def sent_bytes(self) -> dict[str, int]:
-        """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
-        tokens = round(self.system.parts * load_of(self.system).most_tokens) if self.system.parallel.splits else 0
-        return sent_bytes(self.system, self.system.layout.coordinate(self.rank), tokens)
-
-    @property
-    def training_activations_gb(self) -> float:
-        """What a training step's largest backward pass needs kept, in bytes / 10^9."""
-        return activation_bytes(self.system, _part(self.system, self.steps)) / _GB
-
-    @property
-    def memory_gb(self) -> dict[str, float]:
-        """Bytes / 10^9 by what they hold; the largest moment is their sum."""
-        return _memory(self.system, self.counted, self.steps)
 
     @property
     def memory_gb_per_gpu(self) -> float:
@@ -61,13 +55,11 @@ class DryRun:
     @property
     def link_bytes_per_step(self) -> int:
         """What the rank sends over its link, as rings do it."""
+        system, counted = self.system, self.counted
         return link_bytes_per_step(
-            self.counted.bytes_per_step,
-            self.counted.parameters,
-            self.system.layout.data,
-            self.system.optimizer.sharded,
-            self.system.communication.compression,
-        )
+            counted.bytes_per_step, counted.parameters, system.layout.data, system.optimizer.sharded,
+            system.communication.compression,
+        )  # fmt: skip
 
 
 def dry_run(system: System, rank: int) -> DryRun:
@@ -79,12 +71,32 @@ def dry_run(system: System, rank: int) -> DryRun:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
     problems, data = _missing(system)
     training, evaluation = data or (None, None)
-    steps = first_steps(system, rank, training)
-    counted = _of_part(system, rank) if system.parallel.splits else count_rank(system, rank)
-    evaluated = len(evaluation) if evaluation is not None else _MLPERF_EVALUATION_SAMPLES
-    awaited = _forecast(system)
-    problems += steps.problems + _too_large(system, counted, steps) + _too_long(system, awaited)
-    return DryRun(system, rank, counted, steps, evaluated, awaited, _outlook(system), problems)
+    steps, split = first_steps(system, rank, training), system.parallel.splits
+    if split:
+        load = load_of(system)
+        part, counted = (load.most_tokens, load.most_pairs), _of_part(system, rank)
+        memory = memory_gb(system, part)
+    else:
+        part = float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
+        counted = count_rank(system, rank)
+        memory = memory_gb(system, part) | {"optimizer": counted.optimizer_bytes / _GB}
+    awaited = _if_known(forecast, system)
+    return DryRun(
+        system, rank, counted, steps, memory, activation_bytes(system, part) / _GB,
+        sent_bytes(system, system.layout.coordinate(rank), split * round(system.parts * part[0])),
+        [stop for _, stop in system.blocks()],
+        _MLPERF_EVALUATION_SAMPLES if evaluation is None else len(evaluation),
+        awaited,
+        _if_known(outlook, system) if split else None,
+        problems + steps.problems + _too_large(system, memory) + _too_long(system, awaited),
+    )  # fmt: skip
+
+
+def _if_known(estimate: Callable[[System], Known], system: System) -> Known | None:
+    try:
+        return estimate(system)
+    except ConfigError:  # not BERT-Large, or not on GPUs of a known kind
+        return None
 
 
 def _of_part(system: System, rank: int) -> CountedRank:
@@ -92,19 +104,6 @@ def _of_part(system: System, rank: int) -> CountedRank:
     held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
     held //= system.layout.data if system.parallel.fully_shard else 1
     return CountedRank(held, (held,), 2 * _WEIGHT_BYTES * held, _WEIGHT_BYTES * held)
-
-
-def _part(system: System, steps: Steps) -> tuple[float, float]:
-    """Return tokens and pairs of tokens of a rank's largest microbatch: planned, or if split those of equal parts."""
-    if system.parallel.splits:
-        load = load_of(system)
-        return load.most_tokens, load.most_pairs
-    return float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
-
-
-def _memory(system: System, counted: CountedRank, steps: Steps) -> dict[str, float]:
-    found = memory_gb(system, _part(system, steps))
-    return found if system.parallel.splits else found | {"optimizer": counted.optimizer_bytes / _GB}
 
 
 def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
@@ -131,15 +130,7 @@ def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]
     return problems, data
 
 
-def _outlook(system: System) -> Outlook | None:
-    try:
-        return outlook(system) if system.parallel.splits else None
-    except ConfigError:  # not on GPUs of a known kind
-        return None
-
-
-def _too_large(system: System, counted: CountedRank, steps: Steps) -> list[str]:
-    memory = _memory(system, counted, steps)
+def _too_large(system: System, memory: dict[str, float]) -> list[str]:
     needed = sum(memory.values())
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
     there = capacity_gb(system)
@@ -167,20 +158,3 @@ def _too_long(system: System, expected: Forecast | None) -> list[str]:
             "target; raise schedule.max_steps and evaluation.max_samples"
         )
     return problems
-
-
-def _forecast(system: System) -> Forecast | None:
-    try:
-        return forecast(system)
-    except ConfigError:  # not BERT-Large on GPUs of a known kind
-        return None
-
-
-def evaluation_steps(system: System) -> list[int]:
-    """Return the steps after which the run evaluates, up to its limit."""
-    return [stop for _, stop in system.blocks()]
-
-
-def evaluation_share(samples: int, ranks: int) -> int:
-    """Held-out samples of the rank that has most of them."""
-    return math.ceil(samples / ranks)

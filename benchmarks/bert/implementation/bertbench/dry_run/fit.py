@@ -14,7 +14,7 @@ from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.dry_run.dry_run import dry_run
 from bertbench.dry_run.layouts import capacity_gb, needed_gb
-from bertbench.dry_run.new_system import forecast_walltime
+from bertbench.dry_run.new_system import accumulating, forecast_walltime
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,8 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
     capacity = capacity_gb(whole) if limit_gb is None else limit_gb
     least = 1 if capacity is not None else -(-whole.local_batch // (system.local_batch // system.parts))
     found = math.inf
-    for parts in (part for part in range(least, whole.local_batch + 1) if whole.local_batch % part == 0):
-        content["data"]["gradient_accumulation_steps"] = parts
-        found = needed_gb(made := system_from(path, content))
+    for made in accumulating(path, content, least):
+        found = needed_gb(made)
         if capacity is None or found <= capacity:
             found = dry_run(made, 0).memory_gb_per_gpu
             if capacity is None or found <= capacity:
@@ -86,12 +85,11 @@ def _check_divides(system: System, gpus: int) -> None:
         )
     data = gpus // parallel.tensor
     if batch % data:
-        below = next(number for number in range(data, 0, -1) if batch % number == 0) * parallel.tensor
-        above = next(number for number in range(data, max(batch, data) + 1) if batch % number == 0 or number > batch)
-        choices = f"{below}" if data > batch else f"{below} or {above * parallel.tensor}"
+        divisors = [number * parallel.tensor for number in range(1, batch + 1) if batch % number == 0]
+        nearest = sorted(sorted(divisors, key=lambda number: abs(number - gpus))[:2])
         raise ConfigError(
             f"--gpus {gpus}: global batch {batch} of {system.name} is not a multiple of {data}"
-            f"{'' if parallel.tensor == 1 else ' data-parallel'} ranks; choose {choices}"
+            f"{'' if parallel.tensor == 1 else ' data-parallel'} ranks; choose {' or '.join(map(str, nearest))}"
         )
 
 

@@ -152,8 +152,7 @@ def _memory(system: System, place: int, part: tuple[float, float]) -> dict[str, 
         # one unit with its gradient, and the next one that is gathered ahead
         memory["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     weights = _WEIGHT_BYTES * held / _GB
-    options, averaged = system.optimizer, system.optimizer.ema_decay > 0
-    shared = (0, layout.data if system.optimizer.sharded else 1)
+    ranks = layout.data if system.optimizer.sharded else 1
     memory["warm_up_copy"] = weights  # warm-up puts the weights back
     activations = activation_bytes(system, part, place) / _GB
     if not parallel.splits:
@@ -164,7 +163,7 @@ def _memory(system: System, place: int, part: tuple[float, float]) -> dict[str, 
             activations = warm_up
         else:
             del memory["warm_up_copy"]
-    state = state_bytes(options, averaged, shape, held // shared[1], shared)
+    state = state_bytes(system.optimizer, shape, held // ranks, (0, ranks))
     return {
         "weights": weights,
         "gradients": weights,

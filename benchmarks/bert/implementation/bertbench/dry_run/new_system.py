@@ -1,9 +1,9 @@
 """A system file for somebody's cluster: shipped bases, the machine's description, hyper-parameters that are known."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
@@ -20,8 +20,7 @@ _NO_FORECAST: Gpu = "a100"  # ranks batches for a GPU that none is calibrated fo
 _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """A user's description of a cluster."""
 
     name: str
@@ -32,13 +31,12 @@ class Cluster:
     """A card of `gpu_models`, any other name, or None for this machine's."""
 
 
-@dataclass
-class NewSystem:
-    """A system file's content, and what its user should know of it."""
+class NewSystem(NamedTuple):
+    """A system file's content, the system that it makes, and what its user should know of it."""
 
     content: dict[str, Any]
     system: System
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
 
 def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewSystem:
@@ -61,8 +59,8 @@ def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewS
     chosen = [points[known] for known in fitting] if batch is None else [nearest_point(batch, points)]
     made = [_system(cluster.name, card, hardware, point) for point in chosen]
     made.sort(key=lambda one: _minutes(one[1]))
-    content, system = next((one for one in made if _fits(one[1])), made[0])
-    return _finished(NewSystem(content, system, notes))
+    content, _ = next((one for one in made if _fits(one[1])), made[0])
+    return _finished(content, Path(f"{cluster.name}.json"), notes)
 
 
 def forecast_walltime(system: System) -> int:
@@ -91,10 +89,8 @@ def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
             f"--gpu-model {cluster.gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
         )
     if here == gpus:
-        filled = [name for name, value in found.items() if value and (name.startswith("host_") or name in _SOFTWARE)]
-        if cluster.gpu_model is None:
-            filled += [name for name, value in found.items() if value and name.startswith("accelerator_")]
-        hardware |= {name: found[name] for name in filled}
+        read = ("host_", *_SOFTWARE, *(("accelerator_",) if cluster.gpu_model is None else ()))
+        hardware |= {name: value for name, value in found.items() if value and name.startswith(read)}
         notes.append("hardware: read off this machine")
     else:
         notes.append(
@@ -130,35 +126,38 @@ def _minutes(system: System) -> float:
         return forecast(system, _NO_FORECAST).minutes
 
 
-def _finished(made: NewSystem) -> NewSystem:
-    """Return it with accumulation until it fits, its wall time, and notes about division, batch and memory."""
-    content, path = made.content, Path(f"{made.system.name}.json")
-    parts = [part for part in range(1, made.system.local_batch + 1) if made.system.local_batch % part == 0]
-    for part in parts:
-        content["data"]["gradient_accumulation_steps"] = part
-        made.system = system_from(path, content)
-        if _fits(made.system):
+def accumulating(path: Path, content: dict[str, Any], least: int = 1) -> Iterator[System]:
+    """Yield a file's system with its samples in `least` and more equal parts; `content` follows it."""
+    samples = system_from(path, content).local_batch
+    for parts in range(least, samples + 1):
+        if samples % parts == 0:
+            content["data"]["gradient_accumulation_steps"] = parts
+            yield system_from(path, content)
+
+
+def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSystem:
+    """Add accumulation until it fits, its wall time, and notes about division, batch and memory."""
+    for system in accumulating(path, content):
+        if _fits(system):
             break
     else:
-        made.notes.append(
-            "memory: not even one sample at a time fits; `bertbench plan FILE --layouts` lists other ways"
-        )
-    if capacity_gb(made.system) is None:
-        made.notes.append("memory: set hardware.accelerator_memory_capacity, so that `bertbench plan FILE` can compare")
-    if content["data"].get("gradient_accumulation_steps") == 1:
+        notes.append("memory: not even one sample at a time fits; `bertbench plan FILE --layouts` lists other ways")
+    if capacity_gb(system) is None:
+        notes.append("memory: set hardware.accelerator_memory_capacity, so that `bertbench plan FILE` can compare")
+    if system.parts == 1:
         del content["data"]["gradient_accumulation_steps"]
     try:
-        content["launch"]["walltime_minutes"] = forecast_walltime(made.system)
+        content["launch"]["walltime_minutes"] = forecast_walltime(system)
     except ConfigError:
-        made.notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
-                          f"`bertbench predict FILE --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
-    made.system = system_from(path, content)
-    division, untested = made.system.hardware.division, made.system.source.startswith("UNTESTED")
-    why = "LAMB, whole, at the batch that it is known for"
+        notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
+                     f"`bertbench predict FILE --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
+    system = system_from(path, content)
+    division, why = system.hardware.division, "LAMB, whole, at the batch that it is known for"
     if division == "open":
+        untested = system.source.startswith("UNTESTED")
         why = "no published result or reference point has this batch" if untested else "ADAM is for the open division"
-    made.notes += [f"hyper-parameters: {made.system.source}", f"division: {division} ({why})"]
-    return made
+    notes += [f"hyper-parameters: {system.source}", f"division: {division} ({why})"]
+    return NewSystem(content, system, notes)
 
 
 def _multiples(batch: int, ranks: int) -> str:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -67,38 +68,25 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
 
 def _state_bytes(system: System, rank: int, buckets: list[list[tuple[int, ...]]]) -> int:
     """Return the bytes of the optimizer's state that the rank keeps."""
-    averaged, shape, ranks = system.optimizer.ema_decay > 0, system.model.shape(), system.world_size
-    sizes = [[math.prod(gradient) for gradient in bucket] for bucket in buckets]
-    if not system.optimizer.sharded:
-        return state_bytes(system.optimizer, averaged, shape, sum(map(sum, sizes)))
-    held = sum(owned(bucket, ranks, rank) for bucket in sizes)
-    return state_bytes(system.optimizer, averaged, shape, held, (rank, ranks))
+    ranks = system.world_size if system.optimizer.sharded else 1
+    held = sum(owned([math.prod(gradient) for gradient in bucket], ranks, rank % ranks) for bucket in buckets)
+    return state_bytes(system.optimizer, system.model.shape(), held, (rank % ranks, ranks))
 
 
-def state_bytes(
-    options: OptimizerSettings, averaged: bool, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)
-) -> int:
+def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
     """Return the bytes of state kept between steps by a rank whose optimizer holds `held` parameters.
 
     `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to them as in training;
-    Adam's remaining parameters count as an equal share a rank. `averaged` adds the average of the weights.
+    Adam's remaining parameters count as an equal share a rank. An average of the weights counts too.
     """
-    numbers = 2 * held  # two moments
-    if options.name == "muon":
+    numbers = (3 if options.ema_decay else 2) * held  # two moments
+    if options.name == "muon":  # matrices have one
         rank, ranks = place
-        matrices = encoder_shapes(shape)
-        adam = held - sum(rows * columns for rows, columns in matrices) // ranks
-        owners = deal(matrices, ranks)
-        dealt = [matrix for matrix, owner in zip(matrices, owners, strict=True) if owner == rank]
-        numbers = 2 * adam + sum(rows * columns for rows, columns in dealt)
-    return _NUMBER * (numbers + (held if averaged else 0))
-
-
-def encoder_shapes(shape: BertShape) -> list[tuple[int, int]]:
-    """Return the shapes of the encoder's logical matrices, in the order of the model's parameters."""
-    hidden, inner = shape.hidden_size, shape.feed_forward_size
-    layer = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)]
-    return layer * shape.layers
+        hidden, inner = shape.hidden_size, shape.feed_forward_size
+        matrices = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)] * shape.layers
+        sizes = np.prod(matrices, axis=1)
+        numbers += int(sizes[np.array(deal(matrices, ranks)) == rank].sum()) - 2 * int(sizes.sum() // ranks)
+    return _NUMBER * numbers
 
 
 def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: int) -> int:
