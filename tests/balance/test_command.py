@@ -8,11 +8,11 @@ import pytest
 
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.simulate import VARIANTS, population
-from bertbench.cli import main
 from bertbench.config import load_system
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import lengths_of
 from bertbench.machine.sequence_cost import fit
+from tests.conftest import Answer, Printed
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
 
@@ -25,9 +25,8 @@ def histogram(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_every_variant_is_simulated_on_every_world(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["balance", "--lengths", histogram, *SMALL, "--json"]) == 0
-    outcomes = json.loads(capsys.readouterr().out)
+def test_every_variant_is_simulated_on_every_world(histogram: str, answer: Answer) -> None:
+    outcomes = answer("balance", "--lengths", histogram, *SMALL)
     assert [(row["gpus"], row["method"]) for row in outcomes] == [(n, name) for n in (2, 16) for name in VARIANTS]
     for row in outcomes:
         assert {"method", "gpus", "batch", "efficiency", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
@@ -40,24 +39,24 @@ def test_every_variant_is_simulated_on_every_world(histogram: str, capsys: pytes
 
 
 def test_the_page_shows_every_batch_and_a_step_before_and_after(
-    histogram: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    histogram: str, tmp_path: Path, printed: Printed
 ) -> None:
     out = tmp_path / "balance.html"
-    assert main(["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--html", str(out)]) == 0
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
+    assert "planned" in printed(*words, "--html", out)
     page = out.read_text()
     assert "3 samples a GPU" in page
     assert "Load of each of 16 GPUs x 3 in a step" in page
     assert page.count("<svg") == 3
-    assert "planned" in capsys.readouterr().out
 
 
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:
     for path in (tiny_folder, tiny_folder / "train", tiny_folder / "train" / "index.npy"):
-        assert np.array_equal(population(path, 1), Dataset.open(tiny_folder, "train").entries_N)
+        assert np.array_equal(population(path, 1, 0), Dataset.open(tiny_folder, "train").entries_N)
 
 
 def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) -> None:
-    lengths = lengths_of(population(Path(histogram), 1)[:10_000])
+    lengths = lengths_of(population(Path(histogram), 1, 10_000))
     assert set(lengths) == {2, 5}
     assert np.mean(lengths == 2) == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 10_000))
 
@@ -69,12 +68,12 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--gpus", "8,x"], "--gpus 8,x: expected positive whole numbers"),
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
         (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),
+        (["--strata-edges", "5,2"], "expected lengths in rising order"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],
 )
-def test_a_mistake_is_one_message(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["balance", *words]) == 2
-    assert expected in capsys.readouterr().err
+def test_a_mistake_is_one_message(words: list[str], expected: str, printed: Printed) -> None:
+    assert expected in printed("balance", *words, code=2)
 
 
 def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
@@ -86,42 +85,37 @@ def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
 
 
 @pytest.mark.slow
-def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "cost", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Answer, printed: Printed) -> None:
+    told = answer("bench", "cost")
     assert told["model"] == "small"
     assert told["r_squared"] > 0.9
-    main(["bench", "cost"])
-    line = capsys.readouterr().out.splitlines()[-1].removeprefix("for the system file: ")
+    line = printed("bench", "cost").splitlines()[-1].removeprefix("for the system file: ")
     load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
 
 
 @pytest.mark.slow
-def test_bench_balance_tells_measured_and_simulated_ratio(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "balance", "--batch", "1", "--steps", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_bench_balance_tells_measured_and_simulated_ratio(answer: Answer) -> None:
+    told = answer("lab", "balance", "--batch", "1", "--steps", "1")
     assert set(told["step_ms"]) == {"none", "planned"}
     assert told["ratio"] > 0
     assert told["simulated_ratio"] >= 1
 
 
-def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, answer: Answer) -> None:
     (tmp_path / "fours.json").write_text(json.dumps({"counts": [0, 0, 0, 1]}))
-    words = ["balance", "--lengths", str(tmp_path / "fours.json"), "--gpus", "2", "--batch", "3", "--steps", "1"]
+    words = ["balance", "--lengths", tmp_path / "fours.json", "--gpus", 2, "--batch", 3, "--steps", 1]
     page = tmp_path / "page.html"
-    assert main([*words, "--methods", "none,planned", "--causal", "--html", str(page), "--json"]) == 0
-    none, planned = (row["cost_per_step"] for row in json.loads(capsys.readouterr().out))
+    found = answer(*words, "--methods", "none,planned", "--causal", "--html", page)
+    none, planned = (row["cost_per_step"] for row in found)
     # per token 144 (4 + 2 x 4) 1024^2 + 6 (1024 + 30,522) 1024, per pair 12 x 24 x 1024; six sequences of 4 tokens
     assert none == planned == 6 * (4 * (1_811_939_328 + 193_818_624) + 4**2 * 294_912)
     assert page.read_text().count("<svg") == 2
 
 
-def test_strata_that_tell_lengths_apart_balance_better(histogram: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strata_that_tell_lengths_apart_balance_better(histogram: str, answer: Answer) -> None:
     found = []
     for edges in ("5", "2,5"):
-        words = ["balance", "--lengths", histogram, "--gpus", "16", "--batch", "4", "--steps", "4", "--json"]
-        assert main([*words, "--methods", "stratified", "--strata-edges", edges]) == 0
-        found.append(json.loads(capsys.readouterr().out)[0]["efficiency"])
+        words = ["balance", "--lengths", histogram, "--gpus", 16, "--batch", 4, "--steps", 4]
+        (row,) = answer(*words, "--methods", "stratified", "--strata-edges", edges)
+        found.append(row["efficiency"])
     assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
-    assert main(["balance", "--lengths", histogram, "--strata-edges", "5,2"]) == 2
-    assert "expected lengths in rising order" in capsys.readouterr().err

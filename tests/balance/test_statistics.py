@@ -23,23 +23,15 @@ def first_plans(method: Method) -> list[StepPlan]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_length_is_drawn_as_often_as_the_dataset_has_it(method: Method) -> None:
+def test_every_length_and_every_sample_is_drawn_as_often_as_the_dataset_has_it(method: Method) -> None:
     lengths = lengths_of(ENTRIES)
     edges = np.quantile(lengths, np.arange(1, 8) / 8)
-    of_dataset = np.bincount(np.searchsorted(edges, lengths), minlength=8)
     drawn = np.concatenate([plan.dealt.ids_S for plan in first_plans(method)])
-    observed = np.bincount(np.searchsorted(edges, lengths[drawn]), minlength=8)
-    expected = of_dataset / of_dataset.sum() * len(drawn)
-    there = expected > 0
-    assert ((observed - expected)[there] ** 2 / expected[there]).sum() < CHI_SQUARE_7
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_sample_is_drawn_as_often_as_any_other(method: Method) -> None:
-    drawn = np.concatenate([plan.dealt.ids_S for plan in first_plans(method)])
-    observed = np.bincount(drawn * 32 // 5_003, minlength=32)  # by place in the dataset
-    expected = np.diff(np.ceil(np.arange(33) * 5_003 / 32)) / 5_003 * len(drawn)
-    assert ((observed - expected) ** 2 / expected).sum() < CHI_SQUARE_31
+    places = np.arange(5_003) * 32 // 5_003  # in the dataset
+    for groups, limit in ((np.searchsorted(edges, lengths), CHI_SQUARE_7), (places, CHI_SQUARE_31)):
+        observed, there = np.bincount(groups[drawn]), np.bincount(groups)
+        expected = there / 5_003 * len(drawn)
+        assert ((observed - expected)[there > 0] ** 2 / expected[there > 0]).sum() < limit
 
 
 @pytest.mark.parametrize("method", METHODS)

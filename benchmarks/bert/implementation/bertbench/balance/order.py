@@ -3,7 +3,7 @@
 Shapes: N samples in the dataset, B samples in the global batch, K steps in a window.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,20 @@ class RandomOrder:
         return ids
 
 
-class WindowedOrder(ABC):
+Plan = Callable[[Index, int, int, range], NDArray[np.int64]]
+"""Return the ids of all samples of some steps of an epoch, from index, global batch and the epoch's seed: [K, B]."""
+
+
+class WindowedOrder:
     """An order planned in windows of whole steps of an epoch; the N mod B samples left over differ by epoch."""
 
-    def __init__(self, entries_N: Index, global_batch_size: int, seed: int) -> None:
+    def __init__(self, entries_N: Index, global_batch_size: int, seed: int, plan: Plan) -> None:
         if len(entries_N) < global_batch_size:
             raise ConfigError(
                 f"a global batch of {global_batch_size:,} samples can't be stratified from {len(entries_N):,} training "
                 "samples; lower data.global_batch_size, or set data.balance to planned"
             )
-        self._entries_N = entries_N
-        self._batch = global_batch_size
-        self._seed = seed
+        self._entries_N, self._batch, self._seed, self._plan = entries_N, global_batch_size, seed, plan
         self._steps_per_epoch = len(entries_N) // global_batch_size
         self._window_steps = max(1, _WINDOW // global_batch_size)
         self._planned: tuple[int, int] | None = None
@@ -65,67 +67,44 @@ class WindowedOrder(ABC):
         if self._planned != (epoch, window):
             first = window * self._window_steps
             steps = range(first, min(first + self._window_steps, self._steps_per_epoch))
-            self._ids_KB, self._planned = self._plan(epoch, steps), (epoch, window)
+            self._ids_KB = self._plan(self._entries_N, self._batch, derive(self._seed, "order", epoch), steps)
+            self._planned = epoch, window
         return self._ids_KB[place]
 
-    @abstractmethod
-    def _plan(self, epoch: int, steps: range) -> NDArray[np.int64]:
-        """Return the ids of all samples of these steps of an epoch: [K, B]."""
 
-
-class StratifiedOrder(WindowedOrder):
+def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int, steps: range) -> NDArray[np.int64]:
     """Keep the dataset's shares of each stratum of length in every run of consecutive samples, up to rounding.
 
     The samples of a stratum, in random order, are spread evenly over the window: the i-th of n stands at (i + 1/2) / n.
     So the quotas of a rank's batch are share times batch, rounded down or up in turn, and what one batch rounds away
     the next one gets: within a window all samples come exactly once.
     """
-
-    def __init__(self, entries_N: Index, global_batch_size: int, seed: int, edges: tuple[int, ...]) -> None:
-        super().__init__(entries_N, global_batch_size, seed)
-        self._edges = edges
-
-    def _plan(self, epoch: int, steps: range) -> NDArray[np.int64]:
-        size = len(self._entries_N)
-        places = np.arange(steps.start * self._batch, steps.stop * self._batch)
-        ids = Permutation(size, derive(self._seed, "order", epoch))(places)
-        strata = np.searchsorted(self._edges, lengths_of(self._entries_N[ids])).astype(np.uint16)
-        by_stratum = np.argsort(strata, kind="stable")
-        counts = np.bincount(strata, minlength=len(self._edges) + 1)
-        place = np.concatenate([(np.arange(count) + 0.5) / count for count in counts if count])
-        spread = by_stratum[np.argsort(place, kind="stable")]
-        return ids[spread].reshape(len(steps), self._batch)
+    ids = Permutation(len(entries_N), seed)(np.arange(steps.start * batch, steps.stop * batch))
+    strata = np.searchsorted(edges, lengths_of(entries_N[ids])).astype(np.uint16)
+    by_stratum = np.argsort(strata, kind="stable")
+    place = np.concatenate([(np.arange(count) + 0.5) / count for count in np.bincount(strata)])
+    spread = by_stratum[np.argsort(place, kind="stable")]
+    return ids[spread].reshape(len(steps), batch)
 
 
-class NodeOrder(WindowedOrder):
-    """Each node draws from its own share of the data, one sample from each of its quantiles of length.
+def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range) -> NDArray[np.int64]:
+    """Let each node draw from its own share of the data, one sample from each of its quantiles of length.
 
-    Shares: every B consecutive ids are sorted by length and dealt to the nodes, so shares are alike; they hold for an
-    epoch. Draws: a node's samples of K steps, sorted, make as many strata as its batch has samples, each of K samples,
-    and every step takes one of each.
+    Shares: every B consecutive ids are sorted by length and dealt to the nodes, one of every M neighbours to each at
+    random, so shares are alike; they hold for an epoch. Draws: a node's samples of K steps, sorted, make as many strata
+    as its batch has samples, each of K samples, and every step takes one of each.
     """
+    steps_per_epoch, left_over = divmod(len(entries_N), batch)
+    blocks = Permutation(steps_per_epoch, seed)(np.arange(steps.start, steps.stop))
+    ids_KB = seed % (left_over + 1) + blocks[:, None] * batch + np.arange(batch)
+    generator = np.random.default_rng(derive(seed, steps.start))
+    neighbours_KQM = _sorted(entries_N, ids_KB).reshape(len(ids_KB), -1, nodes)
+    share_MW = generator.permuted(neighbours_KQM, axis=2).transpose(2, 0, 1).reshape(nodes, -1)
+    share_MW = generator.permuted(share_MW, axis=1)  # else equal lengths would keep an order
+    strata_MSK = _sorted(entries_N, share_MW).reshape(nodes, -1, len(steps))
+    return generator.permuted(strata_MSK, axis=2).transpose(2, 0, 1).reshape(len(steps), batch)
 
-    def __init__(self, entries_N: Index, global_batch_size: int, seed: int, nodes: int) -> None:
-        super().__init__(entries_N, global_batch_size, seed)
-        self._nodes = nodes
 
-    def _plan(self, epoch: int, steps: range) -> NDArray[np.int64]:
-        seed = derive(self._seed, "order", epoch)
-        left_over = len(self._entries_N) - self._steps_per_epoch * self._batch
-        first = seed % (left_over + 1)
-        blocks = Permutation(self._steps_per_epoch, seed)(np.arange(steps.start, steps.stop))
-        ids_KB = first + blocks[:, None] * self._batch + np.arange(self._batch)
-        generator = np.random.default_rng(derive(seed, steps.start))
-        share_MW = generator.permuted(self._shares(ids_KB, generator), axis=1)  # else equal lengths would keep an order
-        sorted_MW = np.take_along_axis(share_MW, longest_first(lengths_of(self._entries_N[share_MW])), axis=1)
-        strata_MSK = sorted_MW.reshape(self._nodes, -1, len(steps))
-        return generator.permuted(strata_MSK, axis=2).transpose(2, 0, 1).reshape(len(steps), self._batch)
-
-    def _shares(self, ids_KB: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-        """Deal each block's samples to the nodes: [M nodes, K steps times a node's batch].
-
-        Each node gets one of every M neighbours in length, at random.
-        """
-        sorted_KB = np.take_along_axis(ids_KB, longest_first(lengths_of(self._entries_N[ids_KB])), axis=1)
-        neighbours_KQM = sorted_KB.reshape(len(ids_KB), -1, self._nodes)
-        return generator.permuted(neighbours_KQM, axis=2).transpose(2, 0, 1).reshape(self._nodes, -1)
+def _sorted(entries_N: Index, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort each row of ids by length, longest first."""
+    return np.take_along_axis(ids, longest_first(lengths_of(entries_N[ids])), axis=1)

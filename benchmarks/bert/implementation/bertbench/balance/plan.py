@@ -6,6 +6,7 @@ thousand ranks. Shapes: S samples in the step, R ranks.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
-from bertbench.balance.order import NodeOrder, RandomOrder, StratifiedOrder
+from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.index import Index, lengths_of
@@ -82,12 +83,13 @@ class Planner:
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
-        self._order: RandomOrder | StratifiedOrder | NodeOrder | packing.PackedOrder
+        self._order: RandomOrder | WindowedOrder | packing.PackedOrder
         match balance.method:
             case "stratified" | "stratified_presort":
-                self._order = StratifiedOrder(entries_N, global_batch_size, seed, balance.strata_edges)
+                plan = partial(plan_strata, balance.strata_edges)
+                self._order = WindowedOrder(entries_N, global_batch_size, seed, plan)
             case "planned_local":
-                self._order = NodeOrder(entries_N, global_batch_size, seed, nodes)
+                self._order = WindowedOrder(entries_N, global_batch_size, seed, partial(plan_nodes, nodes))
             case "packed":
                 from bertbench.balance.packing import PackedOrder  # noqa: PLC0415 - a run loads what it takes
 
@@ -120,11 +122,9 @@ class Planner:
         With most methods the samples of a step depend on the global batch and the seed alone. `planned_local` deals the
         data to nodes, and `packed` counts rows by rank.
         """
-        begun, now = {"planned_local": (nodes, self._nodes), "packed": (ranks, self.ranks)}.get(
-            self.balance.method, (0, 0)
-        )
+        depends = {"planned_local": ("nodes", nodes, self._nodes), "packed": ("ranks", ranks, self.ranks)}
+        what, begun, now = depends.get(self.balance.method, ("", 0, 0))
         if begun != now:
-            what = "nodes" if self.balance.method == "planned_local" else "ranks"
             raise ConfigError(
                 f"the run was begun on {begun} {what}, found {now}; data.balance {self.balance.method} orders samples "
                 f"by {what}: resume with {begun}, or restart with data.balance planned, which resumes with any number"

@@ -15,8 +15,7 @@ from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import MAX_LENGTH, Index, pack
 
-# Bounds on the sequences drawn for a histogram: enough for 200 steps of 1,024 GPUs x 48, in at most 64 MB.
-_FEWEST, _MOST = 1 << 24, 1 << 25
+_FEWEST, _MOST = 1 << 20, 1 << 25  # sequences drawn for a histogram unless steps take more: 64 MB at most
 
 VARIANTS: dict[str, Balance] = {
     **{method: Balance(method, BERT_LARGE) for method in METHODS},
@@ -53,8 +52,8 @@ class Outcome:
     plan_ms_per_step: float
 
 
-def population(path: Path, seed: int) -> Index:
-    """Return the index of a data folder, or of random samples with a histogram's lengths.
+def population(path: Path, seed: int, samples: int) -> Index:
+    """Return the index of a data folder, or of random samples with a histogram's lengths: at least `samples`.
 
     Raises DataError if the file is neither.
     """
@@ -66,7 +65,7 @@ def population(path: Path, seed: int) -> Index:
     if len(counts) > MAX_LENGTH:
         raise DataError(f"{path}: counts lengths up to {len(counts)}, expected at most {MAX_LENGTH}")
     total = counts.sum()
-    return drawn_index(int(np.clip(total, _FEWEST, _MOST)), seed, counts / total)
+    return drawn_index(max(samples, int(np.clip(total, _FEWEST, _MOST))), seed, counts / total)
 
 
 def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = None) -> Index:

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
         lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
-    entries = population(lengths, arguments.seed)
+    entries = population(lengths, arguments.seed, max(gpus) * max(batches) * arguments.steps)
     per_node, steps, seed = arguments.gpus_per_node, arguments.steps, arguments.seed
     worlds = [(name, gpu, batch) for batch in batches for gpu in gpus for name in names]
     outcomes = []
