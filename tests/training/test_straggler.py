@@ -15,7 +15,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
-from bertbench.report.straggler import straggler, straggler_of
+from bertbench.report.straggler import rank_times, straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
@@ -79,13 +79,14 @@ def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Callable[..., Sy
 
 def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     """Own times 30, 40, 31: rank 1 is 9.5 ms behind the median of the others, 8 of them in the backward pass."""
-    times = {
+    measured = {
         "data": [1.0, 0.5, 0.5],
         "forward": [10.0, 12.0, 10.5],
         "backward": [15.0, 23.5, 16.0],
         "optimizer": [4.0, 4.0, 4.0],
         "wait": [10.0, 0.0, 9.0],
     }
+    times = rank_times({"ranks_ms": measured})
     found = straggler(times)
     assert found is not None
     assert (found.rank, found.phase) == (1, "backward")

@@ -36,7 +36,7 @@ class Straggler(NamedTuple):
 
 
 def straggler(times: RankTimes) -> Straggler | None:
-    """Return the rank that is clearly slower than the others, if there is one."""
+    """Return the rank that is clearly slower than the others by their own times, if there is one."""
     own = [sum(of_rank) for of_rank in zip(*times.values(), strict=True)]
     if len(own) < 2:
         return None
