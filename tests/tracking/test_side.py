@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.errors import ConfigError
 from bertbench.tracking.openmetrics import address
+from tests.conftest import Printed
 from tests.tracking.written import write_run
 
 BERTBENCH = [sys.executable, "-m", "bertbench"]
@@ -73,7 +73,7 @@ def test_a_port_is_served_on_loopback_unless_an_address_is_given() -> None:
 
 
 def test_a_port_in_use_is_one_clear_line_before_anything_starts(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     pytest.importorskip("prometheus_client")
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
@@ -81,11 +81,10 @@ def test_a_port_in_use_is_one_clear_line_before_anything_starts(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["train", tiny_file, "--metrics-port", str(port)]) == 2
-    (complaint,) = capsys.readouterr().err.splitlines()
+        complaint = printed("train", tiny_file, "--metrics-port", port, code=2)
     assert complaint == (
         f"bertbench: --metrics-port: 127.0.0.1 port {port} can't be used (Address already in use); name a free port of "
-        "this machine"
+        "this machine\n"
     )
     assert not (tmp_path / "runs").exists()
 

@@ -9,28 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.tracking.braille import plot
-from bertbench.tracking.forecast import forecast
+from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank, RankSampler, elsewhere, leave, ranks_beside, ranks_of
 from bertbench.tracking.reading import FollowedRun, GrowingFile
 from bertbench.tracking.state import earlier_runs, phases, state_of
+from tests.conftest import Answer, Printed
 from tests.tracking.written import START_S, log_lines, row, write_run
 
 RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
-
-
-def test_a_growing_file_is_read_by_whole_lines_and_a_few_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    growing = GrowingFile(path)
-    assert growing.lines() == ([], False)  # it isn't there yet
-    path.write_text("one\ntwo\na long third line\nfou")
-    assert growing.lines(at_most=5) == ([b"one", b"two"], False)
-    assert growing.lines(at_most=5) == ([b"a long third line"], False)
-    assert growing.lines(at_most=5) == ([], False)
-    with path.open("a") as file:
-        file.write("r\nfive\n")
-    assert growing.lines() == ([b"four", b"five"], False)
 
 
 @pytest.mark.parametrize("again", ["one\n", "one\nanother two\nthree\nfour\n"])
@@ -82,7 +69,7 @@ def test_a_run_that_goes_on_says_when_it_evaluates_next(tmp_path: Path) -> None:
     state = state_of(FollowedRun(log), earlier=[450, 600, 900])
     assert state.status == "running"
     assert (state.next_evaluation_samples, state.next_evaluation_s) == (600, 2)  # 200 samples at 100 a second
-    assert state.target_forecast == (600, 450, 900, "earlier runs of this system")
+    assert state.target_forecast == Forecast(600, 450, 900, "earlier runs of this system")
     # 200 samples: 2 s of steps, and 0.5 s of evaluation in 300 samples so far
     assert state.target_s == pytest.approx(2 + 200 * 0.5 / 300)
     a_second_ago = time.time() - 1
@@ -106,10 +93,12 @@ def test_earlier_runs_are_those_of_the_same_system_and_target_that_reached_it(tm
 def test_a_forecast_without_earlier_runs_goes_on_at_the_curves_slope() -> None:
     curve = [(100.0, 0.1), (200.0, 0.2), (300.0, 0.25)]
     # 0.25 is missing: at the last slope, 0.05 in 100, 500 samples; at the steepest, 0.1 in 100, 250
-    assert forecast(curve, 0.5, []) == pytest.approx((800, 550, 800, "the slope of its last evaluations"), abs=1e-6)
+    found = forecast(curve, 0.5, [])
+    assert found is not None
+    assert (found.samples, found.low, found.high) == pytest.approx((800, 550, 800))
     assert forecast(curve[:1], 0.5, []) is None
     assert forecast([(100.0, 0.2), (200.0, 0.1)], 0.5, []) is None  # it gets worse: nobody knows
-    assert forecast(curve, 0.5, [200.0, 400.0, 500.0]) == (450, 400, 500, "earlier runs of this system")
+    assert forecast(curve, 0.5, [200, 400, 500]) == Forecast(450, 400, 500, "earlier runs of this system")
 
 
 def test_ranks_of_other_machines_are_known_over_the_shared_folder(tmp_path: Path) -> None:
@@ -140,7 +129,7 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
             assert process.stdout is not None
             process.stdout.readline()
         sampler = RankSampler(lambda: ranks_of(log))
-        assert [one[:4] for one in sampler.look()] == [
+        assert [(one.rank, one.host, one.pid, one.busy) for one in sampler.look()] == [
             (number, os.uname().nodename, process.pid, 0) for number, process in enumerate(started)
         ]
         assert {*ranks_beside(started[0].pid)} >= {process.pid for process in started}
@@ -163,9 +152,8 @@ def test_a_plot_joins_its_points_and_labels_its_ends() -> None:
     assert plot([(0, 2.0), (1, 2.0)], width=12, height=2, level=1.0) == ["      2 ⠉⠉⠉⠉", "      1 ⡀⠀⡀⠀"]
 
 
-def test_watch_shows_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", str(RESULTS / "result_0.txt")]) == 0
-    shown = capsys.readouterr().out
+def test_watch_shows_a_finished_run(printed: Printed) -> None:
+    shown = printed("watch", RESULTS / "result_0.txt")
     for text in ("cpu_demo/bert/result_0", "success", "seed 2557128240", "commit 85804e9", "179,200 samples",
                  "loss by step", "accuracy by samples", "best 0.4085", "target 0.4", "steps 9"):  # fmt: skip
         assert text in shown
@@ -173,31 +161,27 @@ def test_watch_shows_a_finished_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_watch_shows_a_run_that_has_no_step_yet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "toy" / "bert"
     folder.mkdir(parents=True)
     (folder / "result_0.txt").touch()
     monkeypatch.setenv("LOGDIR", str(tmp_path))
-    assert main(["watch", "--json"]) == 0  # the newest of LOGDIR
-    state = json.loads(capsys.readouterr().out)
+    state = answer("watch")  # the newest of LOGDIR
     assert (state["name"], state["status"], state["step"], state["loss"]) == ("toy/bert/result_0", "running", 0, None)
-    assert main(["watch", "--once"]) == 0
-    assert "no step was recorded yet" in capsys.readouterr().out
+    assert "no step was recorded yet" in printed("watch", "--once")
 
 
-def test_a_half_written_log_is_shown_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_half_written_log_is_shown_as_far_as_it_goes(tmp_path: Path, answer: Answer) -> None:
     log = write_run(tmp_path, steps=2, until_ms=500, status=None)
     log.write_text(log_lines(3500) + log_lines()[-60:-20])
     (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2)[:30])
-    assert main(["watch", str(log), "--json"]) == 0
-    state = json.loads(capsys.readouterr().out)
+    state = answer("watch", log)
     assert (state["step"], state["next_evaluation_samples"]) == (1, 300)
 
 
-def test_a_run_that_is_not_there_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_not_there_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
     for name in (tmp_path / "missing", tmp_path / "missing" / "result_0.txt"):
-        assert main(["watch", str(name)]) == 2
-        assert capsys.readouterr().err == (
+        assert printed("watch", name, code=2) == (
             f"bertbench: {name}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt\n"
         )

@@ -12,6 +12,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.tracking.feed import Feed, Point
 from bertbench.tracking.reading import FollowedRun
+from tests.conftest import Printed
 from tests.tracking.written import START_S, log_lines, row, write_run
 
 STEPS = {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0, 5: 5.0, 6: 4.0}
@@ -168,41 +169,32 @@ def test_wandb_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> No
     ("command", "to"), [("track", "tensorboard"), ("track", "mlflow"), ("track", "wandb-offline"), ("train", "mlflow")]
 )
 def test_a_tracker_that_is_not_installed_is_one_clear_line(
-    to: str, command: str, log: Path, tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    to: str, command: str, log: Path, tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
+) -> None:
     package = to.removesuffix("-offline")
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == package else real(name, *more))
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
-    words = ["track", str(log), "--to", to] if command == "track" else ["train", tiny_file, "--track", to]
-    assert main(words) == 2
-    (complaint,) = capsys.readouterr().err.splitlines()
+    words = ["track", log, "--to", to] if command == "track" else ["train", tiny_file, "--track", to]
+    (complaint,) = printed(*words, code=2).splitlines()
     assert complaint.startswith(f"bertbench: {to} needs {package}")
     assert complaint.endswith(f"pip install -e '.[{package}]'")
     assert not list(tmp_path.glob("runs/*/bert/*"))  # nothing was begun
 
 
-def test_a_run_without_a_step_and_two_logs_of_one_name_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_step_and_two_logs_of_one_name_are_refused(tmp_path: Path, printed: Printed) -> None:
     pytest.importorskip("tensorboard")
-    empty = tmp_path / "result_0.txt"
+    empty, to = tmp_path / "result_0.txt", ["--to", "tensorboard", "--out", tmp_path / "out"]
     empty.touch()
-    assert main(["track", str(empty), "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 2
-    assert "no evaluation, and no step" in capsys.readouterr().err
-    twins = [str(write_run(tmp_path / name / "bert")) for name in "ab"]
-    assert main(["track", *twins, "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 2
-    assert "toy/bert/result_0: named by two logs" in capsys.readouterr().err
+    assert "no evaluation, and no step" in printed("track", empty, *to, code=2)
+    twins = [write_run(tmp_path / name / "bert") for name in "ab"]
+    assert "toy/bert/result_0: named by two logs" in printed("track", *twins, *to, code=2)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_line(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_clear_line(log: Path, tmp_path: Path, printed: Printed) -> None:
     pytest.importorskip("tensorboard")
     (tmp_path / "out").write_text("a file")
-    assert main(["track", str(log), "--to", "tensorboard", "--out", str(tmp_path / "out")]) == 1
-    (complaint,) = capsys.readouterr().err.splitlines()
+    (complaint,) = printed("track", log, "--to", "tensorboard", "--out", tmp_path / "out", code=1).splitlines()
     assert "tensorboard refused it" in complaint
     assert "name another folder with --out" in complaint

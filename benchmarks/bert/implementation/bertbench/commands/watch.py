@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     followed = FollowedRun(_log(arguments.run))
     look = _looker(followed)
     if arguments.json:
-        emit(True, look().as_json())
+        emit(True, look())
         return 0
     from rich.console import Console  # noqa: PLC0415 - --json draws nothing
     from rich.live import Live  # noqa: PLC0415 - as above

@@ -53,10 +53,9 @@ class Feed:
         self._forward({step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows})
 
     def _forward(self, points: dict[int, Point]) -> None:
-        facts = self._run.facts
-        batch = facts.global_batch_size
-        for evaluation in facts.evaluations[self._evaluations :]:
-            if evaluation.samples is None or not isinstance(batch, int):
+        batch = self._run.batch
+        for evaluation in self._run.facts.evaluations[self._evaluations :]:
+            if evaluation.samples is None or not batch:
                 self._evaluations += 1
                 continue
             step = round(evaluation.samples / batch)
@@ -86,9 +85,8 @@ class Feed:
 
     def _point(self, step: int, row: Row) -> Point:
         values = {name: row[key] for key, name in _OF_A_STEP.items() if key in row}
-        batch = self._run.facts.global_batch_size
-        if row.get("step_ms") and isinstance(batch, int):
-            values["train/samples_per_s"] = 1e3 * batch / row["step_ms"]
+        if row.get("step_ms") and self._run.batch:
+            values["train/samples_per_s"] = 1e3 * self._run.batch / row["step_ms"]
         return Point(step, self._time(row), values)
 
     def _time(self, row: Row) -> float:

@@ -4,15 +4,16 @@ Earlier runs say it best: a curve may lie on a plateau for most of its length, w
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 _RECENT = 4  # evaluations whose slopes are looked at
 Curve = Sequence[tuple[float, float]]
 
 
-class Forecast(NamedTuple):
+@dataclass(frozen=True)
+class Forecast:
     """Training samples to the target: the likeliest, and the range; and what says so."""
 
     samples: float

@@ -2,12 +2,13 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.tracking.state import RunState
 
 _LOOPBACK = "127.0.0.1"
+Address = tuple[str, int]
+"""Host and port to listen on."""
 _GAUGES = (
     ("step", "step", "training steps taken"),
     ("samples", "samples", "training samples so far"),
@@ -27,19 +28,12 @@ _GAUGES = (
 """Names of gauges, fields of RunState, help."""
 
 
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-
 def address(text: str) -> Address:
     """Return the address of `PORT` or `HOST:PORT`. Raises ConfigError where it is none."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"--metrics-port {text}: expected a port from 1 to 65535, or HOST:PORT")
-    return Address(host.strip("[]") or _LOOPBACK, int(port))
+    return host.strip("[]") or _LOOPBACK, int(port)
 
 
 def check_free(place: Address) -> None:
@@ -51,7 +45,7 @@ def check_free(place: Address) -> None:
             probe.bind(place)
     except OSError as error:
         raise ConfigError(
-            f"--metrics-port: {place.host} port {place.port} can't be used ({system_reason(error)}); name a free port "
+            f"--metrics-port: {place[0]} port {place[1]} can't be used ({system_reason(error)}); name a free port "
             "of this machine"
         ) from error
 
@@ -64,7 +58,7 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
     class Collector:
         def collect(self) -> Iterator[Metric]:
             now = state()
-            labels = {"run": now.name, "system": now.system, "commit": now.commit or "", "seed": str(now.seed)}
+            labels = {"run": now.name, "system": now.system, "commit": str(now.commit or ""), "seed": str(now.seed)}
             yield InfoMetricFamily("bertbench_run", "the run", labels)
             yield GaugeMetricFamily("bertbench_running", "1 while the run is running", float(now.status == "running"))
             for name, field, text in _GAUGES:
@@ -83,4 +77,5 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
 
     registry = CollectorRegistry()
     registry.register(Collector())
-    start_http_server(place.port, place.host, registry)
+    host, port = place
+    start_http_server(port, host, registry)

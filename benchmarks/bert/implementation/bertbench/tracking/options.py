@@ -6,9 +6,10 @@ PACKAGES = {
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
     "wandb-offline": ("wandb",),
+    "metrics": ("prometheus_client",),
 }
-"""Trackers, and the packages that each needs."""
-TRACKERS = tuple(PACKAGES)
+"""The packages that each tracker, and --metrics-port, needs."""
+TRACKERS = tuple(PACKAGES)[:-1]
 
 
 @dataclass(frozen=True)

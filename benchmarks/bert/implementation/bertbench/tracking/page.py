@@ -45,7 +45,7 @@ def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
 
 def _summary(state: RunState) -> Iterator[Text]:
     first = Text.assemble((state.status, _TONES.get(state.status, "bold")))
-    first.append(f"   seed {_shown(state.seed)}   commit {(state.commit or '-')[:_COMMIT_DIGITS]}")
+    first.append(f"   seed {_shown(state.seed)}   commit {str(state.commit or '-')[:_COMMIT_DIGITS]}")
     first.append(f"   on the clock {duration(state.elapsed_s)}")
     if state.status in ("running", "unfinished"):
         first.append(f"   last wrote {duration(state.silent_s)} ago")

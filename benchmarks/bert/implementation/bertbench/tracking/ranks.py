@@ -5,8 +5,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from bertbench.common.atomic import write_state
 
@@ -16,7 +16,8 @@ _FOLDER = "ranks"
 _FRESH_S = 30.0
 
 
-class Rank(NamedTuple):
+@dataclass(frozen=True, order=True)
+class Rank:
     """A rank's process between two looks."""
 
     rank: int
@@ -69,7 +70,7 @@ def leave(folder: Path, ranks: Sequence[Rank]) -> None:
     """Write the ranks of this machine for watchers on others, over the file system they share. Raises OSError."""
     place = folder / _FOLDER
     place.mkdir(exist_ok=True)
-    write_state(place / f"{os.uname().nodename}.json", {"time_s": time.time(), "ranks": ranks})
+    write_state(place / f"{os.uname().nodename}.json", {"time_s": time.time(), "ranks": list(map(vars, ranks))})
 
 
 def elsewhere(folder: Path) -> list[Rank]:
@@ -79,7 +80,7 @@ def elsewhere(folder: Path) -> list[Rank]:
         with suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(path.read_text())
             if path.stem != os.uname().nodename and time.time() - content["time_s"] < _FRESH_S:
-                found += [Rank(*one) for one in content["ranks"]]
+                found += [Rank(**one) for one in content["ranks"]]
     return found
 
 
@@ -101,10 +102,10 @@ def children(pid: int) -> list[int]:
 def _rank(pid: int) -> int | None:
     """Return the rank of a process; None for others, and where it ended or belongs to somebody else."""
     try:
-        pairs = (pair.partition(b"=") for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return None
-    environment = {name: value for name, _, value in pairs}
+    environment = dict(pair.partition(b"=")[::2] for pair in pairs)
     rank = environment.get(b"RANK", environment.get(b"SLURM_PROCID", b""))
     return int(rank) if rank.isdigit() else None
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from bertbench.report.beside import described, json_object
 from bertbench.report.listing import system_name
-from bertbench.report.settings import flattened
+from bertbench.report.settings import configured, flattened
 from bertbench.report.straggler import RankTimes, rank_times
 from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts, number
+from compliance.run import RunFacts, as_integer, number
 
 _REMEMBERED = 256  # bytes before the place that was read to: if they change, the file was cut back and grew again
 _RECENT = 50  # steps whose ranks are compared
@@ -69,6 +69,11 @@ class FollowedRun:
         return system_name(self.log, self.facts)
 
     @property
+    def batch(self) -> int | None:
+        """Return the global batch; None until the log has it."""
+        return as_integer(self.facts.global_batch_size)
+
+    @property
     def name(self) -> str:
         """Return the run's name among others: system, folder and number, such as cpu_demo/bert/result_0."""
         return f"{self.system}/{self.log.parent.name}/{self.log.stem}"
@@ -76,7 +81,7 @@ class FollowedRun:
     def parameters(self) -> dict[str, Any]:
         """Return what the run ran with: the system file's settings, and seed, commit, processor and versions."""
         origin = {f"run.{key}": value for key, value in flattened(described(self.log, "run.json")).items()}
-        return flattened(described(self.log, "config.json")) | origin
+        return configured(self.log) | origin
 
     def read(self, at_most: int = -1) -> list[int]:
         """Read what was added, `at_most` bytes of metrics; return the new steps. Unreadable lines are passed over.

@@ -6,7 +6,6 @@ remaining steps after it. It ends after the rank that started it, for any reason
 rank, is then closed.
 """
 
-import importlib.util
 import json
 import os
 import select
@@ -45,11 +44,7 @@ def check(work: SideWork) -> None:
     """Raise ConfigError for a tracker that isn't installed and a port that can't be used."""
     check_installed(work.track)
     if work.metrics_port is not None:
-        if importlib.util.find_spec("prometheus_client") is None:
-            raise ConfigError(
-                "--metrics-port needs prometheus-client, which this Python doesn't have; install bertbench's extra "
-                "`metrics`: pip install -e '.[metrics]'"
-            )
+        check_installed(["metrics"])
         check_free(address(work.metrics_port))
 
 
@@ -116,19 +111,18 @@ class _Allowance:
     """Processor time for work beside the run: SHARE of one processor; unused time is saved for one period at most."""
 
     def __init__(self) -> None:
-        self._left_s = SHARE * _EVERY_S
-        self._seen_s, self._used_s = time.monotonic(), self._processor_s()
+        self._left_s, self._earned_s = SHARE * _EVERY_S, _earned_s()
 
     def is_left(self) -> bool:
         """Return whether some is left, after everything that this process and trackers' services did until now."""
-        now, used = time.monotonic(), self._processor_s()
-        earned, spent = SHARE * (now - self._seen_s), used - self._used_s
-        self._left_s = min(self._left_s + earned - spent, SHARE * _EVERY_S)
-        self._seen_s, self._used_s = now, used
+        before, self._earned_s = self._earned_s, _earned_s()
+        self._left_s = min(self._left_s + self._earned_s - before, SHARE * _EVERY_S)
         return self._left_s > 0
 
-    def _processor_s(self) -> float:
-        return time.process_time() + sum(map(processor_s, children(os.getpid())))
+
+def _earned_s() -> float:
+    """Return the share of the time so far, less the processor time that this process and its children have used."""
+    return SHARE * time.monotonic() - time.process_time() - sum(map(processor_s, children(os.getpid())))
 
 
 class Side:
@@ -144,11 +138,11 @@ class Side:
         self._feeds = {
             name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
         }
-        self._serves = work.metrics_port is not None
-        if work.metrics_port is not None:
+        self._port = work.metrics_port
+        if self._port:
             self._earlier = earlier_runs(log)
             self._state = self._stands()
-            serve(address(work.metrics_port), lambda: self._state)
+            serve(address(self._port), lambda: self._state)
         self._forward(list(self._run.rows))
         self._allowance = _Allowance()
 
@@ -162,7 +156,7 @@ class Side:
             self._ranks = now
             with suppress(OSError):  # the run itself says if its disk is full
                 leave(self._run.folder, self._ranks)
-        if self._serves:  # a scraper wants today's state, trackers get every step, be it later
+        if self._port:  # a scraper wants today's state, trackers get every step, be it later
             self._waiting += self._run.read()
             self._state = self._stands()
         while self._feeds and self._allowance.is_left():

@@ -4,22 +4,21 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.beside import described
 from bertbench.report.listing import run_logs, silence_s, status, system_name
-from bertbench.report.settings import flattened
+from bertbench.report.settings import configured
 from bertbench.report.straggler import mean_times, straggler
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun, Row
 from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts, number
+from compliance.run import RunFacts, as_integer, number
 
 _RECENT = 50  # steps that the speed of now is measured on
 _MOST_EARLIER = 50  # runs beside this one that the forecast reads
@@ -27,7 +26,7 @@ _MOST_EARLIER = 50  # runs beside this one that the forecast reads
 
 @dataclass(frozen=True)
 class RunState:
-    """Numbers of a run at one time; None, or nothing, where they are not known."""
+    """Numbers of a run at one time, which `watch --json` prints; None, or nothing, where they are not known."""
 
     name: str
     system: str
@@ -64,13 +63,6 @@ class RunState:
     straggler_phase: str | None
     """In which phase of a step, where the run measured it."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what `watch --json` prints."""
-        content = asdict(self)
-        content["target_forecast"] = self.target_forecast and self.target_forecast._asdict()
-        content["ranks"] = [rank._asdict() for rank in self.ranks]
-        return content
-
 
 def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[float] = ()) -> RunState:
     """Return where a run stands now; `earlier` is what runs of the same system took to the target, in samples."""
@@ -88,20 +80,15 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     curve = [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
     expected = forecast(curve, target, earlier) if target is not None and going else None
     slow = straggler(mean_times(run.rank_times)) if going else None
-    seed, size, max_steps = (
-        value if isinstance(value := parameters.get(name), int) else None
-        for name in ("run.seed", "run.world_size", "schedule.max_steps")
-    )
-    commit = parameters.get("run.commit")
     return RunState(
         name=run.name,
         system=run.system,
         status=stands,
-        seed=seed,
-        commit=commit if isinstance(commit, str) else None,
-        world_size=size,
+        seed=as_integer(parameters.get("run.seed")),
+        commit=parameters.get("run.commit"),
+        world_size=as_integer(parameters.get("run.world_size")),
         step=int(last.get("step", 0)),
-        max_steps=max_steps,
+        max_steps=as_integer(parameters.get("schedule.max_steps")),
         samples=samples,
         loss=last.get("loss"),
         learning_rate=last.get("lr"),
@@ -128,7 +115,7 @@ def earlier_runs(log: Path) -> list[float]:
     """Return the samples to the target of the runs beside `log`, of the same system and target, that reached it."""
 
     def kind(log: Path, facts: RunFacts) -> tuple[str, Any]:
-        return system_name(log, facts), flattened(described(log, "config.json")).get("evaluation.target")
+        return system_name(log, facts), configured(log).get("evaluation.target")
 
     wanted, found = kind(log, RunFacts([])), []
     others = (other for other in reversed(run_logs(log.parent)) if other != log)

@@ -21,7 +21,7 @@ _MOST_PARAMETERS, _MOST_METRICS = 100, 1000  # of one request, by MLflow's limit
 _LONGEST_VALUE = 500  # letters, of the strictest of its stores
 
 
-class Mlflow:
+class Recorder:
     """One run; an earlier record of the same log is marked as deleted."""
 
     def __init__(self, run: FollowedRun, out: Path) -> None:
@@ -60,6 +60,3 @@ class Mlflow:
         self._client.log_batch(self._id, metrics=metrics, tags=[RunTag("status", status)])
         if status != "running":
             self._client.set_terminated(self._id, "FINISHED" if status == "success" else "FAILED")
-
-
-TRACKER = Mlflow

@@ -18,7 +18,7 @@ REFUSALS = (OSError,)
 """What it raises where it can't write."""
 
 
-class TensorBoard:
+class Recorder:
     """One run under `out`, in a folder of its name; event files of an earlier record there are removed."""
 
     def __init__(self, run: FollowedRun, out: Path) -> None:
@@ -47,6 +47,3 @@ class TensorBoard:
         tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
         values: list[Any] = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]
         self._writer.add_event(Event(step=0, summary=Summary(value=values)))
-
-
-TRACKER = TensorBoard

@@ -14,7 +14,7 @@ REFUSALS = (OSError, wandb.Error)
 """What it raises where it can't write."""
 
 
-class WandbOffline:
+class Recorder:
     """One run under `out`; an earlier record of the same log there is removed."""
 
     def __init__(self, run: FollowedRun, out: Path) -> None:
@@ -47,6 +47,3 @@ class WandbOffline:
         self._run.summary.update({"status": status, **summary})
         self._run.finish(exit_code=0 if status == "success" else 1)
         wandb.teardown()  # waits until its service has written the file; finish does not
-
-
-TRACKER = WandbOffline

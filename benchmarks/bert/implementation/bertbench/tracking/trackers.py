@@ -13,7 +13,7 @@ from bertbench.tracking.reading import FollowedRun
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raise ConfigError if a tracker's packages are not installed."""
+    """Raise ConfigError if packages that one of `PACKAGES` needs are not installed."""
     for name in names:
         missing = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
         if missing:
@@ -31,7 +31,7 @@ def folder_of(name: str, out: Path) -> Path:
 def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
     """Begin the record of a run. Raises ConfigError where its package is missing, and what `refusals` returns."""
     check_installed([name])
-    tracker: Tracker = _module(name).TRACKER(run, folder)
+    tracker: Tracker = _module(name).Recorder(run, folder)
     return tracker
 
 
