@@ -72,6 +72,6 @@ def settled(world: World, system: System, folder: Path, resumed: bool = False) -
     files.folder.mkdir(exist_ok=True)
     arithmetic = choose_arithmetic(system, world, files.arithmetic if world.leads and resumed else None)
     if world.leads:
-        files.describe_arithmetic(arithmetic.record())
+        files.write("arithmetic.json", arithmetic.record())
     world.barrier()
     return arithmetic.precision, arithmetic.source, json.loads(files.arithmetic.read_text())["precision"]

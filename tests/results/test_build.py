@@ -14,6 +14,7 @@ from bertbench.config import load_system
 from bertbench.machine.processor import processor
 from bertbench.results import implementation
 from compliance.package import judge_package
+from tests.conftest import Printed
 
 RESULTS = REPOSITORY / "tests" / "recorded" / "results"
 TRACKED = REPOSITORY / "results"
@@ -176,21 +177,19 @@ def copy_of_results(tmp_path: Path) -> Path:
     return shutil.copytree(RESULTS / "cpu_demo", tmp_path / "results" / "cpu_demo").parent
 
 
-def refused(tmp_path: Path, results: Path, capsys: pytest.CaptureFixture[str], system: str = "cpu_demo") -> str:
+def refused(tmp_path: Path, results: Path, printed: Printed, system: str = "cpu_demo") -> str:
     out = tmp_path / "out" / "org"
     out.parent.mkdir()
-    assert main(words(out, results, system)) == 2
+    complaint = printed(*words(out, results, system), code=2)
     assert list(out.parent.iterdir()) == []
-    return capsys.readouterr().err
+    return complaint
 
 
-def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(tmp_path: Path, printed: Printed) -> None:
     results = copy_of_results(tmp_path)
     (results / "cpu_demo/bert/result_9.txt").unlink()
     shutil.copy(results / "cpu_demo/bert/result_0.txt", results / "cpu_demo/bert/result_1.txt")
-    message = refused(tmp_path, results, capsys)
+    message = refused(tmp_path, results, printed)
     assert "9 result_*.txt; expected exactly 10" in message
     assert "result_1.txt logs seed 2557128240, as result_0.txt does" in message
 
@@ -199,10 +198,8 @@ def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(
     ("system", "expected"),
     [("dgxa100", "there are results of: cpu_demo"), ("../results/cpu_demo", "found no result_*.txt of")],
 )
-def test_an_unknown_system_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], system: str, expected: str
-) -> None:
-    assert expected in refused(tmp_path, RESULTS, capsys, system)
+def test_an_unknown_system_is_refused(tmp_path: Path, printed: Printed, system: str, expected: str) -> None:
+    assert expected in refused(tmp_path, RESULTS, printed, system)
 
 
 @pytest.mark.parametrize(
@@ -210,21 +207,18 @@ def test_an_unknown_system_is_refused(
     [(None, "cannot be read"), ("{", "is not valid JSON"), ("[]", "expected one JSON object"), ("{}", "differs from")],
 )
 def test_runs_without_one_description_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, expected: str
+    tmp_path: Path, printed: Printed, content: str | None, expected: str
 ) -> None:
     results = copy_of_results(tmp_path)
     described = results / "cpu_demo/bert/result_4/system.json"
     described.unlink() if content is None else described.write_text(content)
-    message = refused(tmp_path, results, capsys)
+    message = refused(tmp_path, results, printed)
     assert "result_4/system.json" in message
     assert expected in message
 
 
-def test_a_place_that_cannot_be_written_or_is_not_empty_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_cannot_be_written_or_is_not_empty_is_left_alone(tmp_path: Path, printed: Printed) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for out, expected in ((tmp_path / "no" / "org", "No such file or directory"), (tmp_path, "not an empty folder")):
-        assert main(words(out, RESULTS)) == 2
-        assert expected in capsys.readouterr().err
+        assert expected in printed(*words(out, RESULTS), code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from mlperf_logging.result_summarizer import result_summarizer
 
-from bertbench.cli import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.report.energy import energy
 from compliance.log import read_events
 from compliance.run import RunFacts
+from tests.conftest import Printed
 
 
 @pytest.fixture
@@ -43,17 +43,15 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def package(results: Path, out: Path) -> int:
-    words = ["--results", str(results), "--out", str(out), "--submitter", "bertbench", "--allow-dirty"]
-    return main(["package", *words, "cpu_demo"])
+def words(results: Path, out: Path) -> list[object]:
+    return ["package", "--results", results, "--out", out, "--submitter", "bertbench", "--allow-dirty", "cpu_demo"]
 
 
 def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, printed: Printed
 ) -> None:
     out = tmp_path / "org"
-    assert package(results, out) == 0
-    assert "energy " in capsys.readouterr().out
+    assert "energy " in printed(*words(results, out))
     folder = out / "results" / "cpu_demo" / "bert"
     for run in range(10):
         names = sorted(path.name for path in (folder / "power" / f"result_{run}").iterdir())
@@ -80,12 +78,9 @@ def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
     assert reported["watts"]["node_1"] == pytest.approx(0.5 * 90)
 
 
-def test_runs_of_which_some_were_not_measured_are_refused(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_which_some_were_not_measured_are_refused(results: Path, tmp_path: Path, printed: Printed) -> None:
     shutil.rmtree(results / "cpu_demo" / "bert" / "result_4" / "power")
     out = tmp_path / "org"
-    assert package(results, out) == 2
-    said = capsys.readouterr().err
+    said = printed(*words(results, out), code=2)
     assert "result_4.txt: found no power readings of this run, and those of 9 others; package runs" in said
     assert not out.exists()

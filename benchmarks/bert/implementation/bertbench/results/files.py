@@ -2,9 +2,8 @@
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
@@ -12,7 +11,6 @@ from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
-from bertbench.results.communication import Communication
 from bertbench.results.timeline import Timeline
 
 
@@ -80,17 +78,17 @@ class ResultFiles:
                 shutil.copyfile(vocabulary, self.vocabulary)
         except OSError as error:
             raise _refused(self.folder, error) from error
-        _write(self.folder / "config.json", system.model_dump(mode="json", by_alias=True))
-        _write(self.folder / "system.json", with_software(system.hardware.description()))
-        _write(self.folder / "run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
+        self.write("config.json", system.model_dump(mode="json", by_alias=True))
+        self.write("system.json", with_software(system.hardware.description()))
+        self.write("run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
 
-    def describe_communication(self, communication: Communication) -> None:
-        """Write the bucket table and the bytes of a step; raises RunError like `describe`."""
-        _write(self.folder / "communication.json", asdict(communication))
-
-    def describe_arithmetic(self, record: dict[str, Any]) -> None:
-        """Write how matrix products are made, and on which processor; raises RunError as `describe` does."""
-        _write(self.arithmetic, record)
+    def write(self, name: str, content: object) -> None:
+        """Write a JSON file of the folder; raises RunError if it can't be written."""
+        path = self.folder / name
+        try:
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _refused(path, error) from error
 
     def open_timeline(self) -> Timeline:
         """Open the timeline, before rank 0 has made the folder; raises RunError as `describe` does."""
@@ -131,13 +129,6 @@ def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "res
             number += 1
         except OSError as error:
             raise _refused(folder, error) from error
-
-
-def _write(path: Path, content: object) -> None:
-    try:
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise _refused(path, error) from error
 
 
 def _refused(path: Path, error: OSError) -> RunError:

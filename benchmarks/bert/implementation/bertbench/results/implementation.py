@@ -79,8 +79,8 @@ def write(
 
     `sources` is the commit of the packaged sources, where it is known.
     """
-    folder.mkdir(parents=True)
-    commits = sorted({str(run.get("commit")) for run in runs})
+    commits, data = sorted({str(run.get("commit")) for run in runs}), config["data"]
+    own_data = data.get("recipe") is not None
     content = {
         "submitter": description["submitter"],
         "division": description["division"],
@@ -93,47 +93,35 @@ def write(
         "seeds": [run.get("seed") for run in runs],
         "configuration": config,
     }
-    own_data = config["data"].get("recipe") is not None
-    _write(folder / f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n")
-    _write(folder / f"{system}.json", json.dumps(known(Settings, config), indent=2) + "\n")
-    _write(
-        folder / "README.md",
-        _README.format(
-            system=system,
-            name=NAME,
-            division=description["division"],
-            description=config.get("description") or description["system_name"],
-            runs_of=", ".join(f"commit {commit}" for commit in commits),
-            sources_of=f"commit {sources}" if sources else "an unknown commit",
-            where="" if own_data else ", from MLCommons' files in MLPERF_BERT to DATADIR",
-        ),
-    )
-    scripts = {
-        "setup.sh": ("Makes the environment that the runs need, in the sources' .venv.", _SETUP),
-        "init_datasets.sh": (
+    words = {
+        "system": system,
+        "name": NAME,
+        "division": description["division"],
+        "description": config.get("description") or description["system_name"],
+        "runs_of": ", ".join(f"commit {commit}" for commit in commits),
+        "sources_of": f"commit {sources}" if sources else "an unknown commit",
+        "where": "" if own_data else ", from MLCommons' files in MLPERF_BERT to DATADIR",
+        "train": data["path"],
+        "eval": data.get("eval_path") or data["path"],
+        "checkpoint": config["model"].get("checkpoint"),
+    }
+    files = {
+        f"{system}_{NAME}.json": json.dumps(content, indent=2) + "\n",
+        f"{system}.json": json.dumps(known(Settings, config), indent=2) + "\n",
+        "README.md": _README.format(**words),
+    }
+    for name, purpose, body in (
+        ("setup.sh", "Makes the environment that the runs need, in the sources' .venv.", _SETUP),
+        (
+            "init_datasets.sh",
             "Makes the runs' data, and the weights that they start from.",
             _ENVIRONMENT + (_OWN_DATA if own_data else _MLPERF_DATA),
         ),
-        "run_and_time.sh": ("Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
-    }
-    _write_scripts(folder, system, config, scripts)
-
-
-def _write_scripts(folder: Path, system: str, config: dict[str, Any], scripts: dict[str, tuple[str, str]]) -> None:
-    """Write scripts, each from its purpose and its body."""
-    data = config["data"]
-    for name, (purpose, body) in scripts.items():
-        text = (_HEAD + body).format(
-            purpose=purpose,
-            name=NAME,
-            system=system,
-            train=data["path"],
-            eval=data.get("eval_path") or data["path"],
-            checkpoint=config["model"].get("checkpoint"),
-        )
-        _write(folder / name, text)
-        (folder / name).chmod(0o755)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+        ("run_and_time.sh", "Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
+    ):
+        files[name] = (_HEAD + body).format(purpose=purpose, **words)
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        if name.endswith(".sh"):
+            (folder / name).chmod(0o755)

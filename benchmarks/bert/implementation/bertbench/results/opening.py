@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
@@ -11,14 +10,6 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import Clock, MlperfLog
 from bertbench.results.timeline import Timeline
-
-
-class Opened(NamedTuple):
-    """What a run writes to; on ranks other than 0 nothing reaches a file."""
-
-    log: MlperfLog
-    metrics: Metrics
-    clock: Clock
 
 
 @contextmanager
@@ -30,8 +21,8 @@ def open_run(
     resumed: bool = False,
     not_a_result: str | None = None,
     remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
-) -> Iterator[Opened]:
-    """Open a run's log and metrics, and close them on any exit; `files` is None on ranks other than 0.
+) -> Iterator[tuple[MlperfLog, Metrics, Clock]]:
+    """Open a run's log and metrics, and close them on any exit; `files` is None on ranks other than 0: they write none.
 
     `remedy` is what to do about a loss that isn't finite. Raises RunError if a file can't be written.
     """
@@ -40,5 +31,4 @@ def open_run(
         Timeline(files.timeline if files else None) as timeline,
         Metrics(files.metrics if files else None, world, log, remedy, timeline, system.sync.report_steps) as metrics,
     ):
-        clock = Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)
-        yield Opened(log, metrics, clock)
+        yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)

@@ -21,13 +21,15 @@ from bertbench.results.mlperf_log import MlperfLog
 def log_submission(log: MlperfLog, system: System, seed: int) -> None:
     """Log everything that decides what a run is, and whether its division allows it, before the clock starts."""
     hardware = system.hardware
-    log.point(constants.SUBMISSION_BENCHMARK, constants.BERT)
-    log.point(constants.SUBMISSION_DIVISION, hardware.division)
-    log.point(constants.SUBMISSION_ORG, hardware.submitter)
-    log.point(constants.SUBMISSION_PLATFORM, hardware.system_name)
-    log.point(constants.SUBMISSION_STATUS, _LOGGED_STATUS[hardware.status])
-    log.point(constants.SEED, seed)
-    for key, value in {**_hyperparameters(system), **_choices(system)}.items():
+    submission = {
+        constants.SUBMISSION_BENCHMARK: constants.BERT,
+        constants.SUBMISSION_DIVISION: hardware.division,
+        constants.SUBMISSION_ORG: hardware.submitter,
+        constants.SUBMISSION_PLATFORM: hardware.system_name,
+        constants.SUBMISSION_STATUS: _LOGGED_STATUS[hardware.status],
+        constants.SEED: seed,
+    }
+    for key, value in {**submission, **_hyperparameters(system), **_choices(system)}.items():
         log.point(key, value)
 
 

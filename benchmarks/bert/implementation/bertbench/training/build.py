@@ -1,5 +1,6 @@
 """Build the parts of a run before its clock starts: arithmetic, data, sampler, trainer, evaluator, snapshots."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from mlperf_logging.mllog import constants
@@ -72,7 +73,7 @@ def build(
         arithmetic = check(system, world, arithmetic)
     computed = arithmetic.applied(system)
     if files:
-        files.describe_arithmetic(arithmetic.record())
+        files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
         _log_start(log, computed, world, seed)
     startup.mark("caches")
@@ -96,7 +97,7 @@ def build(
         batches = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
     snapshots = Snapshots(system, world, seed, files, speeds)
     if files:
-        files.describe_communication(trainer.communication())
+        files.write("communication.json", asdict(trainer.communication()))
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
     return arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, batches
