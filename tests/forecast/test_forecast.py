@@ -10,7 +10,7 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
 from bertbench.forecast.balance import flops, load_efficiency, mean_flops
-from bertbench.forecast.calibrate import calibration, leave_one_out, other_results
+from bertbench.forecast.calibrate import calibration, leave_out, other_results
 from bertbench.forecast.convergence import reference_points, samples_to_converge
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.published import Method, published_results
@@ -27,12 +27,15 @@ from tests.conftest import Answer
 
 
 def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
-    held = leave_one_out()
+    held = leave_out("row")
     assert len(held) == 21
     assert {one.row.accelerators for one in held} == {8, 64, 128, 1024}
     errors = [abs(one.error) for one in held]
     assert median(errors) <= 0.10
     assert max(errors) <= 0.25
+    by_scale = [abs(one.error) for one in leave_out("scale")]
+    assert len(by_scale) == 21
+    assert median(by_scale) > median(errors), "near twins help"
     # 103 A100 rows less these and the two whose logs don't tell how many GPUs there were
     assert len(other_results("a100")) == sum("A100" in row.accelerator for row in published_results()) - 21 - 2
 
@@ -44,7 +47,7 @@ def test_a_row_left_out_is_left_out_altogether() -> None:
     unknown = samples_to_converge(only.global_batch_size, only.hyper_parameters, [])
     assert known.number == only.samples_to_converge
     assert unknown.number == reference_points()[4096][0]
-    (held,) = [one for one in leave_one_out() if one.row is only]
+    (held,) = [one for one in leave_out("row") if one.row is only]
     assert held.predicted_s != pytest.approx(forecast_seen(), rel=1e-3)
 
 
@@ -129,6 +132,7 @@ def test_the_command_prints_what_checks_read_and_draws_a_page_that_loads_nothing
     assert len(found["systems"]) == 21
     assert {"system", "gpus", "predicted_min", "published_min"} <= set(found["systems"][0])
     assert found["worst_error"] >= found["median_error"] > 0
+    assert set(found["left_out"]) == {"row", "submitter", "scale"}
     text = page.read_text()
     assert "samsung_supercomputer21_dgxa100_n128_pytorch" in text
     assert "<script" not in text

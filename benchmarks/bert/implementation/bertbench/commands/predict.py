@@ -10,7 +10,7 @@ from bertbench.commands import add_system_arguments, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
-from bertbench.forecast.calibrate import Comparison, leave_one_out, other_results
+from bertbench.forecast.calibrate import GROUPS, Comparison, leave_out, other_results
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
 from bertbench.forecast.step import HARDWARE
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
     if arguments.html:
-        write_file(arguments.html, forecast_page(forecasts, leave_one_out(), other_results("a100")))
+        write_file(arguments.html, forecast_page(forecasts, leave_out("row"), other_results("a100")))
     if arguments.validate:
         _print_validation(arguments.json)
     else:
@@ -155,11 +155,15 @@ def _warnings(one: Forecast) -> list[str]:
 
 
 def _print_validation(as_json: bool) -> None:
-    held, others = leave_one_out(), other_results("a100")
-    errors = [abs(one.error) for one in held]
+    held, others = leave_out("row"), other_results("a100")
+    errors = {group: [abs(one.error) for one in leave_out(group)] for group in GROUPS}
     result = {
-        "median_error": round(median(errors), 4),
-        "worst_error": round(max(errors), 4),
+        "median_error": round(median(errors["row"]), 4),
+        "worst_error": round(max(errors["row"]), 4),
+        "left_out": {
+            group: {"median_error": round(median(own), 4), "worst_error": round(max(own), 4)}
+            for group, own in errors.items()
+        },
         "systems": [_comparison(one) for one in held],
         "others": [_comparison(one) for one in others],
     }
@@ -172,7 +176,9 @@ def _print_validation(as_json: bool) -> None:
                 f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.accelerators:>5}"
                 f"{one.predicted_s / 60:>9.2f} min, published{row.seconds / 60:>9.2f}{100 * one.error:>+8.1f} %"
             )
-    lines.append(f"{len(held)} results: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
+    lines.append(f"{len(held)} results, errors of forecasts without")
+    for group, own in errors.items():
+        lines.append(f"  their {group:<10} median{100 * median(own):>5.1f} %, worst{100 * max(own):>5.1f} %")
     emit(as_json, result, "\n".join(lines))
 
 

@@ -1,10 +1,11 @@
 """Fit the three numbers of a `Calibration` to published A100 results, and compare forecasts with them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from statistics import median
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,16 +21,17 @@ _ROUNDS, _STEP = 12, 1e-6
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published time beside a forecast that didn't use its row."""
+    """A published time beside a forecast that used neither its row nor others left out with it."""
 
     row: Published
     gpu: Gpu
     calibrated: Calibration
+    left_out: Collection[Published]
 
     @cached_property
     def predicted_s(self) -> float:
         """Return the forecast."""
-        return run_seconds(work_of(self.row, self.gpu, _without(self.row)), self.calibrated).total
+        return run_seconds(work_of(self.row, self.gpu, _without(self.left_out)), self.calibrated).total
 
     @property
     def error(self) -> float:
@@ -37,8 +39,8 @@ class Comparison:
         return self.predicted_s / self.row.seconds - 1
 
 
-def fit(left_out: Published | None = None) -> Calibration:
-    """Fit by least squares of log time over the rows that calibrate, without one that is left out altogether.
+def fit(left_out: Collection[Published] = ()) -> Calibration:
+    """Fit by least squares of log time over the rows that calibrate, without those that are left out altogether.
 
     A row never uses its own samples to converge: each is forecast from the others.
     """
@@ -70,10 +72,25 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     return replace(calibration(), compute_share=median(_shares(gpu).values()))
 
 
+Group = Literal["row", "submitter", "scale"]
+"""What is left out with a row: itself, all rows of its submitter, or all on as many GPUs."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
 @cache
-def leave_one_out() -> list[Comparison]:
-    """Return the 21 rows, each with a forecast that uses neither its time nor its convergence."""
-    return [Comparison(row, "a100", fit(row)) for row in published_results() if calibrates(row)]
+def leave_out(group: Group) -> list[Comparison]:
+    """Return the 21 rows, each with a forecast that uses neither times nor convergence of its group."""
+
+    def key(row: Published) -> object:
+        return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
+
+    found: list[Comparison] = []
+    rows = [row for row in published_results() if calibrates(row)]
+    for name in dict.fromkeys(map(key, rows)):
+        left_out = [row for row in published_results() if key(row) == name]
+        calibrated = fit(left_out)
+        found += [Comparison(row, "a100", calibrated, left_out) for row in left_out if row in rows]
+    return found
 
 
 @cache
@@ -87,7 +104,7 @@ def other_results(gpu: Gpu) -> list[Comparison]:
         if gpu.upper() in row.accelerator and row.accelerators is not None and not calibrates(row):
             others = [share for other, share in shares.items() if other is not row]
             calibrated = replace(calibration(), compute_share=median(others)) if others else calibration()
-            found.append(Comparison(row, gpu, calibrated))
+            found.append(Comparison(row, gpu, calibrated, [row]))
     return found
 
 
@@ -111,5 +128,5 @@ def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
     return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))
 
 
-def _without(one: Published | None) -> list[Published]:
-    return [row for row in published_results() if row is not one]
+def _without(left_out: Collection[Published]) -> list[Published]:
+    return [row for row in published_results() if row not in left_out]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertbench.config.system import System
-from bertbench.forecast.calibrate import leave_one_out, other_results
+from bertbench.forecast.calibrate import leave_out, other_results
 from bertbench.forecast.step import HARDWARE, Gpu
 
 MOST_GPUS = 1024
@@ -111,7 +111,7 @@ def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
 def _errors(gpu: Gpu) -> dict[Kind, list[float]]:
     """Return errors of published results with at most 1,024 GPUs by kind."""
     found: dict[Kind, list[float]] = {}
-    for one in (*(leave_one_out() if gpu == "a100" else ()), *other_results(gpu)):
+    for one in (*(leave_out("row") if gpu == "a100" else ()), *other_results(gpu)):
         row = one.row
         if row.accelerators is not None and row.accelerators <= MOST_GPUS:
             found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
