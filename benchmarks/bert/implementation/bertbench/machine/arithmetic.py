@@ -19,7 +19,7 @@ from bertbench.common.atomic import new_file
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
 from bertbench.distributed.world import World
-from bertbench.machine.processor import processor
+from bertbench.machine.processor import instructions, processor
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
 from bertbench.model.options import CompileMode, PrecisionName
@@ -153,7 +153,7 @@ def _key(system: System, world: World) -> str:
     switches = [f"{name}={os.environ[name]}" for name in _SWITCHES if name in os.environ]
     return ", ".join(
         [
-            processor(), f"torch {torch.__version__}", world.device.type, *switches,
+            f"{processor()} {instructions()}", f"torch {torch.__version__}", world.device.type, *switches,
             f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
             f"{_samples(system)} samples", str(system.model.shape()),
             f"precision {system.precision.compute}", f"products {system.compute.products}",

@@ -13,7 +13,7 @@ import torch
 
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.affinity import available_cores
-from bertbench.machine.processor import nvidia_gpus, processor
+from bertbench.machine.processor import instructions, nvidia_gpus, processor
 
 _LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
@@ -24,6 +24,7 @@ def provenance() -> dict[str, object]:
         "commit": commit(),
         "tree_dirty": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
         "processor": processor(),
+        "instructions": instructions(),
         "cores": available_cores(),
         "operating_system": platform.platform(),
         "python": platform.python_version(),
