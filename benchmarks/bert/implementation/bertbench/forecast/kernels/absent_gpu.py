@@ -57,9 +57,16 @@ def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
     from torch._dynamo.device_interface import CudaInterface  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor import inductor_prims, scheduler  # noqa: PLC0415
     from torch.utils import _triton  # noqa: PLC0415
-    from triton.runtime import driver  # noqa: PLC0415 - optional
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - optional
+    from triton.runtime import driver  # noqa: PLC0415
 
     properties = _properties(gpu)
+    asked_by_triton = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", gpu.compute_capability, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+    )
     replaced: list[tuple[Any, dict[str, Any]]] = [
         (torch.cuda, {
             "is_available": lambda: True,
@@ -93,7 +100,7 @@ def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
         for holder, values in replaced:
             stack.enter_context(mock.patch.multiple(holder, **values))
         # resetting it would look for the absent GPU
-        stack.enter_context(mock.patch.object(driver, "_active", _Driver(gpu)))
+        stack.enter_context(mock.patch.object(driver, "_active", asked_by_triton))
         yield
 
 
@@ -123,25 +130,3 @@ def _seed_description(seeds: torch.Tensor, index: int) -> object:
 
 def _inverted(mask: torch.Tensor) -> torch.Tensor:
     return torch.bitwise_not(mask)
-
-
-class _Driver:
-    """The driver functions that Triton calls when it compiles."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-
-    def get_current_target(self) -> object:
-        from triton.backends.compiler import GPUTarget  # noqa: PLC0415
-
-        return GPUTarget("cuda", self._gpu.compute_capability, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        del device
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda", 0)

@@ -5,9 +5,9 @@ tests/optim/test_triton.py holds their machine code to its limits.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from typing import Any
 from unittest import mock
 
 import torch
@@ -25,10 +25,7 @@ class ChunkedKernels:
         self.launches: Counter[str] = Counter()
         """By the kernel's name."""
         self.bytes = 0.0
-        self._addresses: dict[int, int] = {}
-        self._places = count(_ALIGNED, _ALIGNED)
-        self._elements: dict[int, float] = {}  # elements of a chunk, by the id of its table
-        self._kept: list[object] = []  # keeps objects alive, so that no id is reused
+        self._elements: dict[int, float] = {}  # elements of a chunk, by the id of its table, which its plan keeps
 
     def clear(self) -> None:
         """Count from 0."""
@@ -40,35 +37,19 @@ class ChunkedKernels:
         """Let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
-        plan_chunks = chunks.Chunks
-
         def planned(lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> chunks.Chunks:
-            plan = plan_chunks(lists, chunk)
+            plan = chunks.Chunks(lists, chunk)
             # in a run, gradients stay in their buckets
             plan.are_of = lambda lists: True  # type: ignore[method-assign]
             self._elements[id(plan.tables[0])] = sum(tensor.numel() for tensor in lists[0]) / plan.count
-            self._kept.append(plan)
             return plan
 
-        def address(tensor: torch.Tensor) -> int:
-            return self._address(tensor)
-
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(chunks, "_addresses", self._addresses_of))
-            stack.enter_context(mock.patch.object(triton_step, "Chunks", planned))
-            stack.enter_context(mock.patch.object(torch.Tensor, "data_ptr", address))
-            for name in _BYTES_AN_ELEMENT:
-                stack.enter_context(mock.patch.object(triton_step, name, _Kernel(name, self._launched)))
+        counting: dict[str, Any] = {name: _Kernel(name, self._launched) for name in _BYTES_AN_ELEMENT}
+        with (
+            mock.patch.multiple(triton_step, Chunks=planned, **counting),
+            mock.patch.object(torch.Tensor, "data_ptr", lambda tensor: _ALIGNED * id(tensor)),
+        ):
             yield
-
-    def _address(self, tensor: torch.Tensor) -> int:
-        if id(tensor) not in self._addresses:
-            self._addresses[id(tensor)] = next(self._places)
-            self._kept.append(tensor)
-        return self._addresses[id(tensor)]
-
-    def _addresses_of(self, lists: Sequence[Sequence[torch.Tensor]]) -> list[list[int]]:
-        return [[self._address(tensor) for tensor in tensors] for tensors in lists]
 
     def _launched(self, name: str, programs: int, table: object) -> None:
         self.launches[name] += 1

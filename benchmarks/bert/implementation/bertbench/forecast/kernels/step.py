@@ -249,13 +249,6 @@ class _AsCuda(TorchFunctionMode):
 
 
 def _fake(mode: FakeTensorMode, batch: Batch) -> Batch:
-    fake = mode.from_tensor
-    return Batch(
-        tokens_T=fake(batch.tokens_T),
-        segments_T=fake(batch.segments_T),
-        positions_T=fake(batch.positions_T),
-        sequences=replace(batch.sequences, cu_seqlens_S1=fake(batch.sequences.cu_seqlens_S1)),
-        masked_at_M=fake(batch.masked_at_M),
-        masked_labels_M=fake(batch.masked_labels_M),
-        next_sentence_S=fake(batch.next_sentence_S),
-    )
+    sequences = replace(batch.sequences, cu_seqlens_S1=mode.from_tensor(batch.sequences.cu_seqlens_S1))
+    tensors = {name: mode.from_tensor(value) for name, value in vars(batch).items() if name != "sequences"}
+    return Batch(sequences=sequences, **tensors)
