@@ -79,8 +79,7 @@ def write(
 
     `sources` is the commit of the packaged sources, where it is known.
     """
-    commits, data = sorted({str(run.get("commit")) for run in runs}), config["data"]
-    own_data = data.get("recipe") is not None
+    commits = sorted({str(run.get("commit")) for run in runs})
     content = {
         "submitter": description["submitter"],
         "division": description["division"],
@@ -93,18 +92,7 @@ def write(
         "seeds": [run.get("seed") for run in runs],
         "configuration": config,
     }
-    words = {
-        "system": system,
-        "name": NAME,
-        "division": description["division"],
-        "description": config.get("description") or description["system_name"],
-        "runs_of": ", ".join(f"commit {commit}" for commit in commits),
-        "sources_of": f"commit {sources}" if sources else "an unknown commit",
-        "where": "" if own_data else ", from MLCommons' files in MLPERF_BERT to DATADIR",
-        "train": data["path"],
-        "eval": data.get("eval_path") or data["path"],
-        "checkpoint": config["model"].get("checkpoint"),
-    }
+    words = _words(system, config, description, commits, sources)
     files = {
         f"{system}_{NAME}.json": json.dumps(content, indent=2) + "\n",
         f"{system}.json": json.dumps(known(Settings, config), indent=2) + "\n",
@@ -115,7 +103,7 @@ def write(
         (
             "init_datasets.sh",
             "Makes the runs' data, and the weights that they start from.",
-            _ENVIRONMENT + (_OWN_DATA if own_data else _MLPERF_DATA),
+            _ENVIRONMENT + (_MLPERF_DATA if words["where"] else _OWN_DATA),
         ),
         ("run_and_time.sh", "Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
     ):
@@ -125,3 +113,22 @@ def write(
         (folder / name).write_text(text, encoding="utf-8")
         if name.endswith(".sh"):
             (folder / name).chmod(0o755)
+
+
+def _words(
+    system: str, config: dict[str, Any], description: dict[str, Any], commits: Sequence[str], sources: str | None
+) -> dict[str, Any]:
+    """Return what the templates take."""
+    data = config["data"]
+    return {
+        "system": system,
+        "name": NAME,
+        "division": description["division"],
+        "description": config.get("description") or description["system_name"],
+        "runs_of": ", ".join(f"commit {commit}" for commit in commits),
+        "sources_of": f"commit {sources}" if sources else "an unknown commit",
+        "where": "" if data.get("recipe") else ", from MLCommons' files in MLPERF_BERT to DATADIR",
+        "train": data["path"],
+        "eval": data.get("eval_path") or data["path"],
+        "checkpoint": config["model"].get("checkpoint"),
+    }
