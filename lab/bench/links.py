@@ -5,10 +5,10 @@ in any run. Times run from run_start to run_stop.
 """
 
 import argparse
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from bertbench.commands import SYSTEM_HELP, add_system_arguments, words_of
@@ -69,15 +69,16 @@ class LinkRow:
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     """Run every method over every link; needs root."""
     ways = words_of(arguments.ways, "--ways", tuple(WAYS))
-    if reason := obstacle() or (delay_line.obstacle() if any(arguments.latency_ms) else None):
+    mbits, latencies_ms = _numbers("--mbit", arguments.mbit, 0), _numbers("--latency-ms", arguments.latency_ms, -1)
+    if reason := obstacle() or (delay_line.obstacle() if any(latencies_ms) else None):
         progress.message(f"skipped: {reason}")
         return None
     systems = {way: _system(arguments, way) for way in ways}
     rows: list[LinkRow] = []
-    for latency_ms in arguments.latency_ms:
-        given = systems, arguments.seed, arguments.steps is None, arguments.mbit, latency_ms
+    for latency_ms in latencies_ms:
+        given = systems, arguments.seed, arguments.steps is None, mbits, latency_ms
         rows += on_two_hosts(_on_rank, *given, latency_ms=latency_ms)
-    return Found(rows, [*table_of(rows), *verdicts(rows)])
+    return Found(rows, table_of(rows))
 
 
 def _system(arguments: argparse.Namespace, way: str) -> System:
@@ -118,66 +119,29 @@ def _on_rank(
 
 
 def table_of(rows: Sequence[LinkRow]) -> list[str]:
-    """Return a head and a line a run; the last column is the speed relative to every_step on the same link."""
+    """Return a head and a line a run; the last column is the speed relative to every_step on the same link.
+
+    It has none where only one of the two reached the target. Without targets, rates are compared.
+    """
+    plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     lines = []
-    for row, base in _compared(rows):
-        to_target = (row.samples, row.seconds) if row.reached else (None, None)
-        lines.append((row, *to_target, base and cost(base) / cost(row)))
+    for row in rows:
+        base, times = plain.get((row.mbit, row.latency_ms)), None
+        if base and base.reached == row.reached:
+            times = base.seconds / row.seconds if row.reached else row.samples_per_s / base.samples_per_s
+        lines.append((row, *((row.samples, row.seconds) if row.reached else (None, None)), times))
     return table(lines, _COLUMNS)
 
 
-def verdicts(rows: Sequence[LinkRow]) -> list[str]:
-    """Say at which bandwidths methods take as long as every_step, and which are faster or slower at all of several.
-
-    Between two measured bandwidths, seconds are interpolated linearly in 1 / bandwidth.
-    """
-    gaps: dict[tuple[str, float], list[tuple[float, float]]] = {}
-    for row, base in _compared(sorted(rows, key=lambda row: row.mbit)):
-        if base and base is not row:
-            gaps.setdefault((row.way, row.latency_ms), []).append((1 / row.mbit, cost(row) - cost(base)))
-    crossings, alike = [], dict[tuple[str, str], list[str]]()
-    for (way, latency_ms), points in gaps.items():
-        met = [
-            1 / (x + (next_x - x) * gap / (gap - next_gap))
-            for (x, gap), (next_x, next_gap) in pairwise(points)
-            if (gap < 0) != (next_gap < 0)
-        ]
-        where = f"latency {latency_ms:g} ms"
-        crossings += [f"{way} takes as long as {EVERY_STEP} at {mbit:,.0f} Mbit/s, {where}" for mbit in met]
-        if len(points) > 1 and not met:
-            alike.setdefault(("faster" if points[0][1] < 0 else "slower", where), []).append(way)
-    return crossings + [
-        f"{which} than {EVERY_STEP} at all bandwidths measured, {where}: {', '.join(ways)}"
-        for (which, where), ways in alike.items()
-    ]
-
-
-def _compared(rows: Sequence[LinkRow]) -> Iterator[tuple[LinkRow, LinkRow | None]]:
-    """Yield each run and every_step's over the same link; None if only one of them reached the target."""
-    plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
-    for row in rows:
-        base = plain.get((row.mbit, row.latency_ms))
-        yield row, base if base and base.reached == row.reached else None
-
-
-def cost(row: LinkRow) -> float:
-    """Return seconds to the target, or seconds a sample in runs without a target."""
-    return row.seconds if row.reached else 1 / row.samples_per_s
-
-
-def _numbers(above: float) -> Callable[[str], list[float]]:
-    """Return a parser for comma-separated numbers above `above`, for argparse."""
-
-    def read(text: str) -> list[float]:
-        try:
-            numbers = [float(part) for part in text.split(",")]
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected numbers separated by commas") from error
-        if wrong := [number for number in numbers if not above < number < float("inf")]:
-            raise argparse.ArgumentTypeError(f"{wrong[0]:g}: expected a number above {above:g}")
-        return numbers
-
-    return read
+def _numbers(option: str, text: str, above: float) -> list[float]:
+    """Return an option's list of numbers. Raises ConfigError unless all are above `above`."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [above]
+    if not all(above < number < math.inf for number in numbers):
+        raise ConfigError(f"{option} {text}: expected numbers above {above:g} with commas between them, such as 10,100")
+    return numbers
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -186,13 +150,12 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"
     )
     parser.add_argument(
-        "--mbit", type=_numbers(above=0), default=[10.0, 100.0, 1000.0], metavar="B,...",
+        "--mbit", default="10,100,1000", metavar="B,...",
         help="bandwidths in megabits a second (default 10,100,1000)",
     )  # fmt: skip
     parser.add_argument(
-        "--latency-ms", type=_numbers(above=-1), default=[0.0], metavar="L,...",
-        help="one-way latency in milliseconds (default 0)",
-    )  # fmt: skip
+        "--latency-ms", default="0", metavar="L,...", help="one-way latencies in milliseconds (default 0)"
+    )
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, metavar="W,...", help=f"of {ways} (default all)")
 

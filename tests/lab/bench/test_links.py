@@ -1,37 +1,44 @@
-"""`lab links`: whole runs between two virtual hosts, and where the ways cross."""
+"""`lab links`: whole runs between two virtual hosts."""
 
 import json
+import subprocess
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from bertbench.cli import main
 from bertbench.distributed.world import World
 from lab.bench import delay_line
-from lab.bench.links import LinkRow, table_of, verdicts
-from lab.bench.network import obstacle, on_two_hosts
+from lab.bench.links import LinkRow, table_of
+from lab.bench.network import DEVICE, limit_bandwidth, obstacle, on_two_hosts
 
 _REASON = obstacle() or delay_line.obstacle()
 needs_root = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")
 
 
-def row(way: str, mbit: float, seconds: float, samples: int = 1000, reached: bool = True) -> LinkRow:
-    return LinkRow(way, mbit, 0.0, samples / seconds, samples, reached, seconds)
-
-
 @needs_root
-def test_a_message_takes_as_long_as_the_latency_says() -> None:
-    seconds = on_two_hosts(seconds_of_a_sum, latency_ms=30.0)
-    assert 0.03 <= seconds < 3
+def test_a_link_has_the_latency_and_the_bandwidth_asked_for_and_leaves_nothing_behind() -> None:
+    message_s, sum_s = on_two_hosts(seconds_over_the_link, latency_ms=30.0)
+    assert 0.03 <= message_s < 3
+    assert 0.36 < sum_s < 4  # 2 MB each way at 40 Mbit/s last 0.4 s; up to 0.07 MB pass at once
+    assert DEVICE not in subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
 
 
-def seconds_of_a_sum(world: World) -> float:
-    world.barrier()
-    began = time.perf_counter()
-    world.from_all(7)
-    world.barrier()
-    return time.perf_counter() - began
+def seconds_over_the_link(world: World) -> list[float]:
+    def seconds(send: Callable[[], object]) -> float:
+        world.barrier()
+        began = time.perf_counter()
+        send()
+        world.barrier()
+        return time.perf_counter() - began
+
+    message_s = seconds(lambda: world.from_all(7))
+    limit_bandwidth(40.0)
+    return [message_s, seconds(lambda: world.sum(torch.ones(500_000)))]
 
 
 @needs_root
@@ -43,48 +50,39 @@ def test_every_way_trains_over_the_link_(tiny_file: str, tmp_path: Path, capsys:
     assert [row["way"] for row in rows] == ["every_step", "int8", "topk", "delayed", "local_sgd", "diloco"]
     record = json.loads((tmp_path / "links.json").read_text())
     assert record["results"] == rows
-    assert len(record["printed"]) == 1 + len(rows)  # one bandwidth says nothing of others
+    assert len(record["printed"]) == 1 + len(rows)
     assert all((row["samples"], row["mbit"], row["reached"]) == (36, 80, False) for row in rows)
     assert all(row["samples_per_s"] > 1 for row in rows)
 
 
-def test_ways_cross_where_seconds_that_are_linear_in_one_over_the_bandwidth_meet() -> None:
-    # every_step: 10 s + 1000 / mbit; diloco: 15 s + 100 / mbit; equal at 900 / mbit = 5, mbit = 180
-    rows = [
-        row(way, mbit, fixed + sent / mbit)
-        for way, fixed, sent in (("every_step", 10, 1000), ("diloco", 15, 100), ("int8", 9, 250))
-        for mbit in (10, 100, 1000)
-    ]
-    assert verdicts(rows) == [
-        "diloco takes as long as every_step at 180 Mbit/s, latency 0 ms",
-        "faster than every_step at all bandwidths measured, latency 0 ms: int8",
-    ]
-    assert table_of(rows)[4].split()[-2:] == ["25.0", "4.40"]  # 15 + 100 / 10 in place of 10 + 1000 / 10
+def test_ways_are_compared_with_every_step_if_both_reached_the_target_or_both_had_none() -> None:
+    def shown(base: LinkRow, way: LinkRow) -> list[str]:
+        return table_of([base, way])[2].split()[-4:]
+
+    base = LinkRow("every_step", 10, 0, 20, 1000, True, 50)
+    assert shown(base, replace(base, way="diloco", seconds=20)) == ["20", "1,000", "20.0", "2.50"]
+    assert shown(base, replace(base, way="diloco", reached=False)) == ["20", "-", "-", "-"]
+    base = replace(base, reached=False)
+    assert shown(base, replace(base, way="diloco", samples_per_s=30)) == ["30", "-", "-", "1.50"]
 
 
-def test_a_way_that_missed_the_target_is_compared_with_none_that_reached_it() -> None:
-    rows = [row("every_step", 10, 50), row("diloco", 10, 20, reached=False)]
-    assert table_of(rows)[2].split()[-3:] == ["-", "-", "-"]
-    assert verdicts(rows) == []
-
-
-def test_without_root_it_says_so_and_measures_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("bench", ["links", "overlap"])
+def test_without_root_a_bench_says_so_and_measures_nothing(
+    bench: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["lab", "links", "--json"]) == 0
+    assert main(["lab", bench, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == "[]"
-    assert printed.err.startswith("skipped: ")
+    assert printed.err.startswith("skipped: found no ip, tc, unshare")
     assert len(printed.err.splitlines()) == 1
 
 
 def test_wrong_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words, expected in (
-        (["--mbit", "0"], "0: expected a number above 0"), (["--latency-ms", "fast"], "expected numbers"),
-    ):  # fmt: skip
-        with pytest.raises(SystemExit):
-            main(["lab", "links", *words])
+        (["--mbit", "0"], "--mbit 0: expected numbers above 0"),
+        (["--latency-ms", "fast"], "--latency-ms fast: expected numbers"),
+        (["--ways", "gossip"], "--ways: unknown 'gossip'; choose of every_step"),
+    ):
+        assert main(["lab", "links", *words]) == 2
         assert expected in capsys.readouterr().err
-    assert main(["lab", "links", "--ways", "gossip"]) == 2
-    assert "--ways: unknown 'gossip'; choose of every_step" in capsys.readouterr().err
