@@ -8,9 +8,12 @@ backward pass. Several GPUs take steps of BERT-Large in bf16 over their own link
 import argparse
 import statistics
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import get_args
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -20,20 +23,26 @@ from bertbench.common.progress import Progress
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, synthetic
-from bertbench.model.arithmetic import set_arithmetic
+from bertbench.loading.batch import synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
 from bertbench.model.shape import BertShape
 from bertbench.model.sizes import SHAPES
-from lab.bench.clipped_step import MODES, ClippedStep
+from bertbench.optim.exchange import Exchange
+from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.harness import Found, command, in_turns, machine_name, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.short_run import short_run
 
+MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BUCKET_MB = 2.0
+_MAX_NORM = 0.1  # small enough to clip always
 _FACTORS = (1 / 3, 1.0, 3.0)
-_MEASURED = 5  # backward passes and all-reduces that set the middle bandwidth
-_WARM_UP_ON_GPU = 5  # torch.compile and the allocator need them
+_MEASURED = 5  # steps and all-reduces that set the middle bandwidth
+_BACKWARD = 2 / 3  # of a step: twice the forward pass's operations
+_WARM_UP = 5  # torch.compile and the allocator need them
 _COLUMNS = {
     "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
     "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}", "hidden": "{0[1].hidden:.0%}",
@@ -61,58 +70,47 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth or on all GPUs."""
     gpus, given = torch.cuda.device_count(), (arguments.rounds, arguments.batch)
     if gpus > 1:
-        buckets, rows = on_ranks(gpus, _on_gpu, *given, device="cuda")
+        buckets, rows = on_ranks(gpus, _on_rank, *given, device="cuda")
     elif reason := obstacle():
         progress.message(f"skipped: {reason}")
         return None
     else:
-        buckets, rows = on_two_hosts(_on_host, *given)
+        buckets, rows = on_two_hosts(_on_rank, *given)
     where = machine_name(torch.device("cuda" if gpus > 1 else "cpu"))
     head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, {max(gpus, 2)} ranks on {where}"
     return Found([row for _, row in rows], [head, *table(rows, _COLUMNS)])
 
 
-def _on_gpu(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
-    shape = SHAPES["large"]
-    arms = {mode: ClippedStep(mode, world.size, shape, world.device, "bf16", None) for mode in MODES}
-    for arm in arms.values():
-        set_arithmetic(arm.model, world.device, "bf16", None)
-    steps = _steps(world, arms, size, shape)
-    in_turns(steps, _WARM_UP_ON_GPU)
-    buckets = arms["none"].reducer.elements
-    return buckets, _rows(world, steps, buckets, None, rounds)
+def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
+    """Return the elements of the buckets, and a row a mode and bandwidth."""
+    on_gpu = world.device.type == "cuda"
+    shape, precision, bucket_mb = (SHAPES["large"], "bf16", None) if on_gpu else (_SHAPE, "fp32", _BUCKET_MB)
+    run = partial(
+        short_run, shape, size, world.size, world.device.type, rounds, precision={"compute": precision},
+        optimizer={"name": "adam", "learning_rate": 1e-4}, communication={"bucket_mb": bucket_mb},
+    )  # fmt: skip
+    trainers = {mode: WholeTrainer(run(clip={"mode": mode, "max_norm": _MAX_NORM}), world, seed=1) for mode in MODES}
+    batch = synthetic(size, shape.max_positions, shape.vocab_size, torch.Generator().manual_seed(world.rank))
+    part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
+    loaded = LoadedPart(part, batch.to(world.device))
 
+    def step(mode: ClipMode, summed: bool, number: int) -> float:
+        with nullcontext() if summed else patch.object(Exchange, "sum", Exchange.gather):  # sends nothing
+            world.barrier()
+            return milliseconds(partial(trainers[mode].step, number, [loaded]), world.device)
 
-def _on_host(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
-    arms = {mode: ClippedStep(mode, world.size, _SHAPE, world.device, "fp32", _BUCKET_MB) for mode in MODES}
-    steps = _steps(world, arms, size, _SHAPE)
-    in_turns(steps, 1)  # the first makes memory
-    arms["none"].sum.on = False
-    batch = _batch(world, size, _SHAPE)
-    backward_ms = statistics.median(arms["none"].backward_ms(batch) for _ in range(_MEASURED))
-    buckets = arms["none"].reducer.elements
-    middle, rows = _middle_bandwidth(world, buckets, backward_ms), []
+    steps: Steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
+    in_turns(steps, _WARM_UP)
+    buckets = trainers["none"].communication().bucket_elements
+    if on_gpu:
+        return buckets, _rows(world, steps, buckets, None, rounds)
+    alone = in_turns({"none": steps["none", False]}, _MEASURED)["none"]
+    middle, rows = _middle_bandwidth(world, buckets, _BACKWARD * statistics.median(alone)), []
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
         limit_bandwidth(bandwidth)
         Progress(enabled=world.leads).message(f"{bandwidth:,.0f} Mbit/s: {rounds} steps of each mode")
         rows += _rows(world, steps, buckets, bandwidth, rounds)
     return buckets, rows
-
-
-def _batch(world: World, size: int, shape: BertShape) -> Batch:
-    generator = torch.Generator().manual_seed(world.rank)
-    return synthetic(size, shape.max_positions, shape.vocab_size, generator).to(world.device)
-
-
-def _steps(world: World, arms: dict[ClipMode, ClippedStep], size: int, shape: BertShape) -> Steps:
-    batch = _batch(world, size, shape)
-
-    def step(mode: ClipMode, summed: bool, _: int) -> float:
-        arms[mode].sum.on = summed
-        world.barrier()
-        return milliseconds(partial(arms[mode].take, batch), world.device)
-
-    return {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
 
 
 def _rows(
