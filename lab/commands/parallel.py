@@ -3,13 +3,13 @@
 import argparse
 from dataclasses import asdict
 
-from bertbench.commands import check_at_least_one, emit, write_file
+from bertbench.commands import write_file
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
-from lab.bench.harness import table
+from lab.bench.harness import Found, command, table
 from lab.commands.study import add_folder_arguments
 from lab.record_page import record_page
 from lab.study.parallel import PARTS, medians, run_parallel
@@ -21,22 +21,10 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system, steps, seeds and the folder of the page."""
-    parser.add_argument(
-        "--system", default="cpu_layouts", metavar="S", help="system to train, layers in fours (default cpu_layouts)"
-    )
-    parser.add_argument("--steps", type=int, default=150, metavar="N", help="timed steps of a layout (default 150)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of every layout (default 1)")
-    add_folder_arguments(parser, "study_parallel", defined=False)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Train, write the page, and print a table."""
-    check_at_least_one(arguments, "steps", "seeds")
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Train in every layout, and write the page."""
     folder = arguments.out or runs_folder() / "study_parallel"
-    with Progress() as progress:
-        rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
+    rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
     head = (
         f"{arguments.system} at equal global batch, each step in {PARTS} parts, one thread a rank; medians of "
         f"{arguments.seeds} seeds on {available_cores()} cores of {processor()}. Ranks communicate through main memory."
@@ -44,5 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     content = {"method": head, "layouts": [asdict(row) for row in medians(rows)], "origin": provenance()}
     write_file(folder / "study.html", record_page("Study: parallel layouts", content), "--out")
-    emit(arguments.json, rows, "\n".join([head, *table(medians(rows), _COLUMNS)]))
-    return 0
+    return Found(rows, [head, *table(medians(rows), _COLUMNS)])
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--system", default="cpu_layouts", metavar="S", help="system to train, layers in fours (default cpu_layouts)"
+    )
+    add_folder_arguments(parser, "study_parallel", defined=False)
+
+
+add_arguments, run = command(
+    measure, ("--steps", 150, "timed steps of a layout"), ("--seeds", 1, "runs of every layout"), more=_options
+)

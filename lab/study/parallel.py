@@ -6,19 +6,17 @@ with more ranks than this machine has cores are left out: there ranks would shar
 """
 
 import json
-import math
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bertbench.common.errors import ConfigError
@@ -126,20 +124,15 @@ def medians(rows: Iterable[Row]) -> list[Row]:
     return [_median(own) for own in by_layout.values()]
 
 
-def busy_share(events: list[dict[str, Any]]) -> float:
+def busy_share(window: FunctionEvent) -> float:
     """Return the share of the profiled steps that the stepping thread spends in operators other than communication."""
-    window = next(event for event in events if event.get("name") == _WINDOW and event.get("ph") == "X")
-    spans = sorted(
-        (event["ts"], event["ts"] + event["dur"])
-        for event in events
-        if event.get("cat") == "cpu_op" and event["tid"] == window["tid"]
-        if not event["name"].startswith(_COMMUNICATION) and window["ts"] <= event["ts"] < window["ts"] + window["dur"]
-    )
-    busy, until = 0.0, -math.inf
-    for start, end in spans:  # operators lie within others
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return busy / window["dur"]
+    return _busy_us(window) / window.cpu_time_total
+
+
+def _busy_us(event: FunctionEvent) -> float:
+    if event.name.startswith(_COMMUNICATION):
+        return 0.0
+    return sum(map(_busy_us, event.cpu_children)) if event.is_user_annotation else event.cpu_time_total
 
 
 def _most_samples_per_core(system: System, training: Dataset) -> float:
@@ -189,11 +182,8 @@ def _on_rank(world: World, layout: str, system: System, seed: int, steps: int, m
     with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function(_WINDOW):
         for _ in range(_PROFILED):
             step()
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
-        busy = busy_share(json.loads(trace.read_text())["traceEvents"])
-    utilisation = world.from_all(busy)
+    window = next(event for event in profiler.events() if event.name == _WINDOW)
+    utilisation = world.from_all(busy_share(window))
     trainer.close()
     rate = steps * batch / runtime
     return Row(layout, world.size, seed, runtime, rate, loss, accuracy, utilisation, rate / most_samples_per_s, curve)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,21 +12,13 @@ from bertbench.cli import main
 from lab.study.parallel import Row, busy_share, medians
 
 
-def test_busy_is_the_time_of_operators_that_are_no_communication_on_the_thread_of_the_steps() -> None:
-    def event(name: str, ts: float, dur: float, tid: int = 1, cat: str = "cpu_op") -> dict[str, Any]:
-        return {"ph": "X", "name": name, "ts": ts, "dur": dur, "tid": tid, "cat": cat}
+def test_busy_is_the_time_of_operators_that_are_no_communication() -> None:
+    def event(name: str, us: float, *within: Any, annotation: bool = False) -> Any:
+        return SimpleNamespace(name=name, cpu_time_total=us, cpu_children=within, is_user_annotation=annotation)
 
-    events = [
-        event("profiled steps", 100, 200, cat="user_annotation"),
-        event("aten::linear", 110, 40),
-        event("aten::addmm", 120, 20),  # inside it
-        event("Forward 0", 110, 150, cat="user_annotation"),
-        event("c10d::allreduce_", 200, 50),
-        event("aten::mul", 260, 10),
-        event("aten::add", 110, 190, tid=2),  # the loader
-        event("aten::add", 20, 60),  # before
-    ]
-    assert busy_share(events) == (40 + 10) / 200
+    forward = event("Forward 0", 150, event("aten::linear", 40, event("aten::addmm", 20)), annotation=True)
+    others = event("c10d::allreduce_", 50), event("aten::mul", 10)
+    assert busy_share(event("profiled steps", 200, forward, *others, annotation=True)) == (40 + 10) / 200
 
 
 def test_a_row_has_the_medians_of_the_seeds() -> None:
