@@ -6,6 +6,7 @@ Gradients are those of virtual ranks in this process, or of real gloo ranks wher
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import cache, partial
 from typing import Annotated, Any, Self
 
@@ -24,7 +25,6 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.loss import weighted_loss
 from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
@@ -41,6 +41,7 @@ from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
 
 _EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
 _START_SEED = 500  # comparisons count from 1, tuning from 1000
+_NEVER = 1e15  # samples
 
 Reduce = Callable[[Sequence[LoadedPart]], Reduced]
 """Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
@@ -126,13 +127,12 @@ class Setting(Section):
 
 def read_setting(shared: Mapping[str, Any], changes: Mapping[str, Any]) -> Setting:
     """Return the shared setting with changes, named as in --set. Raises ConfigError if they aren't one."""
-    content: dict[str, Any] = {**shared}
+    content: dict[str, Any] = deepcopy(dict(shared))
     for name, value in changes.items():
         *sections, last = name.split(".")
         inner = content
         for section in sections:
-            inner[section] = {**inner.get(section, {})}
-            inner = inner[section]
+            inner = inner.setdefault(section, {})
         inner[last] = value
     try:
         return Setting.model_validate(content)
@@ -160,29 +160,31 @@ def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> 
 
 
 def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float) -> Outcome:
-    """Do `run_setting` with gradients that real ranks sum, compressed, and clip after that. Collective."""
+    """Do `run_setting` with gradients that real ranks sum. Collective."""
     torch.set_num_threads(1)
     model = initial_model(setting, seed)
+    return to_target(setting, model, real_ranks(world, setting, model), seed, most_samples)
+
+
+def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
+    """Return what clips, compresses and sums the gradients of real ranks."""
     order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
-    clip = make_clip("after", setting.max_norm, world.size, len(buckets.all))
+    clip = make_clip(setting.mode, setting.max_norm, world.size, len(buckets.all))
     options = Communication(compression=setting.compression or "none", topk_share=setting.topk_share)
     way = sum_class(options.compression)(options, Exchange())
     reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
 
     def reduce(shares: Sequence[LoadedPart]) -> Reduced:
         reducer.drop()
-        part, batch = shares[world.rank]
-        weights = part.masked_lm_weight, part.next_sentence_weight
-        loss = weighted_loss(model(*batch.inputs), *batch.labels, *weights)
-        loss.backward()
+        loss = add_gradients(model, [shares[world.rank]])
         reduced = reducer.finish()
-        return Reduced(world.sum(loss.detach()), reduced.clipped, reduced.factor)
+        return Reduced(world.sum(loss), reduced.clipped, reduced.factor)
 
-    return to_target(setting, model, reduce, seed, most_samples)
+    return reduce
 
 
-def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float) -> Outcome:
+def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> Outcome:
     """Train a model on batches that are dealt to ranks; samples to target are interpolated between evaluations."""
     language, held_out, batch, target = (
         setting.language(), setting.held_out(), setting.global_batch_size, setting.evaluation.target
@@ -235,22 +237,12 @@ def _trained(shape: Model, words: Words, start: Start) -> dict[str, torch.Tensor
     """Return the weights of a start. Raises ConfigError if its training doesn't reach the accuracy asked for."""
     adam = OptimizerSettings(name="adam", learning_rate=start.learning_rate, epsilon=1e-8)
     setting = Setting(
-        model=shape, words=words, optimizer=adam, decay_samples=start.max_samples, global_batch_size=start.batch,
-        evaluation=Evaluation(interval_samples=start.batch),
+        model=shape, words=words, optimizer=adam, decay_samples=_NEVER, warmup=0.0, max_samples=start.max_samples,
+        global_batch_size=start.batch, evaluation=Evaluation(target=start.accuracy, interval_samples=start.batch),
     )  # fmt: skip
     model = initial_model(setting, _START_SEED)
-    optimizer, _ = build_optimizer(model, adam)
-    language, draws, held_out = (
-        setting.language(),
-        np.random.default_rng(derive(_START_SEED, "data")),
-        setting.held_out(),
-    )
-    for _ in range(start.max_samples // start.batch):
-        model.zero_grad()
-        add_gradients(model, language.shares(draws, start.batch, 1))
-        optimizer.step(start.learning_rate)
-        if masked_accuracy(model, held_out) >= start.accuracy:
-            return model.state_dict()
+    if to_target(setting, model, VirtualRanks(model, "none", 1.0, 1, None).reduce, _START_SEED).samples is not None:
+        return model.state_dict()
     raise ConfigError(
         f"start: found no accuracy of {start.accuracy} within {start.max_samples:,} samples at width "
         f"{shape.hidden_size}; allow more samples, or another rate"

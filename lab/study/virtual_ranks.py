@@ -4,7 +4,7 @@ Clipping before the reduction acts on single ranks' gradients, so its effect dep
 64 ranks doesn't need 64 processes: torch.func computes the gradient of each share of the global batch, and each share
 is clipped by its own norm.
 
-Shapes: R ranks, G shares of equal layout.
+Shapes: R ranks, whose shares differ in words alone, as those of language.py: lengths and weights are the same.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class VirtualRanks:
     """Reduce R ranks' gradients under one clip mode (optim/clip.py) without real ranks.
 
     Equals R real ranks to rounding; tests check 2 and 4. Buckets are a run's. Gradients of all
-    shares of a layout are in memory at once: R times the model's size if all layouts are equal.
+    shares are in memory at once: R times the model's size.
     """
 
     def __init__(
@@ -78,55 +78,42 @@ class VirtualRanks:
             summed = add_gradients(self._model, shares)
             factor, active = self._clip.reduced(gradient_norm(list(self._parameters.values())))
             return Reduced(summed, active, factor)
+        gradients, losses_R = self._gradients(shares)
+        decisions = []
+        for names, factor_R, active_R in self._factors(gradients):
+            decisions.append(active_R)
+            for name in names:
+                self._parameters[name].grad = torch.tensordot(factor_R, gradients[name], 1)
+        return Reduced(losses_R.sum(), torch.cat(decisions).mean(), None)
+
+    def _gradients(self, shares: Sequence[LoadedPart]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Return the gradients of all shares, by parameter [R, ...], and their losses [R]."""
         weights = {name: parameter.detach() for name, parameter in self._parameters.items()}
-        total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        loss = torch.zeros(())
-        decisions: list[torch.Tensor] = []
-        for group in _alike(shares):
-            gradients, losses_G = self._gradients(weights, group)
-            loss += losses_G.sum()
-            for names, factor_G, active_G in self._factors(gradients):
-                decisions.append(active_G)
-                for name in names:
-                    total[name] += torch.tensordot(factor_G, gradients[name], 1)
-        for name, parameter in self._parameters.items():
-            parameter.grad = total[name]
-        return Reduced(loss, torch.cat(decisions).mean(), None)
+        part, first = shares[0]
 
-    def _gradients(
-        self, weights: dict[str, torch.Tensor], group: Sequence[LoadedPart]
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Return the gradients of shares of equal layout, by parameter [G, ...], and their losses [G]."""
-        sequences = group[0].batch.sequences
-
-        def loss(weights: dict[str, torch.Tensor], share: tuple[torch.Tensor, ...]) -> torch.Tensor:
-            tokens_T, segments_T, positions_T, masked_at_M, masked_M, pairs_S, masked_weight, pair_weight = share
-            inputs = tokens_T, segments_T, positions_T, sequences, masked_at_M
+        def loss(
+            weights: dict[str, torch.Tensor], tokens_T: torch.Tensor, masked_at_M: torch.Tensor,
+            masked_M: torch.Tensor, pairs_S: torch.Tensor,
+        ) -> torch.Tensor:  # fmt: skip
+            inputs = tokens_T, first.segments_T, first.positions_T, first.sequences, masked_at_M
             scores = functional_call(self._model, weights, inputs)
-            masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_M, masked_weight)
-            return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, pairs_S, pair_weight)
+            masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_M, part.masked_lm_weight)
+            return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, pairs_S, part.next_sentence_weight)
 
-        tensors = [
-            (
-                batch.tokens_T, batch.segments_T, batch.positions_T, batch.masked_at_M, *batch.labels,
-                torch.tensor(part.masked_lm_weight), torch.tensor(part.next_sentence_weight),
-            )
-            for part, batch in group
-        ]  # fmt: skip
-        shares = tuple(torch.stack(column) for column in zip(*tensors, strict=True))
+        own = zip(*((batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares), strict=True)
         found: tuple[dict[str, torch.Tensor], torch.Tensor]
-        found = vmap(grad_and_value(loss), in_dims=(None, 0))(weights, shares)
+        found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))(weights, *map(torch.stack, own))
         return found
 
     def _factors(self, gradients: dict[str, torch.Tensor]) -> list[tuple[list[str], torch.Tensor, torch.Tensor]]:
-        """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [G]."""
+        """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [R]."""
         pieces = [list(gradients)] if self._mode == "before" else self.buckets
         limit = contribution_limit(self._max_norm, self._ranks, len(pieces), self._bucket_exponent)
         factors = []
         for names in pieces:
-            norms_PG = torch.stack([torch.linalg.vector_norm(gradients[name].flatten(1), dim=1) for name in names])
-            norm_G = torch.linalg.vector_norm(norms_PG, dim=0)
-            factors.append((names, (limit / norm_G).clamp(max=1), (norm_G > limit).float()))
+            norms_PR = torch.stack([torch.linalg.vector_norm(gradients[name].flatten(1), dim=1) for name in names])
+            norm_R = torch.linalg.vector_norm(norms_PR, dim=0)
+            factors.append((names, (limit / norm_R).clamp(max=1), (norm_R > limit).float()))
         return factors
 
 
@@ -139,11 +126,3 @@ def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> torch.Tensor:
         loss.backward()
         total += loss.detach()
     return total
-
-
-def _alike(shares: Sequence[LoadedPart]) -> list[list[LoadedPart]]:
-    """Group shares with equal sequence lengths and equal masked counts: torch.func takes a group at once."""
-    groups: dict[object, list[LoadedPart]] = {}
-    for share in shares:
-        groups.setdefault((share.batch.sequences.groups, len(share.batch.masked_at_M)), []).append(share)
-    return list(groups.values())
