@@ -16,15 +16,17 @@ from bertbench.common.seeding import derive
 from lab.journal import Journal, Record
 from lab.study.definition import Arm, Definition, Stopping, Values
 from lab.study.intervals import (
+    RATIOS,
     SAMPLES,
     SECONDS,
-    Comparison,
     Row,
     compare,
     geometric_mean,
     half_interval,
+    half_width,
     holm,
     samples_of,
+    verdict,
 )
 from lab.study.search import search
 
@@ -86,34 +88,34 @@ class Study:
             since = seed - stopping.first_look
             if since >= 0 and since % stopping.look_every == 0:
                 found = self.comparisons(rows)
-                widths = ", ".join(f"{pair.difference.arm} {pair.half_width:.1%}" for pair in found)
+                widths = ", ".join(f"{pair['difference']['arm']} {half_width(pair):.1%}" for pair in found)
                 self._progress.message(f"look at {seed} seeds: half-widths {widths}")
                 complete = len(found) == sum(len(arm.against) for arm in self.arms)
-                if complete and all(pair.half_width <= stopping.half_width for pair in found):
+                if complete and all(half_width(pair) <= stopping.half_width for pair in found):
                     break
         return rows
 
-    def comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
+    def comparisons(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """Return every arm against its reference arms, where at least two seeds of both reached the target."""
-        pairs = [compare(rows, arm.name, against) for arm in self.arms for against in arm.against]
+        pairs = [self._compared(rows, arm, against) for arm in self.arms for against in arm.against]
         return [pair for pair in pairs if pair]
 
     def record(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return what the study found; `origin` is what ran its last trial, `origins` all."""
         origins = self.journal.origins
-        own, (equal_rows, equal) = self.comparisons(rows), self._at_equal_values(rows)
-        p_values = holm([pair.p for pair in (*own, *(pair for _, pair, _ in equal))])
-        compared = [self._described(pair, p_value, rows) for pair, p_value in zip(own, p_values, strict=False)]
+        own, (equal, equal_rows) = self.comparisons(rows), self._at_equal_values(rows)
+        p_values = holm([pair["p"] for pair in (*own, *equal)])
+        compared = [
+            {**pair, "holm_p": p_value, "verdict": verdict(pair, p_value)}
+            for pair, p_value in zip((*own, *equal), p_values, strict=True)
+        ]
         return {
             "definition": self.definition.model_dump(mode="json"),
             "origin": origins[-1],
             "origins": origins,
-            "comparisons": compared,
-            "at_equal_values": [
-                {"values_of": values_of, **self._described(pair, p_value, both)}
-                for (values_of, pair, both), p_value in zip(equal, p_values[len(own) :], strict=True)
-            ],
-            "pooled": self._pooled(compared) if self.definition.cells else [],
+            "comparisons": compared[: len(own)],
+            "at_equal_values": compared[len(own) :],
+            "pooled": self._pooled(compared[: len(own)]) if self.definition.cells else [],
             "arms": [self._summary(arm, rows) for arm in self.arms],
             "tuned": [
                 {"arm": arm.name, **self.values[arm.name], "at_edge": self._at_edge(arm)}
@@ -168,40 +170,33 @@ class Study:
                 found.append(name)
         return found
 
-    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[Row], list[tuple[str, Comparison, list[Row]]]]:
+    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[Row]]:
         """Run both arms of each comparison with the values of either and the seeds of `rows`, and compare."""
-        all_rows: dict[tuple[str, str], list[Row]] = {}
-        found = []
+        seeds, found, all_rows = dict.fromkeys(row["seed"] for row in rows), [], list[Row]()
         for arm in self.arms if self.definition.equal_values else ():
-            for against in arm.against:
-                for values_of in (arm.name, against):
-                    for name in (arm.name, against):
-                        all_rows[name, values_of] = [
-                            self._row(self._named[name], self.values[values_of], seed)
-                            for seed in dict.fromkeys(row["seed"] for row in rows)
-                        ]
-                    both = [*all_rows[arm.name, values_of], *all_rows[against, values_of]]
-                    if pair := compare(both, arm.name, against):
-                        found.append((values_of, pair, both))
-        return [{**row, "values_of": values_of} for (_, values_of), own in all_rows.items() for row in own], found
+            for against, values_of in ((name, own) for name in arm.against for own in (arm.name, name)):
+                own_rows = [
+                    {**self._row(self._named[name], self.values[values_of], seed), "values_of": values_of}
+                    for name in (arm.name, against)
+                    for seed in seeds
+                ]
+                if pair := self._compared(own_rows, arm, against):
+                    found.append({"values_of": values_of, **pair})
+                all_rows += [row for row in own_rows if row not in all_rows]
+        return found, all_rows
 
-    def _described(self, pair: Comparison, p_value: float, rows: Sequence[Row]) -> dict[str, Any]:
-        arm, stopping = self._named[pair.difference.arm], self.definition.stopping
-        seconds = compare(rows, pair.difference.arm, pair.difference.against, SECONDS)
-        assert seconds is not None, "runs that reached the target have both"
+    def _compared(self, rows: Sequence[Row], arm: Arm, against: str) -> dict[str, Any] | None:
+        samples, seconds = (compare(rows, arm.name, against, measure) for measure in (SAMPLES, SECONDS))
+        if samples is None or seconds is None:
+            return None
+        stopping = self.definition.stopping
         return {
             "kind": arm.kind,
             **arm.cell,
             **arm.settings,
-            **asdict(pair),
-            **{
-                name + end: 1 + share
-                for name, found in (("ratio", pair), ("seconds_ratio", seconds))
-                for end, share in zip(("", "_low", "_high"), found.shares, strict=True)
-            },
-            "holm_p": p_value,
-            "narrow": None if stopping is None else pair.half_width <= stopping.half_width,
-            "verdict": pair.verdict(p_value),
+            **samples,
+            **{f"seconds_{ratio}": seconds[ratio] for ratio in RATIOS},
+            "narrow": None if stopping is None else half_width(samples) <= stopping.half_width,
         }
 
     def _pooled(self, compared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

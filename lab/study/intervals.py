@@ -6,65 +6,25 @@ A seed fixes initial weights and the order of the data, so pairing by seed cance
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from scipy import stats
 
 _CONFIDENCE = 0.95
 SAMPLES, SECONDS = "samples_to_target", "seconds_to_target"
+RATIOS = ("ratio", "ratio_low", "ratio_high")
 
 Row = Mapping[str, Any]
 """One seed of one arm, as in a record's JSON: `arm`, `seed`, `samples_to_target` (None if missed), and more."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Samples of one arm minus those of another with the same seed: mean and 95 % interval."""
+def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES) -> dict[str, Any] | None:
+    """Return an arm against its reference arm; None for fewer than 2 seeds with which both reached the target.
 
-    arm: str
-    against: str
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """An arm against its reference arm, over the seeds with which both reached the target."""
-
-    difference: Difference
-    reference: float
-    """Mean samples to target of the reference arm."""
-    seeds: int
-    missed: int
-    """Seeds with which one of the two missed the target."""
-    p: float
-    """Probability of such a difference between equal arms, by the paired t-test."""
-
-    @property
-    def shares(self) -> tuple[float, float, float]:
-        """Return the difference's mean, low and high end as shares of the reference."""
-        apart = self.difference
-        return apart.mean / self.reference, apart.low / self.reference, apart.high / self.reference
-
-    @property
-    def half_width(self) -> float:
-        """Return half the interval's width as a share of the reference."""
-        _, low, high = self.shares
-        return (high - low) / 2
-
-    def verdict(self, corrected: float) -> str:
-        """Return what the seeds show, by the p-value corrected for all tests of the study."""
-        if self.missed:
-            return f"not decided: {self.missed} of {self.seeds + self.missed} seeds missed the target"
-        if corrected > 1 - _CONFIDENCE:
-            return "no difference shown"
-        return "more samples" if self.difference.mean > 0 else "fewer samples"
-
-
-def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES) -> Comparison | None:
-    """Return the difference of two arms; None for fewer than 2 seeds with which both reached the target."""
+    `difference` is the arm's samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the
+    same over `reference`, the reference's mean, plus 1. `missed` counts the seeds with which one of the two missed the
+    target. `p` is the probability of such a difference between equal arms, by the paired t-test.
+    """
     ours, theirs = samples_of(rows, arm, measure), samples_of(rows, against, measure)
     seeds = sorted(ours.keys() & theirs.keys())
     apart = [ours[seed] - theirs[seed] for seed in seeds]
@@ -72,13 +32,29 @@ def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES)
         return None
     mean, deviation = statistics.mean(apart), statistics.stdev(apart)
     statistic = abs(mean) / deviation * math.sqrt(len(seeds)) if deviation else math.inf if mean else 0.0
-    return Comparison(
-        Difference(arm, against, mean, mean - half, mean + half),
-        statistics.mean(theirs[seed] for seed in seeds),
-        len(seeds),
-        len({row["seed"] for row in rows if row["arm"] in (arm, against)}) - len(seeds),
-        float(2 * stats.t.sf(statistic, len(seeds) - 1)),
-    )
+    reference, ends = statistics.mean(theirs[seed] for seed in seeds), (mean, mean - half, mean + half)
+    return {
+        "difference": dict(zip(("arm", "against", "mean", "low", "high"), (arm, against, *ends), strict=True)),
+        "reference": reference,
+        "seeds": len(seeds),
+        "missed": len({row["seed"] for row in rows if row["arm"] in (arm, against)}) - len(seeds),
+        "p": float(2 * stats.t.sf(statistic, len(seeds) - 1)),
+        **dict(zip(RATIOS, (1 + end / reference for end in ends), strict=True)),
+    }
+
+
+def half_width(pair: Row) -> float:
+    """Return half the width of a comparison's interval as a share of the reference."""
+    return float(pair["ratio_high"] - pair["ratio_low"]) / 2
+
+
+def verdict(pair: Row, corrected: float) -> str:
+    """Return what the seeds show, by the p-value corrected for all tests of the study."""
+    if pair["missed"]:
+        return f"not decided: {pair['missed']} of {pair['seeds'] + pair['missed']} seeds missed the target"
+    if corrected > 1 - _CONFIDENCE:
+        return "no difference shown"
+    return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
 
 def samples_of(rows: Sequence[Row], arm: str, measure: str = SAMPLES) -> dict[int, float]:

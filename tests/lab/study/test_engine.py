@@ -15,7 +15,7 @@ from bertbench.common.progress import Progress
 from lab.paths import STUDIES
 from lab.study.definition import Arm, Stopping, Values, read_definition
 from lab.study.engine import Outcome, RunTrial, Study
-from lab.study.intervals import compare, geometric_mean, half_interval, holm
+from lab.study.intervals import compare, geometric_mean, half_interval, half_width, holm, verdict
 from lab.study.language_run import read_setting
 from tests.lab.study.settings import SETTING, STUDY, defined
 
@@ -45,16 +45,16 @@ def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
     pair = compare(rows, "a", "b")
     assert pair is not None
     half = T_OF_2 / math.sqrt(3)  # -20, -22, -21: standard deviation 1
-    apart = pair.difference
-    assert (apart.mean, apart.low, apart.high) == pytest.approx((-21, -21 - half, -21 + half), rel=1e-6)
-    assert (pair.reference, pair.seeds, pair.missed) == (33, 3, 0)
+    assert [pair["difference"][end] for end in ("mean", "low", "high")] == pytest.approx([-21, -21 - half, -21 + half])
+    assert (pair["ratio"], half_width(pair)) == pytest.approx((12 / 33, half / 33))
+    assert (pair["reference"], pair["seeds"], pair["missed"]) == (33, 3, 0)
     # t = 21 sqrt(3); of 2 degrees of freedom p = 1 - t / sqrt(2 + t^2)
-    assert pair.p == pytest.approx(1 - 21 * 3**0.5 / (2 + 3 * 21**2) ** 0.5)
+    assert pair["p"] == pytest.approx(1 - 21 * 3**0.5 / (2 + 3 * 21**2) ** 0.5)
     assert compare(rows, "a", "c") is None, "c reached the target with one seed only"
-    assert (pair.verdict(0.049), pair.verdict(0.051)) == ("fewer samples", "no difference shown")
+    assert (verdict(pair, 0.049), verdict(pair, 0.051)) == ("fewer samples", "no difference shown")
     missed = compare(rows, "a", "d")
     assert missed is not None
-    assert missed.verdict(0.0) == "not decided: 1 of 3 seeds missed the target"
+    assert verdict(missed, 0.0) == "not decided: 1 of 3 seeds missed the target"
 
 
 def test_p_values_are_corrected_for_the_number_of_tests() -> None:
@@ -84,8 +84,8 @@ def test_seeds_are_added_until_the_intervals_are_narrow_and_resumed(tmp_path: Pa
     rows = began.rows_until(stopping)
     before, bucket = began.comparisons(rows)
     assert max(row["seed"] for row in rows) == 3
-    assert (before.difference.mean, before.reference, before.half_width, before.p) == (-10, 100, 0, 0)
-    assert bucket.difference.high - bucket.difference.mean == pytest.approx(T_OF_2 * 11.547 / 3**0.5, rel=1e-3)
+    assert (before["difference"]["mean"], before["reference"], half_width(before), before["p"]) == (-10, 100, 0, 0)
+    assert half_width(bucket) * bucket["reference"] == pytest.approx(T_OF_2 * 11.547 / 3**0.5, rel=1e-3)
     assert len(ran) == len(set(ran)) + 3, "two trials of tuning have one seed"
     ran.clear()
     assert study(tmp_path, run).rows_until(stopping) == rows
@@ -171,10 +171,9 @@ def test_arms_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> 
     record = found.record(found.rows([1, 2]))
     assert len(record["arms"]) == 3 * 4
     pooled = {(one["arm"], one["cells"]): one for one in record["pooled"]}
-    assert pooled["before", "all"]["samples"] == pytest.approx(1, rel=1e-3)
-    assert pooled["before", "all"]["verdict"] == "no difference shown"
-    assert pooled["before", "width wide"]["samples"] == pytest.approx(2, rel=1e-3)
-    assert pooled["before", "width wide"]["verdict"] == "more samples"
+    for cells, samples, decided in (("all", 1, "no difference shown"), ("width wide", 2, "more samples")):
+        assert pooled["before", cells]["samples"] == pytest.approx(samples, rel=1e-3)
+        assert pooled["before", cells]["verdict"] == decided
     assert pooled["before", "ranks 2"]["total"] == 2
 
 
@@ -219,35 +218,25 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "message"),
+    ("words", "change", "message"),
     [
-        ({}, ["--ranks", "3"], "ranks 3 don't divide global_batch_size 8"),
-        ({}, ["--ranks", "two"], "--ranks two: expected positive whole numbers"),
-        ({}, ["--ranks", "2", "--seeds", "4"], "drop --seeds and --parallel"),
-        ({"arms": {"only": {}}}, ["--ranks", "2"], "arms: Dictionary should have at least 2 items"),
-        ({"space": {"max_norm": {"low": 2, "high": 1}}}, ["--ranks", "2"], "low 2 is not below high 1"),
-        ({"comparisons": [{"arm": "x", "against": "after"}]}, ["--ranks", "2"], "found no arm x; choose of after"),
-        ({"tuning": None}, ["--ranks", "2"], "found ranges to tune and no budget"),
-        ({"setting": {**SETTING, "evaluation": {"interval_samples": 12}}}, ["--ranks", "2"], "12 is not a multiple of"),
+        (["clip", "--ranks", "3"], {}, "ranks 3 don't divide global_batch_size 8"),
+        (["clip", "--ranks", "two"], {}, "--ranks two: expected positive whole numbers"),
+        (["clip", "--ranks", "2", "--seeds", "4"], {}, "drop --seeds and --parallel"),
+        (["buckets"], {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
+        (["optimizer"], {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
+        (["compression"], {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
+        (["clip"], {"tuning": None}, "found ranges to tune and no budget"),
+        (["buckets"], {"setting": {**SETTING, "evaluation": {"interval_samples": 12}}}, "12 is not a multiple of"),
     ],
 )
-def test_a_mistake_is_one_message(
-    change: dict[str, object], options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_mistake_in_any_study_is_one_message(
+    words: list[str], change: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "definition.json").write_text(json.dumps({**STUDY, **change}))
-    words = ["lab", "clip", *options, "--definition", str(tmp_path / "definition.json"), "--out", str(tmp_path / "out")]
-    assert main(words) == 2
+    path = tmp_path / "definition.json"
+    path.write_text(json.dumps({**STUDY, **change}))
+    assert main(["lab", *words, "--definition", str(path), "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [("lab", "buckets"), ("lab", "optimizer")])
-def test_a_study_runs_the_definition_that_it_is_given(
-    words: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "definition.json").write_text(json.dumps({**STUDY, "arms": {"only": {}}}))
-    options = ("--definition", str(tmp_path / "definition.json"), "--out", str(tmp_path / "out"))
-    assert main([*words, *options]) == 2
-    assert "arms: Dictionary should have at least 2 items" in capsys.readouterr().err
 
 
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
