@@ -31,14 +31,13 @@ from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 from bertbench.model.tied_words import look_up
-from lab.bench.trial import FP32, Idea, Setting, Tensors, Trial, size_of
+from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, size_of
 
 Read = tuple[torch.Tensor | slice, torch.Tensor]
 """Tokens that the masked-LM head scores, and their labels."""
 
 _RATE = 0.1  # BERT's dropout
 _BF16 = 5e-2  # its numbers have 8 bits, and errors add up over layers
-_DRAWS = 2**20
 _TORCH = "torch's attention, by length"
 
 
@@ -100,17 +99,9 @@ def dropout(setting: Setting) -> Iterator[Trial]:
     def passes(function: DropoutFunction) -> Tensors:
         return _results(function(hidden_TD, _RATE, residual_TD), [hidden_TD], gradient_TD)
 
-    def kept(function: DropoutFunction) -> Tensors:
-        """Return the share of elements that stay, and what becomes of a 1 among them."""
-        ones = function(torch.ones(_DRAWS), _RATE)
-        return (ones > 0).float().mean(), ones.max()
-
     sides = partial(passes, plain_dropout), partial(passes, apply_dropout)
-    five_errors = 5 * (2 * _RATE / (1 - _RATE) / _DRAWS) ** 0.5  # standard errors of two shares' difference
-    yield Trial(
-        "torch's dropout", size_of("medium's hidden states", batch), "model/dropout.py", sides,
-        tolerance=five_errors, comparable=lambda: (kept(plain_dropout), kept(apply_dropout)),
-    )  # fmt: skip
+    size = size_of("medium's hidden states", batch)
+    yield Trial("torch's dropout", size, "model/dropout.py", sides, tolerance=DIFFERENT_MASKS)
 
 
 def loss(setting: Setting) -> Iterator[Trial]:
@@ -189,15 +180,12 @@ def _attention(
     qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)
     gradient_THK = torch.randn(len(batch.tokens_T), heads, width, dtype=dtype)
 
-    def passes(function: Attention, dropout: float) -> Tensors:
-        return _results(function(qkv_T3HK, batch.sequences, dropout), [qkv_T3HK], gradient_THK)
+    def passes(function: Attention) -> Tensors:
+        return _results(function(qkv_T3HK, batch.sequences, rate), [qkv_T3HK], gradient_THK)
 
-    sides, size = (partial(passes, plain, rate), partial(passes, cpu_attention, rate)), f"{size}'s, dropout {rate:g}"
-    half = dtype == torch.bfloat16
-    return Trial(
-        name, size_of(f"{size}, bf16" if half else size, batch), file, sides, tolerance=_BF16 if half else FP32,
-        comparable=lambda: (passes(plain, 0.0), passes(cpu_attention, 0.0)),
-    )  # fmt: skip
+    size = size_of(f"{size}'s, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
+    sides = partial(passes, plain), partial(passes, cpu_attention)
+    return Trial(name, size, file, sides, tolerance=DIFFERENT_MASKS if rate else FP32)
 
 
 def _products(layers: list[Linear], inputs: list[torch.Tensor], libraries: Mapping[Shape, Products]) -> Tensors:

@@ -8,7 +8,6 @@ from functools import partial
 import torch
 
 from bertbench.commands import words_of
-from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.distributed.affinity import available_cores
@@ -55,22 +54,16 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 def rows_of(name: str, setting: Setting, rounds: int) -> list[TrialRow]:
     """Return an idea's rows, measured on two ranks if it needs them. Raises RunError if results disagree."""
     if name in RANK_IDEAS:
-        found = on_ranks(2, measure_on_ranks, name, setting, rounds)
-        if isinstance(found, RunError):
-            raise found
-        return list(found)
+        return list(on_ranks(2, measure_on_ranks, name, setting, rounds))
     torch.manual_seed(setting.seed)
     return [compare(name, trial, rounds) for trial in IDEAS[name](setting)]
 
 
-def measure_on_ranks(world: World, name: str, setting: Setting, rounds: int) -> list[TrialRow] | RunError:
-    """Return the rows of an idea that needs ranks, by this rank's clock; return the error if results disagree."""
+def measure_on_ranks(world: World, name: str, setting: Setting, rounds: int) -> list[TrialRow]:
+    """Return the rows of an idea that needs ranks, by this rank's clock."""
     torch.set_num_threads(1)
     torch.manual_seed(setting.seed)
-    try:
-        return [compare(name, trial, rounds) for trial in RANK_IDEAS[name](setting, world)]
-    except RunError as error:
-        return error
+    return [compare(name, trial, rounds) for trial in RANK_IDEAS[name](setting, world)]
 
 
 def sums(setting: Setting, world: World) -> Iterator[Trial]:
