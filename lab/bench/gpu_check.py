@@ -77,7 +77,7 @@ def run_part(part: Part, report: Report, seconds_left: float) -> str:
 
 def _judged(report: Report, part: Part, ended: Ended, limit_s: float) -> tuple[str, str]:
     """Return a part's status and the reason for it."""
-    rows, last = report.rows(part), "".join(f": {line}" for line in ended.last_lines[-1:])
+    rows, last = report.rows(part), f": {ended.last}" if ended.last else ""
     verdicts = [row["holds"] for row in rows if "holds" in row]
     if ended.code is None:
         return "failed", f"exceeded its {limit_s:.0f} s"

@@ -4,13 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import IO, NamedTuple
 
 _DRAIN_S = 5.0
-_LAST_LINES = 6  # lines of standard error kept as the reason for a failure
 
 
 class Ended(NamedTuple):
@@ -18,8 +16,8 @@ class Ended(NamedTuple):
 
     code: int | None
     """None after its time limit."""
-    last_lines: list[str]
-    """Of its standard error."""
+    last: str
+    """The last line of its standard error that isn't empty: the reason for a failure."""
 
 
 def run(
@@ -33,10 +31,16 @@ def run(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=limit_s is not None,
         env=environment,
     )  # fmt: skip
-    last: deque[str] = deque(maxlen=_LAST_LINES)
+    last = [""]
+
+    def pass_on(line: str) -> None:
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        last[0] = line.rstrip() or last[0]
+
     readers = [
         Thread(target=_read, args=(process.stdout, take_line), daemon=True),
-        Thread(target=_read, args=(process.stderr, lambda line: _pass_on(line, last)), daemon=True),
+        Thread(target=_read, args=(process.stderr, pass_on), daemon=True),
     ]
     for reader in readers:
         reader.start()
@@ -48,17 +52,10 @@ def run(
         process.wait()
     for reader in readers:
         reader.join(_DRAIN_S)  # what it left behind may still hold the pipe
-    return Ended(code, list(last))
+    return Ended(code, last[0])
 
 
 def _read(stream: IO[str] | None, take_line: Callable[[str], None]) -> None:
     assert stream is not None
     for line in stream:
         take_line(line)
-
-
-def _pass_on(line: str, last: "deque[str]") -> None:
-    sys.stderr.write(line)
-    sys.stderr.flush()
-    if line.strip():
-        last.append(line.rstrip())

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,8 @@ from lab.bench.gpu.child import run
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say
 from lab.bench.gpu.text import learnable
 
-_ONE_GPU: dict[str, dict[str, Any]] = {
-    "launch": {"device": "cuda", "ranks_per_node": 1},
-    "hardware": {"accelerators_per_node": 1},
-}
-_PLAIN: dict[str, dict[str, Any]] = {"compute": {"compile": "none"}, "optimizer": {"impl": "torch"}}
+_ONE_GPU = ("launch.device=cuda", "launch.ranks_per_node=1", "hardware.accelerators_per_node=1")
+_PLAIN = ("compute.compile=none", "optimizer.impl=torch")
 _NO_GPU = "found 0 GPUs"  # how a run without one ends
 _TARGET_REACHED, _TARGET_MISSED = 0, 3
 _STEPS = 200
@@ -42,32 +39,33 @@ def demo(stand: Stand) -> None:
     with _folder():
         words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
         subprocess.run(words, check=True, stdout=sys.stderr)
-        say(trained("cpu_demo", _overrides(_ONE_GPU)))
+        say(trained("cpu_demo", _ONE_GPU))
 
 
 def large(stand: Stand) -> None:
     """Train BERT-Large for 200 steps: fast as it comes, then plainly."""
     with _folder() as folder:
-        system = write_system(folder, SHAPES["large"], _ONE_GPU, _BATCH, _STEPS)
-        for choice, changes in (("as it comes", {}), ("plain", _PLAIN)):
-            attempt(choice, partial(_say_trained, choice, str(system), _overrides(changes)))
+        system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
+        for choice, settings in (("as it comes", ()), ("plain", _PLAIN)):
+            attempt(choice, partial(_say_trained, choice, str(system), settings))
 
 
-def _say_trained(choice: str, system: str, overrides: list[str]) -> None:
-    say({"choice": choice, **trained(system, overrides, (_TARGET_REACHED, _TARGET_MISSED))})
+def _say_trained(choice: str, system: str, settings: Sequence[str]) -> None:
+    say({"choice": choice, **trained(system, settings, (_TARGET_REACHED, _TARGET_MISSED))})
 
 
 def profile(stand: Stand) -> None:
     """Profile a step of BERT-Large."""
     del stand
     with _folder() as folder:
-        system = write_system(folder, SHAPES["large"], _ONE_GPU, _BATCH, _STEPS)
+        system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
         log = Path(_run([str(system), "--profile"])["log"])
         say({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
 
 
-def trained(system: str, overrides: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
+def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
     """Return how a run by run_and_time.sh ended, and its rate after the first steps."""
+    overrides = [word for setting in settings for word in ("--set", setting)]
     found = _run([system, "--seed", "7", *overrides], codes)
     beside = Path(found["log"]).with_suffix("")
     steps = [json.loads(line) for line in (beside / "metrics.jsonl").read_text().splitlines()]
@@ -86,8 +84,8 @@ def trained(system: str, overrides: list[str], codes: Collection[int] = (_TARGET
     }
 
 
-def write_system(folder: Path, shape: BertShape, where: Mapping[str, Any], batch: int, steps: int) -> Path:
-    """Write a dataset and the file of a system that trains a model of `shape` on it for `steps` steps."""
+def write_system(folder: Path, shape: BertShape, batch: int, steps: int) -> Path:
+    """Write a dataset and the file of a system that trains a model of `shape` on it for `steps` steps on one GPU."""
     content = learnable(shape, batch * steps + _EVALUATED, seed=1)
     data = folder / "made_up"
     data.mkdir()
@@ -97,8 +95,8 @@ def write_system(folder: Path, shape: BertShape, where: Mapping[str, Any], batch
     Manifest(request={"recipe": {}}, tokenizer=tokenizer, train=train, eval=evaluated).write(data)
     system = {
         "extends": ["base/bert_large", "base/gpu"],
-        "hardware": {"division": "open", "system_name": "gpu_check", "number_of_nodes": 1, **where["hardware"]},
-        "launch": {**where["launch"], "clear_caches": False},
+        "hardware": {"division": "open", "system_name": "gpu_check", "number_of_nodes": 1, "accelerators_per_node": 1},
+        "launch": {"ranks_per_node": 1, "clear_caches": False},
         "model": {
             "checkpoint": None, "vocab_size": shape.vocab_size, "hidden_size": shape.hidden_size,
             "layers": shape.layers, "attention_heads": shape.attention_heads,
@@ -130,12 +128,6 @@ def _run(words: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> dict[
     command = [str(SCRIPTS_HOME / "run_and_time.sh"), *words, "--json"]
     ended = run(command, output.append, environment={**os.environ, "PATH": path})
     if ended.code not in codes:
-        last = "".join(ended.last_lines[-1:])
-        raise Unfit("needs a GPU") if _NO_GPU in last else RuntimeError(f"ended with {ended.code}: {last}")
+        raise Unfit("needs a GPU") if _NO_GPU in ended.last else RuntimeError(f"ended with {ended.code}: {ended.last}")
     found: dict[str, Any] = json.loads("".join(output))[0]
     return found
-
-
-def _overrides(changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    settings = [(section, key, value) for section, keys in changes.items() for key, value in keys.items()]
-    return [word for section, key, value in settings for word in ("--set", f"{section}.{key}={value}")]

@@ -1,14 +1,16 @@
 """Make text that a model learns within 300 steps: each token follows from its neighbour."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from bertbench.balance.lengths import draw_lengths, predictions
+from bertbench.balance.lengths import draw_lengths
 from bertbench.data.store.columns import Columns, spans
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.loader import LoadedPart
+from bertbench.loading.random_samples import samples_of
 from bertbench.loading.sampler import Part
 from bertbench.model.shape import BertShape
 
@@ -19,26 +21,18 @@ _SHORTEST = 5
 
 def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
     """Return samples of Wikipedia's lengths, longest first: token i + 1 is twice token i modulo 61, 15 % masked."""
-    random = np.random.default_rng(seed)
     lengths = np.sort(np.clip(draw_lengths(samples, seed), _SHORTEST, shape.max_positions))[::-1]
-    masked = predictions(lengths)
+    content = samples_of(lengths, seed)
     powers = np.array([pow(2, place, _WORDS) for place in range(shape.max_positions)])
-    starts = np.repeat(random.integers(1, _WORDS, samples), lengths)
-    places = spans(np.zeros(samples, np.int64), lengths)
-    tokens = _FIRST + starts * powers[places] % _WORDS
-    positions = spans(np.zeros(samples, np.int64), masked) * np.repeat(lengths, masked) // np.repeat(masked, masked)
-    at = positions + np.repeat(np.cumsum(lengths) - lengths, masked)
+    starts = np.repeat(np.random.default_rng(seed).integers(1, _WORDS, samples), lengths)
+    tokens = _FIRST + starts * powers[spans(np.zeros(samples, np.int64), lengths)] % _WORDS
+    at = content.masked_lm_positions + np.repeat(np.cumsum(lengths) - lengths, content.masked)
     labels = tokens[at]
     tokens[at] = _MASK
-    return Columns(
-        lengths=lengths,
-        masked=masked,
-        input_ids=tokens.astype(np.int16),
-        segment_ids=np.zeros(lengths.sum(), np.int8),
-        masked_lm_positions=positions.astype(np.int16),
-        masked_lm_ids=labels.astype(np.int16),
-        next_sentence_labels=np.zeros(samples, np.int8),
-    )
+    return replace(
+        content, input_ids=tokens.astype(np.int16), segment_ids=np.zeros_like(content.segment_ids),
+        masked_lm_ids=labels.astype(np.int16), next_sentence_labels=np.zeros(samples, np.int8),
+    )  # fmt: skip
 
 
 def part_of(

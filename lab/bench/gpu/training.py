@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from lab.bench.gpu.text import learnable, part_of
 from lab.bench.peak import peak_bytes, reset_peak
 from lab.bench.short_run import short_run
 
+_IMPLEMENTATIONS: tuple[Implementation, ...] = ("torch", "triton", "apex")
 _SEED = 7
 _RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn in 300 steps
 _TOLERANCE = 1e-4  # share of a loss: fp32 sums in another order, over a few steps
@@ -75,33 +76,31 @@ class Took(NamedTuple):
     """The process's peak of device memory."""
 
 
-def choices(stand: Stand) -> tuple[list[Choice], list[str]]:
-    """Return the trainers to compare, references first, and the names of those that can't run here."""
-    on_gpu = stand.device == "cuda"
-    here = {"torch": True, "triton": on_gpu and find_spec("triton") is not None, "apex": _has_apex()}
+def choices(stand: Stand) -> list[Choice]:
+    """Return the trainers to compare with plain ones."""
     wanted = [
-        *(Choice("lamb", impl) for impl in ("torch", "triton", "apex")),
+        *(Choice("lamb", impl) for impl in _IMPLEMENTATIONS),
         Choice("lamb", sharded=True),
         Choice("lamb", "triton", sharded=True),
-        *(Choice("adam", impl) for impl in ("torch", "triton", "apex")),
+        *(Choice("adam", impl) for impl in _IMPLEMENTATIONS),
         Choice("adam", sharded=True),
         Choice("lamb", accumulation=2),
         Choice("muon"),
     ]
-    if on_gpu:  # a CPU would compile for minutes, and doesn't scale losses
+    if stand.device == "cuda":  # a CPU would compile for minutes, and doesn't scale losses
         wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
-    return [one for one in wanted if here[one.impl]], [one.name for one in wanted if not here[one.impl]]
+    return wanted
 
 
 def optimizers(stand: Stand) -> None:
     """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
-    wanted, missing = choices(stand)
-    for name in missing:
-        say({"choice": name, "not_reached": "not installed"})
-    for choice in wanted:
-        plain = Choice(choice.optimizer, clip=choice.clip)
-        allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
-        compare(stand, plain, choice, allowed)
+    here = {"torch": True, "triton": stand.device == "cuda" and find_spec("triton") is not None, "apex": _has_apex()}
+    for choice in choices(stand):
+        if here[choice.impl]:
+            allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
+            compare(stand, Choice(choice.optimizer, clip=choice.clip), choice, allowed)
+        else:
+            say({"choice": choice.name, "not_reached": "not installed"})
 
 
 def _has_apex() -> bool:
@@ -120,11 +119,12 @@ def compare(stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None
     for ranks in stand.ranks:
         attempt(
             f"{choice.name}, {ranks} ranks",
-            partial(on_ranks, ranks, _compare, stand, plain, choice, allowed, device=stand.device),
+            partial(on_ranks, ranks, compare_on_rank, stand, plain, choice, allowed, device=stand.device),
         )
 
 
-def _compare(world: World, stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
+def compare_on_rank(world: World, stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
+    """Take the same steps with both on this rank; rank 0 says the row."""
     expected, took = (take(world, stand, one, stand.steps) for one in (plain, choice))
     apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took.losses, expected.losses, strict=True))
     if world.leads:
@@ -137,8 +137,11 @@ def convergence(stand: Stand) -> None:
     fast = Choice()
     if stand.device == "cuda":
         fast = Choice("lamb", "triton" if find_spec("triton") else "torch", precision="bf16", compile="default")
-    both: list[Took] = on_ranks(1, _take_all, stand, [Choice(), fast], stand.learning_steps, device=stand.device)
-    say(compared(*both))
+    on_ranks(1, _converge, stand, fast, device=stand.device)
+
+
+def _converge(world: World, stand: Stand, fast: Choice) -> None:
+    say(compared(*(take(world, stand, choice, stand.learning_steps) for choice in (Choice(), fast))))
 
 
 def compared(plain: Took, fast: Took) -> Row:
@@ -166,10 +169,6 @@ def bins_for(stand: Stand, parts: int = 1) -> Bins:
     """Return the sizes of batches for the made-up text."""
     content = learnable(stand.shape, 2_000, _SEED)
     return Bins(content.lengths, content.masked, stand.batch // parts, stand.shape.max_positions)
-
-
-def _take_all(world: World, stand: Stand, wanted: Sequence[Choice], steps: int) -> list[Took]:
-    return [take(world, stand, choice, steps) for choice in wanted]
 
 
 def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:

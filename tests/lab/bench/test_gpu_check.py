@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from bertbench.model.shape import BertShape
 from lab.bench.gpu import graphs, product, ranks, training
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
-from lab.bench.gpu.stand import Row, Stand, attempt, stand
+from lab.bench.gpu.stand import Row, Stand, attempt, say, stand
 from lab.bench.gpu_check import run_part
 from tests.ranks import run_ranks
 from tests.training.test_graphs import AsOnAGpu
@@ -39,15 +38,15 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @without_a_gpu
 def test_without_a_gpu_parts_run_up_to_the_device_and_say_so(tmp_path: Path) -> None:
-    done = check(tmp_path, "--only", "capture,contexts,optim,overlap")
+    done = check(tmp_path, "--only", "contexts,optim,overlap")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report == json.loads((tmp_path / "gpu_check.json").read_text())
     assert {part["name"]: (part["status"], part["reason"]) for part in report["parts"]} == {
-        "capture": ("not reached", "needs a GPU"), "contexts": ("not reached", "needs a GPU"),
-        "optim": ("not reached", "needs a GPU"), "overlap": ("not reached", "needs 2 GPUs or more"),
+        "contexts": ("not reached", "needs a GPU"), "optim": ("not reached", "needs a GPU"),
+        "overlap": ("not reached", "needs 2 GPUs or more"),
     }  # fmt: skip
-    last = "gpu_check: held: none; failed: none; not reached: capture, contexts, optim, overlap"
+    last = "gpu_check: held: none; failed: none; not reached: contexts, optim, overlap"
     assert done.stderr.splitlines()[-1] == last
     assert "overlap" in (tmp_path / "gpu_check.html").read_text()
 
@@ -68,28 +67,22 @@ def test_every_group_fits_into_a_command_of_600_s() -> None:
     assert max(seconds.values()) < 590, seconds  # the script starts within ten
 
 
-def test_a_killed_command_keeps_every_row_and_the_next_one_adds_to_them(tmp_path: Path) -> None:
-    path = tmp_path / "gpu_check.json"
-    words = [SCRIPT, "--only", "trainer,nccl", "--out", tmp_path]
-    environment = {**os.environ, "PYTHON": sys.executable}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not (path.exists() and rows_of(path, "trainer")):
-            assert process.poll() is None
-            time.sleep(0.1)
-        process.kill()
-    killed = json.loads(path.read_text())
-    (first, *_) = rows_of(path, "trainer")
-    assert [(part["name"], part["status"], part["reason"]) for part in killed["parts"]] == [
-        ("nccl", "held", ""), ("trainer", "failed", "the command ended while it ran"),
-    ]  # fmt: skip
-    assert check(tmp_path, "--only", "contexts").returncode == 0
-    assert rows_of(path, "trainer")[0] == first
-    assert [part["name"] for part in json.loads(path.read_text())["parts"]] == ["nccl", "trainer", "contexts"]
+def test_a_kill_keeps_every_row_and_the_next_command_adds_to_them(tmp_path: Path) -> None:
+    def kept() -> list[tuple[str, str, str, list[Row]]]:
+        parts = json.loads((tmp_path / "gpu_check.json").read_text())["parts"]
+        return [(part["name"], part["status"], part["reason"], part["rows"]) for part in parts]
 
-
-def rows_of(path: Path, name: str) -> list[Row]:
-    parts = json.loads(path.read_text())["parts"]
-    return next((part["rows"] for part in parts if part["name"] == name), [])
+    first, second, third = (Part(name, "product", "", 60) for name in ("first", "second", "third"))
+    report = Report(tmp_path, [first, second])
+    report.begin(first)
+    report.take(first, '{"a": 1, "holds": true}')
+    killed = kept()
+    assert killed == [
+        ("first", "failed", "the command ended while it ran", [{"a": 1, "holds": True}]),
+        ("second", "not reached", "", []),
+    ]
+    Report(tmp_path, [third])
+    assert kept() == [*killed, ("third", "not reached", "", [])]
 
 
 SPEAKER = "import sys, time; print('{}', flush=True); print('why', file=sys.stderr); {}"
@@ -115,32 +108,39 @@ def test_a_part_ends_as_its_rows_and_its_exit_say(
     assert report.failed == (status == "failed")
 
 
-def test_a_choice_that_fails_says_so_and_leaves_the_others(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise RuntimeError("traceback\nno such kernel\n")
 
     attempt("one", fail)
-    choice = training.Choice(sharded=True)
-    training.compare(stand()._replace(device="cpu", steps=2), training.Choice(), choice, allowed=1e-4)
-    failed, *rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert failed == {"choice": "one", "holds": False, "error": "RuntimeError: no such kernel"}
-    assert [(row["choice"], row["ranks"], row["holds"]) for row in rows] == [
-        (choice.name, 1, True), (choice.name, 2, True),
+    attempt("two", lambda: say({"choice": "two"}))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"choice": "one", "holds": False, "error": "RuntimeError: no such kernel"}, {"choice": "two"},
     ]  # fmt: skip
+
+
+def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
+    (row,), nothing = run_ranks(2, compared, stand()._replace(device="cpu", steps=2), training.Choice(sharded=True))
+    assert (row["choice"], row["ranks"], row["holds"]) == ("lamb, torch, sharded True", 2, True)
+    assert nothing == [], "rank 0 speaks for both"
+
+
+def compared(world: World, here: Stand, choice: training.Choice) -> list[dict[str, Any]]:
+    return said_by(training.compare_on_rank, world, here, training.Choice(), choice, 1e-4)
 
 
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_every_choice_is_a_system_that_a_gpu_may_run(gpus: int) -> None:
     there = stand()._replace(device="cuda", gpus=gpus)
-    for choice in (*training.choices(there)[0], *graphs.recorded()):
+    for choice in (*training.choices(there), *graphs.recorded()):
         assert choice.system(there, gpus, 3).world_size == gpus
 
 
 def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
-    one_rank = {"launch": {"device": "cpu", "ranks_per_node": 1}, "hardware": {"accelerators_per_node": 0}}
-    system = product.write_system(tmp_path, BertShape(512, 16, 2, 2, 24, 48), one_rank, batch=6, steps=30)
-    row = product.trained(str(system), ["--set", "precision.compute=fp32"], codes=(0, 3))
+    system = product.write_system(tmp_path, BertShape(512, 16, 2, 2, 24, 48), batch=6, steps=30)
+    settings = ("launch.device=cpu", "hardware.accelerators_per_node=0", "precision.compute=fp32")
+    row = product.trained(str(system), settings, codes=(0, 3))
     assert (row["steps"], row["samples"]) == (30, 180)
     assert row["samples_per_s"] > 0
     assert row["first_loss"] == pytest.approx(math.log(512) + math.log(2), abs=0.2)
