@@ -14,13 +14,6 @@ from bertbench.loading.batch import Batch, gather
 from lab.bench import data as bench
 
 
-def test_made_samples_are_sound_and_have_wikipedias_lengths() -> None:
-    content = bench.wikipedia_like(2_000, seed=1)
-    assert content.problem(30_522) is None
-    assert content.lengths.mean() == pytest.approx(255.8, abs=12)  # 3 standard errors of 2,000 draws
-    assert (content.lengths == 512).mean() == pytest.approx(0.234, abs=0.03)
-
-
 def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
     content = bench.wikipedia_like(97, seed=2)
     split = write_split(tmp_path / "train", [content], 31)
