@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from bertbench.common.progress import Progress
+from bertbench.config import load_system
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
@@ -40,11 +41,7 @@ _WARM_UP = 2  # the first steps fault in memory pages
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Time the optimizers that the options name."""
     device = torch.device(arguments.device)
-    shape = BertShape()
-    if arguments.system:
-        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every machine with a GPU has
-
-        shape = load_system(arguments.system).model.shape()
+    shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
     times, arithmetic = step_times(shape, device, arguments, progress)
     peak_gb = round(peak_bytes(device) / 1e9, 3)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
