@@ -168,7 +168,7 @@ def test_hidden_files_are_left_out_of_a_folder(tmp_path: Path) -> None:
     [
         (Sample([1] * 90, [0] * 90, list(range(1, 78)), [2] * 77, 0), "found a sample with 77 masked tokens"),
         (Sample([1, 5], [0, 0], [0], [2], 0), "found a masked position 0"),
-        (Sample([1, -5], [0, 0], [1], [2], 0), "found a negative number in input_ids"),
+        (Sample([1, -5], [0, 0], [1], [2], 0), "found a token id outside 0 to 32767"),
     ],
 )
 def test_what_published_rows_can_t_hold_is_not_exported(tmp_path: Path, sample: Sample, expected: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertbench.commands import emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords, tfrecord_sizes
+from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords
 from bertbench.data.formats.reference_files import Written
 from bertbench.data.mlcommons.compare import differences, published_bytes
 from bertbench.data.store.dataset import Dataset
@@ -26,40 +26,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the files. Return 1 if a TFRecord's size differs from MLCommons' published size."""
-    if arguments.layout == "tfrecord":
-        return _tfrecords(arguments)
-    if arguments.size_only:
+    if arguments.size_only and arguments.layout != "tfrecord":
         raise ConfigError(f"--size-only: found --layout {arguments.layout}, expected tfrecord; give --out instead")
+    dataset, out = Dataset.open(arguments.folder, arguments.split), arguments.out
+    samples, problems, text = len(dataset), [], ""
+    content: dict[str, object] = {"path": out and str(out), "layout": arguments.layout}
     with Progress() as progress:
-        written = export(Dataset.open(arguments.folder, arguments.split), arguments.out, progress)
-        progress.message(f"wrote {arguments.out}: {written.samples:,} samples in {written.files:,} files")
-    emit(arguments.json, {"path": str(arguments.out), "layout": arguments.layout, **written._asdict()})
-    return 0
-
-
-def _tfrecords(arguments: argparse.Namespace) -> int:
-    dataset = Dataset.open(arguments.folder, arguments.split)
-    with Progress() as progress:
-        if arguments.size_only:
-            files = tfrecord_sizes(dataset, progress)
+        if arguments.layout == "tfrecord":
+            files = export_tfrecords(dataset, out, progress)
+            number, published = len(files), published_bytes(Manifest.read(arguments.folder))
+            problems, total = differences(files, published), sum(file.bytes for file in files)
+            sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
+            content |= {"files": sizes, "total_bytes": total, "ok": not problems}
+            lines = [_line(file, published.get(file.name)) for file in files]
+            text = "\n".join([*lines, f"total  {total:,} bytes"])
         else:
-            files = export_tfrecords(dataset, arguments.out, progress)
-            progress.message(
-                f"wrote {arguments.out}: {sum(file.samples for file in files):,} samples in {len(files):,} files"
-            )
-    manifest = Manifest.read(arguments.folder)
-    published = {file.name: published_bytes(manifest, file.name) for file in files}
-    problems = differences(files, manifest)
-    total = sum(file.bytes for file in files)
-    content = {
-        "path": None if arguments.size_only else str(arguments.out),
-        "layout": "tfrecord",
-        "files": [{**file._asdict(), "published_bytes": published[file.name]} for file in files],
-        "total_bytes": total,
-        "ok": not problems,
-    }
-    lines = [*(_line(file, published[file.name]) for file in files), f"total  {total:,} bytes"]
-    emit(arguments.json, content, "\n".join(lines))
+            number = export(dataset, out, progress)
+            content |= {"files": number, "samples": samples, "rows": samples}
+        if out:
+            progress.message(f"wrote {out}: {samples:,} samples in {number:,} files")
+    emit(arguments.json, content, text)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

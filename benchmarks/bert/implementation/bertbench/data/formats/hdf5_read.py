@@ -12,7 +12,7 @@ import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
-from bertbench.data.formats.samples import Packed, Padded, unpacked, unpadded
+from bertbench.data.formats.samples import unpacked, unpadded
 
 Kind = Literal["matrix", "ragged", "column"]
 """[N, L] integers; [N] arrays of integers; [N] integers."""
@@ -46,7 +46,7 @@ def read_hdf5(path: Path) -> Iterator[Block]:
             for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
                 rows = {name: _rows(field, layout[name], first) for name, field in fields.items()}
                 place = Place(path, "row", first)
-                yield unpacked(Packed(**rows), place) if layout is PACKED else unpadded(Padded(**rows), place)
+                yield unpacked(rows, place) if layout is PACKED else unpadded(rows, place)
     except (OSError, RuntimeError, KeyError) as error:  # h5py raises these on damaged files
         raise DataError(
             f"{path}: cannot be read as HDF5 ({error}); expected a whole HDF5 file, get or make it again"

@@ -58,8 +58,8 @@ def reference_files(manifest: Manifest, split_name: SplitName) -> list[OutFile]:
 
 def mlperf_recipe(manifest: Manifest) -> Mapping[str, Any] | None:
     """Return the request of `data prepare --recipe mlperf`, if the samples are still in its order."""
-    recipe = manifest.request.get("recipe")
-    return recipe if isinstance(recipe, dict) and recipe.get("name") == "mlperf" else None
+    recipe: Mapping[str, Any] = manifest.request["recipe"]
+    return recipe if recipe.get("name") == "mlperf" else None
 
 
 def _one_a_text(texts: list[str], split: Split) -> list[OutFile]:

@@ -4,51 +4,35 @@ A layout pads with 0: `input_mask` says where tokens end, and a masked position 
 never masked) where predictions end. Any contradiction is an error that names the row.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.formats.rows import Block, Place, Rows
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import Columns, spans
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
+Fields = Mapping[str, Rows]
+"""N rows of each field, under MLPerf's names."""
 
 
-class Padded(NamedTuple):
-    """N samples, one a row; `input_mask` is None if rows hold only tokens."""
+def unpadded(fields: Fields, place: Place) -> Block:
+    """Return the samples, one a row, without padding; without `input_mask`, rows hold only tokens.
 
-    input_ids: Rows
-    segment_ids: Rows
-    masked_lm_positions: Rows
-    masked_lm_ids: Rows
-    next_sentence_labels: Rows
-    input_mask: Rows | None = None
-
-
-class Packed(NamedTuple):
-    """N rows of 1 to 3 samples each; positions count from the start of the row."""
-
-    input_ids: Rows
-    segment_ids: Rows
-    masked_lm_positions: Rows
-    masked_lm_ids: Rows
-    packed_input_len: Rows
-    packed_masked_lm_len: Rows
-    next_sentence_labels: Rows
-
-
-def unpadded(fields: Padded, place: Place) -> Block:
-    """Return the samples without padding. Raises DataError for the first row with wrong padding."""
-    tokens, segments = fields.input_ids, fields.segment_ids
-    positions, labels = fields.masked_lm_positions, fields.masked_lm_ids
-    _require_equal_counts(place, "input_ids", tokens, "segment_ids", segments)
-    _require_equal_counts(place, "masked_lm_positions", positions, "masked_lm_ids", labels)
-    _require_one_label(place, fields.next_sentence_labels)
+    Raises DataError for the first row with wrong padding.
+    """
+    tokens, positions, labels = fields["input_ids"], fields["masked_lm_positions"], fields["masked_lm_ids"]
+    pairs = fields["next_sentence_labels"]
+    _require_equal_counts(place, fields, "input_ids", "segment_ids")
+    _require_equal_counts(place, fields, "masked_lm_positions", "masked_lm_ids")
+    place.require(
+        pairs.counts == 1, lambda row: f"{pairs.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
+    )
     is_token = np.ones(len(tokens.values), np.bool_)
-    if fields.input_mask is not None:
-        _require_equal_counts(place, "input_ids", tokens, "input_mask", fields.input_mask)
-        is_token = _tokens_of_mask(place, tokens, fields.input_mask)
+    if "input_mask" in fields:
+        _require_equal_counts(place, fields, "input_ids", "input_mask")
+        is_token = _tokens_of_mask(place, tokens, fields["input_mask"])
     is_masked = positions.values != 0
     _require_prefix(place, positions, is_masked, "masked_lm_positions with a 0 before the last position")
     place.require(
@@ -59,48 +43,43 @@ def unpadded(fields: Padded, place: Place) -> Block:
         lengths=tokens.count_where(is_token),
         masked=positions.count_where(is_masked),
         input_ids=tokens.values[is_token],
-        segment_ids=segments.values[is_token],
+        segment_ids=fields["segment_ids"].values[is_token],
         masked_lm_positions=positions.values[is_masked],
         masked_lm_ids=labels.values[is_masked],
-        next_sentence_labels=fields.next_sentence_labels.values,
+        next_sentence_labels=pairs.values,
     )
     return Block(columns, np.arange(len(columns)), place)
 
 
-def unpacked(fields: Packed, place: Place) -> Block:
+def unpacked(fields: Fields, place: Place) -> Block:
     """Return the samples of packed rows, in order. Raises DataError for the first row whose lengths don't add up."""
-    lengths, masked = fields.packed_input_len, fields.packed_masked_lm_len
+    lengths, masked, positions = (
+        fields[name] for name in ("packed_input_len", "packed_masked_lm_len", "masked_lm_positions")
+    )
     place.require(
         (lengths.counts >= 1) & (lengths.counts <= MAX_PACKED),
         lambda row: f"{lengths.counts[row]} sequences in packed_input_len, expected 1 to {MAX_PACKED}",
     )
-    _require_equal_counts(place, "packed_input_len", lengths, "packed_masked_lm_len", masked)
-    _require_equal_counts(place, "packed_input_len", lengths, "next_sentence_labels", fields.next_sentence_labels)
-    for name, inside in (("packed_input_len", lengths), ("packed_masked_lm_len", masked)):
-        _require_positive(place, name, inside)
-    for name, whole, inside in (
-        ("input_ids", fields.input_ids, lengths),
-        ("segment_ids", fields.segment_ids, lengths),
-        ("masked_lm_positions", fields.masked_lm_positions, masked),
-        ("masked_lm_ids", fields.masked_lm_ids, masked),
-    ):
-        _require_sum(place, name, whole, inside)
+    _require_equal_counts(place, fields, "packed_input_len", "packed_masked_lm_len")
+    _require_equal_counts(place, fields, "packed_input_len", "next_sentence_labels")
+    for inside, of_inside in {
+        "packed_input_len": ("input_ids", "segment_ids"),
+        "packed_masked_lm_len": ("masked_lm_positions", "masked_lm_ids"),
+    }.items():
+        _require_parts(place, fields, inside, of_inside)
     owners = lengths.owners()
     lengths_N = lengths.values.astype(np.int64)
     masked_N = masked.values.astype(np.int64)
     before_N = np.cumsum(lengths_N) - lengths_N  # tokens of the block before each sample
-    row_starts = np.concatenate(([0], np.cumsum(fields.input_ids.counts)))[owners]
+    row_starts = np.concatenate(([0], np.cumsum(fields["input_ids"].counts)))[owners]
     columns = Columns(
         lengths=lengths_N,
         masked=masked_N,
-        input_ids=fields.input_ids.values,
-        segment_ids=fields.segment_ids.values,
-        masked_lm_positions=fields.masked_lm_positions.values - np.repeat(before_N - row_starts, masked_N),
-        masked_lm_ids=fields.masked_lm_ids.values,
-        next_sentence_labels=fields.next_sentence_labels.values,
+        masked_lm_positions=positions.values - np.repeat(before_N - row_starts, masked_N),
+        **{name: fields[name].values for name in ("input_ids", "segment_ids", "masked_lm_ids", "next_sentence_labels")},
     )
     place.require(
-        ~fields.masked_lm_positions.any_where(columns.masked_lm_positions == 0),
+        ~positions.any_where(columns.masked_lm_positions == 0),
         lambda row: "a masked position at the start of a sequence, expected none: [CLS] is never masked",
     )
     return Block(columns, owners, place)
@@ -120,33 +99,30 @@ def _tokens_of_mask(place: Place, tokens: Rows, mask: Rows) -> NDArray[np.bool_]
 
 
 def _require_prefix(place: Place, rows: Rows, marks_T: NDArray[np.bool_], found: str) -> None:
-    kept = rows.count_where(marks_T)
+    in_row = spans(np.zeros_like(rows.counts), rows.counts)
     place.require(
-        ~rows.any_where(marks_T != (rows.places() < np.repeat(kept, rows.counts))),
+        ~rows.any_where(marks_T != (in_row < np.repeat(rows.count_where(marks_T), rows.counts))),
         lambda row: f"{found}, expected padding at the end only",
     )
 
 
-def _require_equal_counts(place: Place, name: str, rows: Rows, other_name: str, other: Rows) -> None:
+def _require_equal_counts(place: Place, fields: Fields, name: str, other_name: str) -> None:
+    counts, others = fields[name].counts, fields[other_name].counts
     place.require(
-        rows.counts == other.counts,
-        lambda row: f"{rows.counts[row]:,} {name} with {other.counts[row]:,} {other_name}, expected as many",
+        counts == others, lambda row: f"{counts[row]:,} {name} with {others[row]:,} {other_name}, expected as many"
     )
 
 
-def _require_one_label(place: Place, labels: Rows) -> None:
-    place.require(
-        labels.counts == 1, lambda row: f"{labels.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
-    )
-
-
-def _require_positive(place: Place, name: str, rows: Rows) -> None:
-    place.require(~rows.any_where(rows.values < 1), lambda row: f"a {name} below 1, expected at least 1")
-
-
-def _require_sum(place: Place, name: str, whole: Rows, lengths: Rows) -> None:
+def _require_parts(place: Place, fields: Fields, name: str, of_names: tuple[str, ...]) -> None:
+    """Raise DataError unless the packed lengths `name` are positive and add up to the lengths of other fields."""
+    lengths = fields[name]
+    place.require(~lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
     sums = lengths.sums()
-    place.require(
-        whole.counts == sums,
-        lambda row: f"{whole.counts[row]:,} {name}, expected {sums[row]:,}, the sum of its packed lengths",
-    )
+    for other in of_names:
+        counts = fields[other].counts
+        place.require(
+            counts == sums,
+            lambda row, counts=counts, other=other: (  # type: ignore[misc]
+                f"{counts[row]:,} {other}, expected {sums[row]:,}, the sum of its packed lengths"
+            ),
+        )

@@ -16,7 +16,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats.example import feature_bytes, floats, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
-from bertbench.data.formats.samples import Padded, unpadded
+from bertbench.data.formats.samples import unpadded
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
 _INTEGERS = (
@@ -109,16 +109,12 @@ def _samples(records: list[bytes], place: Place) -> Block:
         ~positions.any_where(weights.values != (positions.values != 0)),
         lambda row: f"{_WEIGHTS} that are not 1 at masked positions and 0 at padding, expected these",
     )
-    return unpadded(Padded(**fields), place)
+    return unpadded(fields, place)
 
 
 def _decoded(name: str, chunks: list[bytes], place: Place) -> Rows:
     try:
         return integers(chunks)
-    except ValueError:
-        for row, chunk in enumerate(chunks):
-            try:
-                integers([chunk])
-            except ValueError as error:
-                raise place.error(row, f"a damaged integer in {name} ({error}), expected varints") from error
-        raise
+    except ValueError as error:
+        found = f"a damaged integer in {name} ({error}), of this record or of the {len(chunks) - 1} after it"
+        raise place.error(0, f"{found}, expected varints") from error

@@ -9,13 +9,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.protobuf import masked_crc32c
-from bertbench.data.store.columns import Array, Columns
+from bertbench.data.formats.rows import Rows
+from bertbench.data.store.columns import Columns
 from bertbench.data.store.index import MAX_LENGTH
 
 MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
@@ -25,26 +26,20 @@ _FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
 _ONE = struct.pack("<f", 1.0)
 
 
-class _Feature(NamedTuple):
-    """One feature of a block's samples, one after the other."""
+def _features(block: Columns) -> dict[str, tuple[Rows, int]]:
+    """Return the features in the reference's order, and how many values each has after padding with 0.
 
-    values: Array
-    counts: Array
-    width: int
-    """Number of values after padding with 0."""
-
-
-def _features(block: Columns) -> dict[str, _Feature]:
-    """Return the features in the reference's order; masks and weights are ones."""
-    tokens, masked = (block.lengths, MAX_LENGTH), (block.masked, MAX_PREDICTIONS)
+    Masks and weights are ones.
+    """
+    ones = np.ones(len(block), np.int64)
     return {
-        "input_ids": _Feature(block.input_ids, *tokens),
-        "input_mask": _Feature(np.ones_like(block.segment_ids), *tokens),
-        "segment_ids": _Feature(block.segment_ids, *tokens),
-        "masked_lm_positions": _Feature(block.masked_lm_positions, *masked),
-        "masked_lm_ids": _Feature(block.masked_lm_ids, *masked),
-        _WEIGHTS: _Feature(np.ones_like(block.masked_lm_ids), *masked),
-        "next_sentence_labels": _Feature(block.next_sentence_labels, np.ones(len(block), np.int64), 1),
+        "input_ids": (Rows(block.input_ids, block.lengths), MAX_LENGTH),
+        "input_mask": (Rows(np.ones_like(block.segment_ids), block.lengths), MAX_LENGTH),
+        "segment_ids": (Rows(block.segment_ids, block.lengths), MAX_LENGTH),
+        "masked_lm_positions": (Rows(block.masked_lm_positions, block.masked), MAX_PREDICTIONS),
+        "masked_lm_ids": (Rows(block.masked_lm_ids, block.masked), MAX_PREDICTIONS),
+        _WEIGHTS: (Rows(np.ones_like(block.masked_lm_ids), block.masked), MAX_PREDICTIONS),
+        "next_sentence_labels": (Rows(block.next_sentence_labels, ones), 1),
     }
 
 
@@ -57,7 +52,7 @@ def write_tfrecord(path: Path, blocks: Iterable[Columns]) -> None:
 
 def records(block: Columns) -> Iterator[bytes]:
     """Yield each sample as a serialized tf.train.Example. Ids, positions and labels must not be negative."""
-    encoded = [_encoded(name, feature) for name, feature in _features(block).items()]
+    encoded = [_encoded(name, rows, width) for name, (rows, width) in _features(block).items()]
     for entries in zip(*encoded, strict=True):
         features = b"".join(entries)
         yield b"\x0a" + _varint(len(features)) + features
@@ -66,24 +61,24 @@ def records(block: Columns) -> Iterator[bytes]:
 def record_bytes(block: Columns) -> NDArray[np.int64]:
     """Compute the bytes of each sample in a file, framing included, without writing it: [N]."""
     total = np.zeros(len(block), np.int64)
-    for name, (values, counts, width) in _features(block).items():
+    for name, (rows, width) in _features(block).items():
         if name == _WEIGHTS:
             listed = np.full(len(block), width * len(_ONE))
         else:
-            listed = width + _sums(_varint_sizes(values) - 1, counts)
+            listed = width + Rows(_varint_sizes(rows.values) - 1, rows.counts).sums()
         feature = _field_bytes(_field_bytes(listed))  # Feature {3: Int64List {1: values}}
         total += _field_bytes(2 + len(name) + _field_bytes(feature))  # a map's entry {1: name, 2: Feature}
     return _field_bytes(total) + _FRAME_BYTES
 
 
-def _encoded(name: str, feature: _Feature) -> Iterator[bytes]:
+def _encoded(name: str, rows: Rows, width: int) -> Iterator[bytes]:
     """Yield the map entry of each sample's feature, its values padded."""
-    width, counts = feature.width, feature.counts.tolist()
+    counts = rows.counts.tolist()
     if name == _WEIGHTS:
         for count in counts:
             yield _entry_start(name, len(_ONE) * width) + _ONE * count + bytes(len(_ONE) * (width - count))
     else:
-        for count, value in zip(counts, _varints(feature.values, feature.counts), strict=True):
+        for count, value in zip(counts, _varints(rows), strict=True):
             yield _entry_start(name, len(value) + width - count) + value + bytes(width - count)
 
 
@@ -113,9 +108,9 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _varints(values: Array, counts: Array) -> Iterator[bytes]:
+def _varints(rows: Rows) -> Iterator[bytes]:
     """Yield each row's values as consecutive varints; 16-bit values take at most 3 bytes."""
-    values = values.astype(np.int32)
+    values = rows.values.astype(np.int32)
     sizes = _varint_sizes(values)
     starts = np.cumsum(sizes) - sizes
     encoded = np.zeros(int(sizes.sum()), np.uint8)
@@ -124,20 +119,13 @@ def _varints(values: Array, counts: Array) -> Iterator[bytes]:
         more = (sizes[long_enough] > place + 1) * 0x80
         encoded[starts[long_enough] + place] = values[long_enough] >> 7 * place & 0x7F | more
     data = encoded.tobytes()
-    ends = np.cumsum(_sums(sizes, counts)).tolist()
+    ends = np.cumsum(Rows(sizes, rows.counts).sums()).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
         yield data[start:end]
 
 
 def _varint_sizes(values: NDArray[Any]) -> NDArray[np.int64]:
     return 1 + (values >= 1 << 7).astype(np.int64) + (values >= 1 << 14)
-
-
-def _sums(values: NDArray[np.int64], counts: Array) -> NDArray[np.int64]:
-    """Return the sum of each row of `counts` values: [N]."""
-    before = np.concatenate(([0], np.cumsum(values)))
-    ends = np.cumsum(counts.astype(np.int64))
-    return before[ends] - before[ends - counts]
 
 
 def _field_bytes(size: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -73,7 +73,7 @@ class _Made:
             lengths, first_lengths = whole["lengths"][rows].astype(np.int64), whole["first_lengths"][rows]
             tokens = spans(token_starts[rows], lengths)
             masked = spans(masked_starts[rows], whole["masked"][rows])
-            place = np.arange(len(tokens)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            place = spans(np.zeros_like(lengths), lengths)
             yield Columns(
                 lengths=lengths,
                 masked=whole["masked"][rows].astype(np.int64),
