@@ -140,7 +140,7 @@ def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--split", "eval"], "found --split without published samples"),
+        (["--split", "eval"], "--split: only with published samples"),
         (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
         (["--from-hdf5", "a", "--vocab-size", "9"], "found no --out"),
         (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "leave out --text and --wiki"),

@@ -13,6 +13,7 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.prepare import Recipe, Source, prepare
 
+_CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 
 
@@ -38,10 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prepare the dataset, or report that it exists already."""
-    if data_convert.asked(arguments):
-        return data_convert.run(arguments)
+    converts, mlperf = bool(arguments.from_hdf5 or arguments.from_tfrecord), arguments.recipe == "mlperf"
+    for names, fits, expected in (
+        (_CONVERSION_ONLY, converts, "published samples: --from-hdf5 or --from-tfrecord"),
+        (_MLPERF_ONLY, mlperf, "--recipe mlperf; else use --set data.recipe.NAME=VALUE"),
+    ):
+        given = [name for name in names if getattr(arguments, name) is not None]
+        if given and not fits:
+            raise ConfigError(f"--{given[0].replace('_', '-')}: only with {expected}")
+    check_at_least_one(arguments, "shard_samples", "dupe_factor", "workers", "select_eval")
     with Progress() as progress:
-        make = _mlperf if arguments.recipe == "mlperf" else _of_system
+        make = data_convert.make if converts else _mlperf if mlperf else _of_system
         out, manifest, existed = make(arguments, progress)
         done = "reusing" if existed else "wrote"
         samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
@@ -51,21 +59,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
-    if not (arguments.text and arguments.vocab and arguments.out) or arguments.wiki:
+    out, text, vocab = arguments.out, tuple(arguments.text), arguments.vocab
+    if not (text and vocab and out) or arguments.wiki:
         raise ConfigError("--recipe mlperf: give --text FILE..., --vocab vocab.txt and --out DIR, and no --wiki")
     given = {name: value for name in _MLPERF_ONLY if (value := getattr(arguments, name)) is not None}
-    check_at_least_one(arguments, *(name for name in _MLPERF_ONLY if name != "seed"))
     workers = given.pop("workers", 1)
-    files = tuple(arguments.text)
-    return arguments.out, *prepare_mlperf(
-        arguments.out, files, arguments.vocab, MlperfRecipe(**given), workers, progress
-    )
+    return out, *prepare_mlperf(out, text, vocab, MlperfRecipe(**given), workers, progress)
 
 
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
-    misplaced = [f"--{name.replace('_', '-')}" for name in _MLPERF_ONLY if getattr(arguments, name) is not None]
-    if misplaced:
-        raise ConfigError(f"{', '.join(misplaced)}: only with --recipe mlperf; else use --set data.recipe.NAME=VALUE")
     system = load_system(arguments.system, arguments.overrides)
     settings = system.data.recipe
     if settings is None:
