@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertbench.data.formats import hdf5_read, tfrecord
-from bertbench.data.formats.example import feature_bytes, floats, integers
+from bertbench.data.formats.example import integers
 from bertbench.data.formats.hdf5_read import read_hdf5
 from bertbench.data.formats.hdf5_write import write_varlength
 from bertbench.data.formats.rows import Block
@@ -77,13 +77,6 @@ def test_integers_are_decoded_from_varints_of_all_lengths() -> None:
     for damaged in (b"\x80", b"\xff" * 11 + b"\x01"):
         with pytest.raises(ValueError, match=r"missing|more than 10 bytes"):
             integers([b"\x01", damaged])
-
-
-def test_an_example_gives_its_features_by_name_and_kind() -> None:
-    found = feature_bytes(published.example({"a": [1, 300], "b": [0.5]}))
-    assert {name: kind for name, (kind, _) in found.items()} == {"a": "integers", "b": "floats"}
-    assert integers([found["a"][1]]).values.tolist() == [1, 300]
-    assert floats([found["b"][1]]).values.tolist() == [0.5]
 
 
 EQUALLY_LONG = [SAMPLES[0], Sample([1, 2, 4, 9, 2], [0, 0, 0, 1, 1], [2], [7], 0)]

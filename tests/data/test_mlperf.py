@@ -10,7 +10,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import System
@@ -24,6 +23,7 @@ from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
+from tests.conftest import Printed
 from tests.data.plain_samples import plain_samples
 from tests.tiny import WORDS, Sample, samples_of, tiny_text
 
@@ -91,24 +91,6 @@ def test_evaluation_samples_are_every_nth(tmp_path: Path, files: tuple[Path, ...
         prepare_mlperf(tmp_path / "two", files, vocab, MlperfRecipe(select_eval=100_000), 1, QUIET)
 
 
-def test_a_restart_goes_on_with_the_files_that_are_missing(
-    tmp_path: Path, files: tuple[Path, ...], vocab: Path
-) -> None:
-    recipe, text = MlperfRecipe(dupe_factor=1), files[2].read_bytes()
-    files[2].write_bytes(text + b"\n\xff\n")
-    with pytest.raises(DataError, match=r"part-00002-of-00003: byte .* is not UTF-8"):
-        prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
-    assert not (tmp_path / "out").exists()
-    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / ".out.unfinished" / "train").iterdir()}
-    assert len(kept) == 2
-    files[2].write_bytes(text)
-    prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
-    now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "train").iterdir()}
-    assert {name: now[name] for name in kept} == kept
-    assert read(tmp_path / "out") == [sample for path in files for sample in expected(path, vocab, recipe)]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train", "vocab.txt"]
-
-
 def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,33 +131,27 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
 )  # fmt: skip
 def test_bad_input_is_one_error(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], words: list[str], expected_text: str,
+    printed: Printed, words: list[str], expected_text: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     Path("T").write_bytes(files[0].read_bytes())
     Path("V").write_bytes(vocab.read_bytes())
     Path("EMPTY").touch()
     Path("D").symlink_to(tiny_folder)
-    assert main(["data", *words]) != 0
-    told = capsys.readouterr()
-    assert expected_text in told.err
-    assert told.out == ""
+    assert expected_text in printed("data", *words, code=2)
     assert not Path("O").exists()
 
 
-def test_shuffling_into_too_few_shards_says_how_many_fit(
+def test_a_shuffle_is_reused_and_refuses_large_shards_and_other_datasets(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffling, "_SHARD_BYTES", 500)
-    with pytest.raises(DataError, match="give at least"):
-        shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
-
-
-def test_a_shuffle_of_something_else_is_not_overwritten(tmp_path: Path, tiny_folder: Path) -> None:
     shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
     assert shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)[1]
     with pytest.raises(DataError, match=r"recipe\.shards: 2 there, 3 requested"):
         shuffle(tiny_folder, tmp_path / "out", 3, 3, QUIET)
+    monkeypatch.setattr(shuffling, "_SHARD_BYTES", 500)
+    with pytest.raises(DataError, match="give at least"):
+        shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
 
 
 def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_vocabulary(
@@ -198,21 +174,9 @@ def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_voca
 def test_a_killed_worker_is_one_error_and_finished_files_stay(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path
 ) -> None:
-    files[2].write_text(tiny_text(Random(9), articles=30_000))  # seconds of work
-    words = [
-        "data",
-        "prepare",
-        "--recipe",
-        "mlperf",
-        "--workers",
-        2,
-        "--vocab",
-        vocab,
-        "--out",
-        tmp_path / "out",
-        "--text",
-        *files,
-    ]
+    files[2].write_text((tiny_text(Random(9), articles=300) + "\n\n") * 100)  # seconds of work
+    words = ["data", "prepare", "--recipe", "mlperf", "--workers", 2, "--vocab", vocab, "--out", tmp_path / "out"]
+    words += ["--text", *files]
     parent = subprocess.Popen([sys.executable, "-m", "bertbench", *map(str, words)], stderr=subprocess.PIPE, text=True)
     work = tmp_path / ".out.unfinished"
     end = time.monotonic() + 60

@@ -23,33 +23,6 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
     return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
 
 
-def test_the_label_says_whether_both_parts_are_from_one_document() -> None:
-    made = samples()
-    for sample in made:
-        restored = dict(enumerate(sample.input_ids)) | dict(
-            zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
-        )
-        parts = [
-            {restored[place] for place, segment in enumerate(sample.segment_ids) if segment == part} - {1, 2}
-            for part in (0, 1)
-        ]
-        assert (parts[0] == parts[1]) == (sample.next_sentence_label == 0)
-    share = sum(sample.next_sentence_label for sample in made) / len(made)
-    assert 0.4 < share < 0.8  # half of the chunks, and all chunks of one sentence
-
-
-def test_80_percent_of_masked_tokens_are_hidden_10_stay_10_are_random() -> None:
-    options = SampleOptions(24, 60, 0.1, 0.15, 5)
-    shown = [
-        (sample.input_ids[place], label)
-        for sample in samples(options)
-        for place, label in zip(sample.masked_lm_positions, sample.masked_lm_ids, strict=True)
-    ]
-    assert len(shown) > 10_000
-    assert sum(token == 3 for token, _ in shown) / len(shown) == pytest.approx(0.8 + 0.1 / 50, abs=0.02)
-    assert sum(token == label for token, label in shown) / len(shown) == pytest.approx(0.1 + 0.1 / 50, abs=0.02)
-
-
 def test_one_document_alone_is_enough() -> None:
     (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
     assert len(block) >= 3

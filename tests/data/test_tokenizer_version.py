@@ -6,19 +6,18 @@ from random import Random
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS
+from tests.conftest import Answer, Printed
 from tests.tiny import tiny_text
 
 QUIET = Progress(False)
 
 
 def test_a_dataset_of_the_older_tokenizer_is_named_and_not_reused_as_exact(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, printed: Printed, answer: Answer
 ) -> None:
     """Its manifest names no tokenizer version, as none did before there was one."""
     old, text, vocab = (tmp_path / name for name in ("old", "text", "vocab.txt"))
@@ -30,18 +29,9 @@ def test_a_dataset_of_the_older_tokenizer_is_named_and_not_reused_as_exact(
     (old / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match="found samples of tokenizer 1, expected 2"):
         prepare_mlperf(old, (text,), vocab, MlperfRecipe(1), 1, QUIET)
-    assert main(["data", "verify", str(old), "--json"]) == 0
-    shown = capsys.readouterr()
-    (warning,) = json.loads(shown.out)["warnings"]
+    (warning,) = answer("data", "verify", old)["warnings"]
     assert "prepare the text again into another folder" in warning
-    assert warning in shown.err
-    shuffled = str(tmp_path / "shuffled")
-    assert main(["data", "shuffle", str(old), "--seed", "1", "--shards", "2", "--out", shuffled]) == 0
-    assert main(["data", "verify", shuffled]) == 0
-    assert "if they come from `--recipe mlperf`" in capsys.readouterr().err
-
-
-def test_a_dataset_of_today_verifies_without_a_warning(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Manifest.read(tiny_folder).tokenizer_version == 2
-    assert main(["data", "verify", str(tiny_folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    shuffled = tmp_path / "shuffled"
+    printed("data", "shuffle", old, "--seed", "1", "--shards", "2", "--out", shuffled)
+    (warning,) = answer("data", "verify", shuffled)["warnings"]
+    assert "if they come from `--recipe mlperf`" in warning

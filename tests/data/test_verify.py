@@ -9,19 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.cli import main
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.multiset import SampleMultiset
 from bertbench.data.store.shards import file_sha256, write_shard, write_split
-from bertbench.data.store.summary import summarize
+from tests.conftest import Answer, Printed
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of
-
-
-@pytest.fixture
-def copied(tiny_folder: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny dataset that a test may damage."""
-    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
 
 
 def rewritten(folder: Path, samples: list[Sample], shard_samples: int) -> None:
@@ -91,32 +84,25 @@ def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> N
     assert found.digest == 5 * (one + other) % 2**128
 
 
-def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "verify", str(tiny_folder), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["ok"] is True
-    assert content["problems"] == []
+def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, answer: Answer) -> None:
+    content = answer("data", "verify", tiny_folder)
+    assert (content["ok"], content["problems"], content["warnings"]) == (True, [], [])
     assert content["splits"]["eval"]["samples"] == 13
 
 
-def test_shards_in_another_order_hold_the_same_samples(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Printed) -> None:
     first = Path(shutil.copytree(copied, copied.parent / "first"))
     rewritten(first, SAMPLES, 2)
     rewritten(copied, SAMPLES[::-1], 3)
-    assert main(["data", "verify", str(first), "--against", str(copied)]) == 0
+    verify = ("data", "verify", first, "--against", copied)
+    assert "the same as in" in printed(*verify)
     rewritten(copied, [*SAMPLES, SAMPLES[0]], 3)
-    assert main(["data", "verify", str(first), "--against", str(copied)]) == 1
-    assert "found 3 train samples," in capsys.readouterr().err
+    assert "found 3 train samples," in printed(*verify, code=1)
     rewritten(copied, [SAMPLES[0], SAMPLES[0], SAMPLES[2]], 3)
-    assert main(["data", "verify", str(first), "--against", str(copied)]) == 1
-    assert "at least one sample differs" in capsys.readouterr().err
-
-
-def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = Path(shutil.copytree(copied, copied.parent / "other"))
-    change_manifest(other, "eval", value=None)
-    assert main(["data", "verify", str(other), "--against", str(copied)]) == 1
-    assert "found 0 eval samples" in capsys.readouterr().err
+    change_manifest(first, "eval", value=None)
+    found = printed(*verify, code=1)
+    assert "at least one sample differs" in found
+    assert "found 0 eval samples" in found
 
 
 @pytest.mark.parametrize(
@@ -135,7 +121,6 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
             lambda folder: change_manifest(folder, "eval", "masked_tokens", value=1),
             "masked tokens, the manifest says 1",
         ),
-        (lambda folder: change_manifest(folder, "eval", "shards", 0, "bytes", value=7), "the manifest says 7"),
         (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a token id outside 0 to 6"),
         (fall_back, "masked_offsets: found values that don't rise from 0"),
         (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
@@ -147,32 +132,24 @@ def test_a_split_that_only_one_dataset_has_is_a_difference(copied: Path, capsys:
     ],
 )
 def test_damage_is_found_and_said_in_a_line(
-    copied: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object], expected: str
+    copied: Path, printed: Printed, damage: Callable[[Path], object], expected: str
 ) -> None:
     damage(copied)
-    assert main(["data", "verify", str(copied)]) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(str(copied))]
-    assert any(expected in line for line in lines), lines
+    lines = printed("data", "verify", copied, code=1).splitlines()
+    assert any(expected in line for line in lines if line.startswith(str(copied))), lines
 
 
-def test_a_summary_counts_lengths_masks_and_padding(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_summary_counts_lengths_masks_and_padding(copied: Path, printed: Printed, answer: Answer) -> None:
     rewritten(copied, SAMPLES, 2)
-    split = summarize(copied).splits["train"]
-    assert (split.samples, split.shards, split.tokens, split.masked_tokens) == (3, 2, 16, 4)
-    assert (split.shortest, split.longest) == (4, 7)
-    assert split.padding_fraction == pytest.approx(5 / 21)  # 3 * 7 places, 16 tokens
-    assert split.masked_share == 0.25
-    assert split.histogram == (0, 0, 0, 1, 1, 0, 1)
-    assert main(["data", "show", str(copied)]) == 0
-    out = capsys.readouterr().out
-    assert "lengths 4 to 7, mean 5.3; padded to 7, 23.8% of a batch would be padding" in out
-    assert "best constant guess on eval: " in out
-    assert main(["data", "show", str(copied), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["splits"]["train"]["tokens"] == 16
-
-
-def test_a_histogram_has_at_most_16_bars_of_equal_width(copied: Path) -> None:
+    split = answer("data", "show", copied)["splits"]["train"]
+    assert [split[name] for name in ("samples", "shards", "tokens", "masked_tokens")] == [3, 2, 16, 4]
+    assert [split[name] for name in ("shortest", "longest", "masked_share")] == [4, 7, 0.25]
+    assert split["padding_fraction"] == pytest.approx(5 / 21)  # 3 * 7 places, 16 tokens
+    assert split["histogram"] == [0, 0, 0, 1, 1, 0, 1]
+    text = printed("data", "show", copied)
+    assert "lengths 4 to 7, mean 5.3; padded to 7, 23.8% of a batch would be padding" in text
+    assert "best constant guess on eval: " in text
+    # at most 16 bars of equal width
     rewritten(copied, [Sample([1] * length, [0] * length, [1], [2], 0) for length in (3, 31, 32)], 3)
-    split = summarize(copied).splits["train"]
-    assert split.bin_width == 2
-    assert split.histogram == (0, 1, *[0] * 13, 2)  # 3 to 4, and 31 to 32
+    split = answer("data", "show", copied)["splits"]["train"]
+    assert (split["bin_width"], split["histogram"]) == (2, [0, 1, *[0] * 13, 2])  # 3 to 4, and 31 to 32
