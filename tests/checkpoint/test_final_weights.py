@@ -11,7 +11,6 @@ import torch
 from bertbench.checkpoint.resumption import restore_files
 from bertbench.checkpoint.snapshot import verified
 from bertbench.checkpoint.weights import newest_run, open_weights
-from bertbench.cli import main
 from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
@@ -24,6 +23,7 @@ from bertbench.training.train import train
 from bertbench.training.trainer import initial_model
 from bertbench.weights.file import Weights
 from compliance.log import read_events
+from tests.conftest import Answer, Printed
 from tests.parallel.test_equality import LAYOUTS, SHAPE
 from tests.ranks import run_ranks
 from tests.tiny import TINY_SYSTEM
@@ -77,13 +77,12 @@ def same(one: Weights, other: Weights) -> bool:
 
 
 def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
-    trained: ResultFiles, system_file: str, capsys: pytest.CaptureFixture[str]
+    trained: ResultFiles, system_file: str, answer: Answer
 ) -> None:
     logged = [event.value for event in read_events(trained.log) if event.key == "eval_accuracy"]
-    assert main(["evaluate", system_file, "--checkpoint", str(trained.folder), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["accuracy"] == logged[-1] > 0
-    assert answer["source"] == "tiny, seed 5, after 240 samples"
+    evaluated = answer("evaluate", system_file, "--checkpoint", trained.folder)
+    assert evaluated["accuracy"] == logged[-1] > 0
+    assert evaluated["source"] == "tiny, seed 5, after 240 samples"
     assert trained.weights.stat().st_mtime >= trained.log.stat().st_mtime, "written when the clock has stopped"
 
 
@@ -126,6 +125,9 @@ def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_sa
     with pytest.raises(CheckpointError, match="changed since they were written"):
         open_weights(weights.path)
     assert open_weights(copy.folder).path.name == "step_10"
+    shutil.rmtree(copy.snapshots)
+    with pytest.raises(CheckpointError, match="result_0: found neither final weights nor a whole snapshot"):
+        open_weights(copy.folder)
 
 
 def several_runs(world: World, system: System, folder: Path) -> None:
@@ -170,27 +172,20 @@ def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., 
     assert others == [[False] * len(names)] * 3
 
 
-def test_a_run_without_weights_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "result_0").mkdir()
-    with pytest.raises(CheckpointError, match="result_0: found neither final weights nor a whole snapshot"):
-        open_weights(tmp_path / "result_0")
-
-
-def fill_mask(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, float]]:
-    """Predict through the command line: the probabilities by token, for each mask."""
-    assert main(["fill-mask", *words, "--json"]) == 0
-    masks = json.loads(capsys.readouterr().out)["masks"]
+def fill_mask(answer: Answer, *words: object) -> list[dict[str, float]]:
+    """The probabilities by token, for each mask."""
+    masks = answer("fill-mask", *words)["masks"]
     return [{one["token"]: one["probability"] for one in predictions} for predictions in masks]
 
 
 def test_fill_mask_predicts_what_transformers_predicts_with_the_exported_model(
-    trained: ResultFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: ResultFiles, tmp_path: Path, answer: Answer
 ) -> None:
     transformers = pytest.importorskip("transformers")
     text = "The [MASK] learns words from [MASK] text."
-    found = fill_mask(capsys, text, "--checkpoint", str(trained.folder), "--top", "1000")
+    found = fill_mask(answer, text, "--checkpoint", trained.folder, "--top", "1000")
     assert [len(predictions) for predictions in found] == [89, 89]  # entries, not the 97 rows
-    assert main(["checkpoint", "export", str(trained.folder), "--to-hf", str(tmp_path / "hf")]) == 0
+    answer("checkpoint", "export", trained.folder, "--to-hf", tmp_path / "hf")
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "hf").eval()
     tokens = trained.vocabulary.read_text().splitlines()
     tokenizer = transformers.BertTokenizer(str(trained.vocabulary))
@@ -204,19 +199,18 @@ def test_fill_mask_predicts_what_transformers_predicts_with_the_exported_model(
 
 
 def test_fill_mask_takes_the_newest_run_of_the_demo_or_of_the_only_system(
-    trained: ResultFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: ResultFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path))
-    assert main(["fill-mask", "a [MASK]"]) == 2
-    assert "found no run with weights; train one with `bertbench launch cpu_demo`" in capsys.readouterr().err
+    none = "found no run with weights; train one with `bertbench launch cpu_demo`"
+    assert none in printed("fill-mask", "a [MASK]", code=2)
     for system, run in (("tiny", "result_9"), ("tiny", "result_10"), ("tiny", "result_11")):
         shutil.copytree(trained.folder, tmp_path / system / "bert" / run)
         (tmp_path / system / "bert" / f"{run}.txt").touch()
     shutil.rmtree(tmp_path / "tiny" / "bert" / "result_11" / "snapshots")
     (tmp_path / "tiny" / "bert" / "result_11" / "weights.safetensors").unlink()  # one that goes on
     assert newest_run(tmp_path, "cpu_demo").name == "result_10"
-    assert main(["fill-mask", "a [MASK]", "--top", "1"]) == 0
-    assert "result_10/weights.safetensors, from tiny, seed 5" in capsys.readouterr().out
+    assert "result_10/weights.safetensors, from tiny, seed 5" in printed("fill-mask", "a [MASK]", "--top", "1")
     shutil.copytree(tmp_path / "tiny", tmp_path / "other")
     with pytest.raises(CheckpointError, match="found runs with weights of other, tiny"):
         newest_run(tmp_path, "cpu_demo")
@@ -224,9 +218,7 @@ def test_fill_mask_takes_the_newest_run_of_the_demo_or_of_the_only_system(
     assert newest_run(tmp_path, "cpu_demo").parent.parent.name == "cpu_demo"
 
 
-def test_fill_mask_refuses_what_it_cannot_predict(
-    copy: ResultFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fill_mask_refuses_what_it_cannot_predict(copy: ResultFiles, tmp_path: Path, printed: Printed) -> None:
     few = tmp_path / "few.txt"
     few.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     for words, expected in (
@@ -235,10 +227,7 @@ def test_fill_mask_refuses_what_it_cannot_predict(
         (["a [MASK]", "--top", "0"], "--top 0: expected at least 1"),
         (["a [MASK]", "--vocab", str(few)], "the vocabulary has 5 entries"),
     ):
-        assert main(["fill-mask", *words, "--checkpoint", str(copy.folder)]) == 2
-        assert expected in capsys.readouterr().err
+        assert expected in printed("fill-mask", *words, "--checkpoint", copy.folder, code=2)
     copy.vocabulary.unlink()
-    assert main(["fill-mask", "a [MASK]", "--checkpoint", str(copy.folder)]) == 2
-    assert "vocab.txt: not found; give --vocab the vocab.txt that the model was trained with" in (
-        capsys.readouterr().err
-    )
+    found = printed("fill-mask", "a [MASK]", "--checkpoint", copy.folder, code=2)
+    assert "vocab.txt: not found; give --vocab the vocab.txt that the model was trained with" in found

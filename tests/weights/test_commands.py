@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
@@ -17,6 +16,7 @@ from bertbench.training.evaluate import Evaluator
 from bertbench.training.whole_trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
+from tests.conftest import Answer, Printed
 from tests.ranks import run_command, run_ranks
 from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.weights.test_convert import CONFIG
@@ -31,66 +31,43 @@ def published(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def imported(published: Path) -> Path:
-    """The same, as weights for the tiny system."""
-    assert main(import_words(published)) == 0
-    return published / "phase1.safetensors"
-
-
-def import_words(folder: Path, *more: str, prefix: str = "model.ckpt-28252") -> list[str]:
+def import_words(folder: Path, prefix: str = "model.ckpt-28252") -> list[object]:
     return [
-        "checkpoint", "import", "--from-tf", str(folder / prefix), "--config", str(folder / "bert_config.json"),
-        "--out", str(folder / "phase1.safetensors"), "--vocab-size", "97", *more,
+        "checkpoint", "import", "--from-tf", folder / prefix, "--config", folder / "bert_config.json",
+        "--out", folder / "phase1.safetensors", "--vocab-size", "97",
     ]  # fmt: skip
 
 
-def test_import_lists_every_tensor(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(import_words(published)) == 0
-    said = capsys.readouterr()
-    lines = said.out.splitlines()
+def test_import_lists_every_tensor_and_show_and_export_take_its_file(
+    published: Path, printed: Printed, answer: Answer
+) -> None:
+    file = published / "phase1.safetensors"
+    lines = printed(*import_words(published)).splitlines()
     assert len(lines) == 46 * 3 + 3 + 1  # weights and two slots each; step and powers; the count
     assert "used     bert/pooler/dense/kernel -> pooler.weight" in lines
     assert "skipped  bert/pooler/dense/kernel/adam_m (optimizer slot)" in lines
     assert lines[-1] == "46 tensors used, 95 skipped, 0 missing"
-    assert f"wrote {published / 'phase1.safetensors'}" in said.err
+    parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
+    text, content = printed("checkpoint", "show", file), answer("checkpoint", "show", file)
+    assert "layers.1.qkv.weight                      42 x 14" in text
+    assert f"{parameters:,} parameters, from TensorFlow 1 checkpoint model.ckpt-28252" in text
+    assert (content["parameters"], content["tensors"]["layers.1.qkv.weight"]) == (parameters, [42, 14])
+    folder, again = published / "hf", published / "again.safetensors"
+    answer("checkpoint", "export", file, "--to-hf", folder)
+    answer("checkpoint", "import", "--from-hf", folder, "--out", again, "--vocab-size", "97")
+    first, second = Weights.open(file).read(), Weights.open(again).read()
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
-def test_the_report_as_json_holds_what_is_missing_too(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(import_words(published, "--json", prefix="model.ckpt-28252.index")) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_the_report_as_json_holds_what_is_missing_too(published: Path, answer: Answer) -> None:
+    report = answer(*import_words(published, "model.ckpt-28252.index"))
     assert (len(report["used"]), len(report["skipped"]), report["missing"]) == (46, 95, [])
     assert (report["real_vocab_size"], report["vocab_size"]) == (89, 97)
     tensors = tensorflow_1()
     del tensors["cls/predictions/output_bias"]
     write_bundle(published / "model.ckpt-28252", tensors)
     (published / "phase1.safetensors").unlink()
-    assert main(import_words(published, "--json")) == 2
-    said = capsys.readouterr()
-    assert json.loads(said.out)["missing"] == ["cls/predictions/output_bias"]
-    assert "lacks 1 of 46 tensors: cls/predictions/output_bias" in said.err
-
-
-def test_show_prints_tensors_parameters_and_origin(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
-    assert main(["checkpoint", "show", str(imported)]) == 0
-    text = capsys.readouterr().out
-    assert "layers.1.qkv.weight                      42 x 14" in text
-    assert f"{parameters:,} parameters, from TensorFlow 1 checkpoint model.ckpt-28252" in text
-    assert main(["checkpoint", "show", str(imported), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["parameters"] == parameters
-    assert content["tensors"]["layers.1.qkv.weight"] == [42, 14]
-
-
-def test_export_then_import_gives_the_same_file(imported: Path) -> None:
-    folder, again = imported.parent / "hf", imported.parent / "again.safetensors"
-    assert main(["checkpoint", "export", str(imported), "--to-hf", str(folder)]) == 0
-    words = ["checkpoint", "import", "--from-hf", str(folder), "--out", str(again), "--vocab-size", "97", "--json"]
-    assert main(words) == 0
-    first, second = Weights.open(imported).read(), Weights.open(again).read()
-    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+    assert answer(*import_words(published), code=2)["missing"] == ["cls/predictions/output_bias"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +86,7 @@ def test_export_then_import_gives_the_same_file(imported: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_error_before_any_rank_starts(
-    tmp_path: Path, tiny_file: str, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+    tmp_path: Path, tiny_file: str, printed: Printed, words: list[str], expected: str
 ) -> None:
     deeper = replace(PADDED, layers=3)
     write_weights(tmp_path / "deeper", Bert(deeper).state_dict(), deeper, 89, "a test")
@@ -117,23 +94,18 @@ def test_a_mistake_is_one_error_before_any_rank_starts(
     places = {"TINY": tiny_file, "OF_3_LAYERS": str(tmp_path / "deeper"), "OF_13_WORDS": str(tmp_path / "few")}
     for name, place in {**places, "DIR": str(tmp_path)}.items():
         words = [word.replace(name, place) for word in words]
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert expected in said.err
-    assert len(said.err.splitlines()) == 1
-    assert said.out == ""
+    assert expected in printed(*words, code=2)
 
 
 def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
-    tmp_path: Path, tiny_file: str, tiny: Callable[..., System], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_file: str, tiny: Callable[..., System], answer: Answer
 ) -> None:
     write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
-    assert main(["evaluate", tiny_file, "--checkpoint", str(tmp_path / "start"), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["samples"] == 13
-    assert answer["accuracy"] > 0
+    evaluated = answer("evaluate", tiny_file, "--checkpoint", tmp_path / "start")
+    assert evaluated["samples"] == 13
+    assert evaluated["accuracy"] > 0
     on_two = run_ranks(2, accuracy_at_the_start, tiny(f"model.checkpoint={tmp_path / 'start'}"))
-    assert on_two == [answer["accuracy"]] * 2
+    assert on_two == [evaluated["accuracy"]] * 2
 
 
 def accuracy_at_the_start(world: World, system: System) -> float:

@@ -5,16 +5,9 @@ import numpy as np
 import pytest
 
 from bertbench.common.errors import CheckpointError
-from bertbench.common.protobuf import masked
 from bertbench.weights.tensorflow.snappy import decompress
 from bertbench.weights.tensorflow.tensorbundle import Bundle
-from tests.weights.bundles import MAGIC, PLAIN, SNAPPY, masked_crc, table, tensorflow_1, write_bundle
-
-
-def test_the_checksum_is_crc32c_as_leveldb_masks_it() -> None:
-    # RFC 3720, B.4: the CRC-32C of 32 zero bytes is 8a9136aa. Its lower 15 bits, 36aa, come to the front: 6d551522.
-    assert masked_crc(bytes(32)) == masked(0x8A9136AA).to_bytes(4, "little")
-    assert masked(0x8A9136AA) == (0x6D551522 + 0xA282EAD8) % 2**32
+from tests.weights.bundles import MAGIC, PLAIN, SNAPPY, table, tensorflow_1, write_bundle
 
 
 @pytest.mark.parametrize("shards", [1, 3])
