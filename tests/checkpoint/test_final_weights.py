@@ -96,21 +96,15 @@ def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(traine
     assert open_weights(last).sha256() != open_weights(before).sha256()
 
 
-def runs_of(world: World, systems: list[System], logs: list[Path]) -> list[str]:
-    return [run_of(world, system, log) for system, log in zip(systems, logs, strict=True)]
-
-
 def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
     tmp_path: Path, system_file: str, trained: ResultFiles
 ) -> None:
-    averaged = [*OVERRIDES, "optimizer.ema_decay=0.5"]
-    systems = [load_system(system_file, [*averaged, f"optimizer.sharded={flag}"]) for flag in ("false", "true")]
-    runs = [ResultFiles(tmp_path / f"result_{number}.txt") for number in range(len(systems))]
-    run_ranks(2, runs_of, systems, [files.log for files in runs])
-    for files in runs:
-        final = Weights.open(files.weights)
-        assert same(final, open_weights(files.snapshots / "step_20"))
-        assert not same(final, Weights.open(trained.weights))
+    averaged = load_system(system_file, [*OVERRIDES, "optimizer.ema_decay=0.5", "optimizer.sharded=true"])
+    files = ResultFiles(tmp_path / "result_0.txt")
+    run_ranks(2, run_of, averaged, files.log)
+    final = Weights.open(files.weights)
+    assert same(final, open_weights(files.snapshots / "step_20"))
+    assert not same(final, Weights.open(trained.weights))
 
 
 def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_says_so(copy: ResultFiles) -> None:
@@ -165,7 +159,7 @@ def wholes(world: World, *systems: System) -> list[bool]:
 
 
 def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., System]) -> None:
-    names = ("4x1x1", "2x2x1", "1x2x2", "1x1x4", "2x1x2 interleaved", "4 sharded")
+    names = ("1x2x2", "2x1x2 interleaved", "4 sharded")
     systems = [tiny("launch.ranks_per_node=4", *SHAPE, *LAYOUTS[name]) for name in names]
     first, *others = run_ranks(4, wholes, *systems)
     assert first == [True] * len(names)
