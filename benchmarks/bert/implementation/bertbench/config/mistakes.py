@@ -57,12 +57,7 @@ def _origin(location: tuple[int | str, ...], origins: dict[str, str]) -> str | N
 
 def _known_keys(location: tuple[int | str, ...]) -> str:
     """Return what could have been meant instead of an unknown key."""
-    section: type[Section] | None = System
-    key = str(location[-1])
-    for part in location[:-1]:
-        assert section is not None, "only sections have unknown keys"
-        section = section_of(section.model_fields[str(part)])
-    assert section is not None, "only sections have unknown keys"
+    section, key = _section_at(location[:-1]), str(location[-1])
     known = sorted(field.alias or name for name, field in section.model_fields.items())
     if close := _alike(key, known):
         return f"did you mean {close}?"
@@ -76,15 +71,20 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
 
 def _meant(location: tuple[int | str, ...], value: Any) -> str:
     """Return what could have been meant by a value in the place of a section."""
-    section: type[Section] | None = System
-    for part in location:
-        section = section and section_of(section.model_fields[str(part)])
-    assert section is not None, "only sections expect one"
-    where, fields = ".".join(map(str, location)), section.model_fields
+    where, fields = ".".join(map(str, location)), _section_at(location).model_fields
     choices = {str(one): f"{where}.{name}={one}" for name in fields for one in get_args(fields[name].annotation)}
     if close := _alike(str(value), choices):
         return f"did you mean {choices[close]}?"
     return f"set one of {', '.join(f'{where}.{name}' for name in fields)}"
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[Section]:
+    section: type[Section] = System
+    for part in location:
+        found = section_of(section.model_fields[str(part)])
+        assert found is not None, "what has keys is a section"
+        section = found
+    return section
 
 
 def _alike(key: str, known: Iterable[str]) -> str | None:
