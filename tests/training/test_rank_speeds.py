@@ -17,11 +17,10 @@ from bertbench.balance.deal import by_speed
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.common.errors import ConfigError
+from bertbench.common.errors import TARGET_MISSED, ConfigError
 from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.launch.local import TARGET_MISSED
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import STEPS_AHEAD, Loader
 from bertbench.loading.rank_speeds import RebalancingLoader, at_measured_speeds

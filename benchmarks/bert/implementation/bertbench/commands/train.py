@@ -17,7 +17,7 @@ from bertbench.checkpoint.resumption import Resumption, continue_run, ended, fin
 from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.checkpoint.start import check_start
 from bertbench.commands import emit, override_options
-from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.log_spans import evaluation_s
 from bertbench.common.paths import data_folder, runs_folder, shown_path
 from bertbench.config import System, load_system
@@ -25,7 +25,6 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.distributed.world import World
-from bertbench.launch.local import TARGET_MISSED, check_startable, run_ranks
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.loading.inputs import open_data, open_split
 from bertbench.machine.describe import differences
@@ -60,6 +59,8 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
 
     `launched` gives the launch time if it differs from this process's start (run_with_docker.sh sets it).
     """
+    from bertbench.launch.local import check_startable, run_ranks  # noqa: PLC0415 - ranks start no ranks
+
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     if short := _short(arguments):
         shortened(system, short)  # raises its errors early

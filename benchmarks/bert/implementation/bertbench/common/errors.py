@@ -6,6 +6,9 @@ defect of ours and keeps its traceback.
 
 import os
 
+TARGET_MISSED = 3
+"""Exit code of a run that ended in order without reaching its target."""
+
 
 class BertbenchError(Exception):
     """Base of every error that is meant for a person."""

@@ -26,7 +26,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
 from bertbench.common.children import LAUNCHER, obeyed
-from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
@@ -36,8 +36,6 @@ from bertbench.machine.oom import OutOfMemoryKills
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
-TARGET_MISSED = 3
-"""Exit code of a run that ended in order without reaching its target."""
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
 _FOR_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
