@@ -4,13 +4,13 @@ import signal
 
 import pytest
 
-from bertbench.launch.local import Deaths, from_outside
+from bertbench.launch.local import from_outside, hopeless
 
 NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_0.txt: No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("deaths", "hopeless"),
+    ("deaths", "last"),
     [
         ([(NAN, 6)] * 3, 3),
         ([(f"rank {rank} was killed by SIGSEGV", 6) for rank in (0, 1, 3)], 3),  # the same fault, by other ranks
@@ -20,10 +20,10 @@ NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_
     ],
 )
 def test_the_third_death_by_one_fault_without_a_step_gained_is_hopeless(
-    deaths: list[tuple[str | None, int]], hopeless: int
+    deaths: list[tuple[str | None, int]], last: int
 ) -> None:
-    counted = Deaths()
-    assert [counted.hopeless(*death) for death in deaths] == [place == hopeless for place in range(1, len(deaths) + 1)]
+    counts = range(1, len(deaths) + 1)
+    assert [hopeless(deaths[:count]) for count in counts] == [count == last for count in counts]
 
 
 def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signals_come_from_outside() -> None:

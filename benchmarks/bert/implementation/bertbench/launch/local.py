@@ -13,8 +13,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -32,7 +31,7 @@ from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
-from bertbench.machine.oom import OutOfMemoryKills
+from bertbench.machine.oom import oom_kills
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
@@ -118,7 +117,7 @@ def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
 
 
 def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
-    deaths = Deaths()
+    deaths: list[tuple[str | None, int]] = []
     for left in range(system.launch.max_restarts, -1, -1):
         agent = agent_of(system)
         with files.open_timeline() as timeline:
@@ -129,7 +128,8 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         if attempt.code != RunError.exit_code or ended(files.log) or not left:
             break
         last = _last_step(files.metrics)
-        if deaths.hopeless(None if attempt.outside else attempt.reason, last):
+        deaths.append((None if attempt.outside else attempt.reason, last))
+        if hopeless(deaths):
             times = f"{ENOUGH} times without a step after {last}"
             return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
         close_log(files, attempt.reason, again=True)
@@ -140,7 +140,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
 
 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
-    kills = OutOfMemoryKills()
+    killed_before = oom_kills()
     try:
         agent("-m", "bertbench", *words)
         return Ended(0)
@@ -153,7 +153,7 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
             return Ended(PREEMPTED)
         rank, failure = min(failed.failures.items(), key=_cause_first)
         if failure.exitcode < 0:
-            number, out_of_memory = signal.Signals(-failure.exitcode), kills.any()
+            number, out_of_memory = signal.Signals(-failure.exitcode), oom_kills() > killed_before
             killed = f"rank {rank} was killed by {number.name}"
             if number == signal.SIGKILL and out_of_memory:
                 killed += f" for lack of memory; {_MORE_MEMORY}"
@@ -198,7 +198,12 @@ def check_startable(system: System, elsewhere: str = "") -> None:
     """
     nodes, port = system.hardware.number_of_nodes, system.launch.port
     if nodes > 1:
-        raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere or _elsewhere(system)}")
+        launch = f"bertbench launch {shlex.quote(system.argument)}"
+        elsewhere = elsewhere or (
+            f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
+            "--dry-run prints"
+        )
+        raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
     differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     if port:
         with socket.socket() as probe:
@@ -210,14 +215,6 @@ def check_startable(system: System, elsewhere: str = "") -> None:
                     f"port {port} can't be used ({system_reason(error)}); "
                     "set launch.port to another, or to 0 for any free one"
                 ) from error
-
-
-def _elsewhere(system: System) -> str:
-    launch = f"bertbench launch {shlex.quote(system.argument)}"
-    return (
-        f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
-        "--dry-run prints"
-    )
 
 
 def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
@@ -249,23 +246,15 @@ def _end_attempt(files: ResultFiles) -> None:
         timeline.ended()
 
 
-class Deaths:
-    """The deaths of one run since it last recorded a new step."""
+def hopeless(deaths: Sequence[tuple[str | None, int]]) -> bool:
+    """Return whether the last death of a run is one too many by the same fault of its own, without a new step.
 
-    def __init__(self) -> None:
-        self._furthest = 0
-        self._faults: Counter[str] = Counter()
-
-    def hopeless(self, fault: str | None, last_step: int) -> bool:
-        """Count a death by `fault` (None: a signal from outside) after `last_step`; return whether to give up."""
-        if last_step > self._furthest:
-            self._furthest = last_step
-            self._faults.clear()
-        if fault is None:
-            return False
-        kind = re.sub(r"\d+", "#", fault)  # the same fault for any rank and any waiting time
-        self._faults[kind] += 1
-        return self._faults[kind] >= ENOUGH
+    `deaths` are each one's fault (None: a signal from outside) and the last step that the run had recorded.
+    """
+    steps = [step for _, step in deaths]
+    since = deaths[steps.index(max(steps)) :]
+    kinds = [fault and re.sub(r"\d+", "#", fault) for fault, _ in since]  # the same for any rank and any waiting time
+    return kinds[-1] is not None and kinds.count(kinds[-1]) >= ENOUGH
 
 
 def from_outside(number: signal.Signals, out_of_memory: bool) -> bool:

@@ -4,30 +4,24 @@ The kernel counts such kills for each control group, and for the machine: see cg
 memory.rst (memory.oom_control) and proc(5) (/proc/vmstat).
 """
 
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 
-class OutOfMemoryKills:
-    """Count kills from the creation of this object on; `root` is the root of the file system."""
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return how many processes the kernel has killed so far in this process's control group or below it.
 
-    def __init__(self, root: Path = Path("/")) -> None:
-        self._counter = next(_counters(root), None)
-        self._before = self._count()
-
-    def any(self) -> bool:
-        """Return whether there was a kill since then, in this process's control group or below it."""
-        return self._count() > self._before
-
-    def _count(self) -> int:
-        try:
-            return _oom_kills(self._counter) if self._counter else 0
-        except OSError:  # the group was removed
-            return 0
+    Where that isn't counted, of the container or the whole machine; 0 where nothing is. `root` is that of the files.
+    """
+    for file in _counters(root):
+        with suppress(OSError, LookupError):  # LookupError: a kernel before Linux 4.13
+            counts = dict(line.split(maxsplit=1) for line in file.read_text().splitlines())
+            return int(counts["oom_kill"])
+    return 0
 
 
-def _counters(root: Path) -> Iterator[Path]:
-    """Yield the files that count kills, narrowest first: of this process's group, a container, the whole machine."""
+def _counters(root: Path) -> list[Path]:
+    """Return the files that may count kills, narrowest first: of this process's group, a container, the machine."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -43,15 +37,4 @@ def _counters(root: Path) -> Iterator[Path]:
             continue
         # in a container the path may be the host's, the mount the container's own group
         candidates += [mount / path.lstrip("/") / name, mount / name]
-    for file in [*candidates, root / "proc/vmstat"]:
-        try:
-            _oom_kills(file)
-        except (OSError, LookupError):
-            continue
-        yield file
-
-
-def _oom_kills(file: Path) -> int:
-    """Read a count. Raises LookupError if the kernel has none (before Linux 4.13)."""
-    counts = dict(line.split(maxsplit=1) for line in file.read_text().splitlines())
-    return int(counts["oom_kill"])
+    return [*candidates, root / "proc/vmstat"]
