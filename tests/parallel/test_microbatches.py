@@ -4,14 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.loading.batch import gather, synthetic
 from bertbench.loading.inputs import open_data
-from bertbench.model.bert import Bert
-from bertbench.parallel.microbatches import TokenSampler, filled
+from bertbench.parallel.microbatches import TokenSampler
 from bertbench.training.build import make_sampler
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
@@ -40,22 +37,3 @@ def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(ti
 def test_fewer_samples_than_microbatches_are_refused_with_a_way_out(tiny: Callable[..., System]) -> None:
     with pytest.raises(ConfigError, match=r"2 samples in a step, parallel\.microbatches is 3"):
         sampler_of(tiny(*STAGED)).pieces(np.array([4, 7]))
-
-
-def test_fillers_change_no_score(tiny: Callable[..., System]) -> None:
-    system = tiny()
-    training, _ = open_data(system)
-    ids = np.arange(5)
-    batch = gather(training.map_samples(), ids, training.lengths(ids))
-    fuller = filled(batch, len(batch.tokens_T) + 4)
-    assert len(fuller.tokens_T) == len(batch.tokens_T) + 4
-    assert fuller.sequences.cu_seqlens_S1.tolist()[-5:] == [len(batch.tokens_T) + n for n in range(5)]
-    model = Bert(system.model.shape()).eval()
-    plain, more = (
-        model(each.tokens_T, each.segments_T, each.positions_T, each.sequences, each.masked_at_M)
-        for each in (batch, fuller)
-    )
-    assert torch.allclose(plain.masked_lm_MV, more.masked_lm_MV, atol=1e-6)
-    assert torch.allclose(plain.next_sentence_S2, more.next_sentence_S2[:5], atol=1e-6)
-    full = synthetic(2, 7, 97, torch.Generator().manual_seed(1))
-    assert filled(full, 14) is full
