@@ -6,7 +6,6 @@ from typing import Any
 
 import pynvml
 
-
 _INSTRUCTIONS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
 
