@@ -17,10 +17,8 @@ from bertbench.forecast.published import Method, published_results
 from bertbench.forecast.step import (
     HARDWARE,
     Calibration,
-    Sent,
     Work,
     all_reduce_seconds,
-    reduction_seconds,
     run_seconds,
 )
 from tests.conftest import Answer
@@ -79,12 +77,12 @@ def test_load_efficiency_is_higher_the_more_samples_and_the_better_dealt() -> No
 def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
     a100 = HARDWARE["a100"]
     gradient = 2 * 336_232_258
-    assert all_reduce_seconds(a100, 8, 1, 1.0) == pytest.approx(2 * 7 / 8 * gradient / 230e9)
-    between = all_reduce_seconds(a100, 16, 2, 0.5) - all_reduce_seconds(a100, 8, 1, 1.0)
+    inside = all_reduce_seconds(a100, 8, 1, 1.0, gradient)
+    assert inside == pytest.approx(2 * 7 / 8 * gradient / 230e9)
+    between = all_reduce_seconds(a100, 16, 2, 0.5, gradient) - inside
     assert between == pytest.approx(2 * 1 / 2 * gradient / 8 / 12.5e9 + 2 * 5e-6)
     tree = 2 * gradient / 8 / 12.5e9 + 2 * 7 * 5e-6  # at 128 nodes fewer hops than the ring's 254
-    between = all_reduce_seconds(a100, 1024, 128, 0.5) - all_reduce_seconds(a100, 8, 1, 1.0)
-    assert between == pytest.approx(tree)
+    assert all_reduce_seconds(a100, 1024, 128, 0.5, gradient) - inside == pytest.approx(tree)
 
 
 def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
@@ -95,14 +93,6 @@ def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
     hidden = run_seconds(plain._replace(method=Method(overlap=True)), numbers)
     assert 0 < hidden.communication < 0.1 * parts.communication
     assert run_seconds(plain._replace(method=Method(graphs=True)), numbers).waiting == 0
-
-
-def test_a_reduction_costs_its_bytes_and_a_latency_for_each_collective() -> None:
-    a100 = HARDWARE["a100"]
-    one, many = (reduction_seconds(a100, 1024, 128, 0.5, Sent(2, collectives)) for collectives in (1, 26))
-    assert many - one == pytest.approx(25 * 2 * 7 * 5e-6), "a tree's 14 hops between 128 nodes"
-    quarter, whole = (reduction_seconds(a100, 1024, 128, 0.5, Sent(width, 1)) for width in (1, 4))
-    assert whole - one == pytest.approx(2 * (one - quarter))
 
 
 def test_a_system_s_forecast_counts_the_bytes_that_it_sends() -> None:

@@ -14,17 +14,15 @@ import numpy as np
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.forecast.balance import mean_flops
-from bertbench.forecast.step import HARDWARE, Gpu, all_reduce_seconds
+from bertbench.forecast.step import HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 from bertbench.report.published import Published, published
 
 GPUS_OF_NODE = 8
-_PARAMETERS = 336_232_258  # BERT-Large
 _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
 _EVALUATION = (10_000, 150_000, 1 / 3)  # samples; training samples between evaluations; forward's share of a step
-_START_UP_S = 2.9
 _BUCKETS = 26  # gradient buckets: the last one's reduction can't overlap the backward pass
 
 
@@ -111,7 +109,7 @@ def step_time(stack: Stack) -> StepTime:
     attention = stack.samples * mean_flops() - encoder - head
     rate16 = hardware.peak_flops * share["products_16bit"]
     encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.fp8 else rate16
-    reduction = all_reduce_seconds(hardware, GPUS_OF_NODE, 1, 1.0, stack.gradient_bytes * _PARAMETERS)
+    reduction = all_reduce_seconds(hardware, GPUS_OF_NODE, 1, 1.0, stack.gradient_bytes * PARAMETERS)
     return StepTime(
         products=1e3 * (encoder / encoder_rate + head / rate16),
         attention=1e3 * attention / (hardware.peak_flops * share[stack.attention]),
@@ -126,7 +124,7 @@ def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
     step_s = step_time(stack).total / 1e3
     evaluated, interval, forward = _EVALUATION
     per_sample = step_s / stack.samples * (1 + forward * evaluated / interval)
-    return samples_to_converge / (samples_to_converge * per_sample + _START_UP_S * GPUS_OF_NODE)
+    return samples_to_converge / (samples_to_converge * per_sample + START_UP_S * GPUS_OF_NODE)
 
 
 def published_stack(gpu: Gpu, row: Published) -> Stack:
@@ -185,4 +183,4 @@ def _fused_bytes(tokens: float, fp8: bool) -> float:
     scores = 3 * 2 * MASKED_SHARE * shape.vocab_size  # the loss reads, its gradient reads and writes
     a_token = shape.layers * (forward + backward + casts) + scores
     # weights in 16 bit are written by the optimizer: 44 bytes a parameter, an eighth on each GPU
-    return a_token * tokens + 44 * _PARAMETERS / GPUS_OF_NODE
+    return a_token * tokens + 44 * PARAMETERS / GPUS_OF_NODE

@@ -20,8 +20,8 @@ from bertbench.weights.names import pieces
 
 Gpu = Literal["a100", "h100", "h200"]
 
-_PARAMETERS = 336_232_258  # BERT-Large
-_GRADIENT_BYTES = 2 * _PARAMETERS
+PARAMETERS = 336_232_258
+"""Of BERT-Large."""
 _BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
 _EVALUATION_SAMPLES = 10_000
 _FORWARD_SHARE = 1 / 3
@@ -100,10 +100,8 @@ class Seconds:
         return max(vars(self), key=lambda part: float(getattr(self, part)))
 
 
-def all_reduce_seconds(
-    hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float = _GRADIENT_BYTES
-) -> float:
-    """Return the seconds of one all-reduce of BERT-Large's gradient: NVLink inside nodes, one rail a GPU between them.
+def all_reduce_seconds(hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float) -> float:
+    """Return the seconds of one all-reduce of `size` bytes: NVLink inside nodes, one rail a GPU between them.
 
     Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
     GPU's part in 2 (n - 1) hops, a tree twice the part in 2 log2(n) hops; the faster one counts, as NCCL chooses.
@@ -119,7 +117,7 @@ def all_reduce_seconds(
 
 
 def reduction_seconds(
-    hardware: Hardware, gpus: int, nodes: int, network_share: float, sent: Sent, parameters: int = _PARAMETERS
+    hardware: Hardware, gpus: int, nodes: int, network_share: float, sent: Sent, parameters: int = PARAMETERS
 ) -> float:
     """Return the seconds of a gradient's reduction: its all-reduces run one after the other."""
     size = sent.bytes_each * parameters / sent.collectives

@@ -104,7 +104,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
 
 def toned(text: str, tone: str = "") -> str:
     """Return text within a line; `tone` as in `paragraph`."""
-    return f'<span class="{escape(tone)}">{escape(text)}</span>' if tone else escape(text)
+    return f'<span class="{tone}">{escape(text)}</span>' if tone else escape(text)
 
 
 def quoted(text: str) -> str:
