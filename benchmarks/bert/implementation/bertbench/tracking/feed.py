@@ -7,18 +7,8 @@ from typing import NamedTuple, Protocol
 from bertbench.tracking.reading import FollowedRun, Row
 from bertbench.tracking.state import phases
 
-_OF_A_STEP = {
-    "loss": "train/loss",
-    "lr": "train/learning_rate",
-    "grad_norm": "train/gradient_norm",
-    "clipped": "train/clipped_share",
-    "step_ms": "train/step_ms",
-    "load_wait_ms": "train/load_wait_ms",
-    "load_efficiency": "train/load_efficiency",
-    "loss_scale": "train/loss_scale",
-    "samples": "train/samples",
-}
-"""Names in metrics.jsonl, and in a tracker."""
+_RENAMED = {"lr": "learning_rate", "grad_norm": "gradient_norm", "clipped": "clipped_share"}
+"""Names in metrics.jsonl that trackers show in full."""
 
 
 class Point(NamedTuple):
@@ -84,7 +74,7 @@ class Feed:
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 
     def _point(self, step: int, row: Row) -> Point:
-        values = {name: row[key] for key, name in _OF_A_STEP.items() if key in row}
+        values = {f"train/{_RENAMED.get(key, key)}": value for key, value in row.items() if key != "step"}
         if row.get("step_ms") and self._run.batch:
             values["train/samples_per_s"] = 1e3 * self._run.batch / row["step_ms"]
         return Point(step, self._time(row), values)
