@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bertbench.common.timeline import STARTUP_KEY
+
 if TYPE_CHECKING:  # a run, which logs the pieces, loads no judge
     from compliance.run import RunFacts
 
-KEY = "startup"
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
 """From launch to run_start, in this order; docs/running.md explains each."""
 TIMED = ("plan", "shards", "first batch", "first step")
@@ -33,7 +34,7 @@ class Startup(NamedTuple):
 
 def startup(facts: RunFacts) -> Startup | None:
     """Return the pieces of start-up that the log gives, or None without any on the clock."""
-    event = facts.first(KEY)
+    event = facts.first(STARTUP_KEY)
     first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
     timed = {piece: first[piece] for piece in TIMED if piece in first}
     untimed = {piece: first[piece] for piece in UNTIMED if piece in first}

@@ -12,6 +12,8 @@ QUEUED, START_UP, COMPILE, TRAINING = "queued", "start-up", "compile", "training
 EVALUATION, SNAPSHOT, WAITING, LOST, IDLE = "evaluation", "snapshot", "waiting", "lost work", "idle"
 BUCKETS = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, WAITING, LOST, IDLE)
 """Parts of a run's wall clock; docs/reliability.md defines them."""
+STARTUP_KEY = "startup"
+"""Key of a log's event that tells where the time before run_start went."""
 POWER = "power"
 """Folder of what power meters read, in a run's folder."""
 TIMELINE = "timeline.jsonl"

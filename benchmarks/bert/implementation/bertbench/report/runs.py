@@ -10,8 +10,8 @@ from statistics import mean
 from typing import Any
 
 from bertbench.common.errors import DataError
-from bertbench.common.log_spans import KEY, evaluation_s, init_s, startup, startup_s
-from bertbench.common.timeline import TRAINING
+from bertbench.common.log_spans import evaluation_s, init_s, startup, startup_s
+from bertbench.common.timeline import STARTUP_KEY, TRAINING
 from bertbench.report.beside import curve
 from bertbench.report.details import details
 from bertbench.report.energy import energy
@@ -28,7 +28,8 @@ from compliance.score import counted, olympic_mean
 _SHOWN_KEYS = frozenset(
     (
         "submission_benchmark", "submission_platform", "seed", "init_start", "init_stop", "run_start", "run_stop",
-        "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy", "not_a_result", RESUMED, KEY, *LOGGED,
+        "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy", "not_a_result", RESUMED, STARTUP_KEY,
+        *LOGGED,
     )
 )  # fmt: skip
 _MOST_EVENTS = 1_000

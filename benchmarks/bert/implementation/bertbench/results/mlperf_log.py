@@ -16,9 +16,8 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
-from bertbench.common.log_spans import KEY
 from bertbench.common.paths import PACKAGE, REPOSITORY
-from bertbench.common.timeline import EVALUATION
+from bertbench.common.timeline import EVALUATION, STARTUP_KEY
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
@@ -226,4 +225,4 @@ class Clock:
             finally:
                 stop()
         if not self._resumed:
-            self._log.point(KEY, None, self._startup.gathered(self._world))
+            self._log.point(STARTUP_KEY, None, self._startup.gathered(self._world))
