@@ -145,8 +145,8 @@ def _warnings(one: Forecast) -> list[str]:
     from bertbench.dry_run.layouts import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
 
     system, found = one.system, one.warnings
-    there = capacity_gb(system)
-    if there is not None and (needed := needed_gb(system)) > there:
+    needed, there = needed_gb(system), capacity_gb(system)
+    if needed > there:
         found.append(
             f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {there:g}: the run would fail; "
             "raise data.gradient_accumulation_steps"

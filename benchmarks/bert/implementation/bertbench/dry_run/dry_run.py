@@ -134,7 +134,7 @@ def _too_large(system: System, memory: dict[str, float]) -> list[str]:
     needed = sum(memory.values())
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
     there = capacity_gb(system)
-    if system.launch.device != "cuda" or there is None or needed <= there:
+    if system.launch.device != "cuda" or needed <= there:
         return []
     when = "in warm-up, all of whose sequences have full length" if "warm_up_copy" in memory else "in training"
     return [

@@ -42,13 +42,13 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
         content["extends"] = [content["extends"], f"base/gpu_{card.replace('-', '_')}"]
     whole = system_from(path, content)
     capacity = capacity_gb(whole) if limit_gb is None else limit_gb
-    least = 1 if capacity is not None else -(-whole.local_batch // (system.local_batch // system.parts))
+    least = 1 if capacity < math.inf else -(-whole.local_batch // (system.local_batch // system.parts))
     found = math.inf
     for made in accumulating(path, content, least):
         found = needed_gb(made)
-        if capacity is None or found <= capacity:
+        if found <= capacity:
             found = dry_run(made, 0).memory_gb_per_gpu
-            if capacity is None or found <= capacity:
+            if found <= capacity:
                 break
     else:
         raise ConfigError(

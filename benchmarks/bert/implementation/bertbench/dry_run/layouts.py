@@ -1,5 +1,6 @@
 """Every layout that a system's GPUs could take: memory of the fullest GPU and seconds of a step, the best one named."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +36,7 @@ class Outlook:
     @property
     def fits(self) -> bool:
         """Whether a GPU has as much; true where the system file doesn't say."""
-        there = capacity_gb(self.system)
-        return there is None or self.memory_gb_per_gpu <= there
+        return self.memory_gb_per_gpu <= capacity_gb(self.system)
 
 
 def outlook(system: System) -> Outlook:
@@ -60,10 +60,10 @@ def outlooks(system: System) -> list[Outlook]:
     return sorted(best.values(), key=_rank)
 
 
-def capacity_gb(system: System) -> float | None:
-    """Memory of a GPU, as the system file tells."""
+def capacity_gb(system: System) -> float:
+    """Return the memory of a GPU that the system file gives; infinite if it gives none."""
     match = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
-    return float(match[1]) if match else None
+    return float(match[1]) if match else math.inf
 
 
 def as_json(one: Outlook) -> dict[str, Any]:

@@ -115,8 +115,7 @@ def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tup
 
 
 def _fits(system: System) -> bool:
-    there = capacity_gb(system)
-    return there is None or needed_gb(system) <= there
+    return needed_gb(system) <= capacity_gb(system)
 
 
 def _minutes(system: System) -> float:
@@ -142,7 +141,7 @@ def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSyste
             break
     else:
         notes.append("memory: not even one sample at a time fits; `bertbench plan FILE --layouts` lists other ways")
-    if capacity_gb(system) is None:
+    if capacity_gb(system) == math.inf:
         notes.append("memory: set hardware.accelerator_memory_capacity, so that `bertbench plan FILE` can compare")
     if system.parts == 1:
         del content["data"]["gradient_accumulation_steps"]
