@@ -75,26 +75,25 @@ def divided(name: str, runs: Runs) -> list[Group]:
 
     A run with fewer known settings joins the group that it agrees with, or forms its own if it agrees with several.
     """
-    order = {log: number for number, (log, _) in enumerate(runs)}
-    found: list[tuple[dict[str, Values], Runs]] = []
-    known = [(known_settings(log, facts), (log, facts)) for log, facts in runs]
-    for settings, run in sorted(known, key=lambda pair: -len(pair[0])):  # runs with the most known settings first
+    known = [known_settings(log, facts) for log, facts in runs]
+    found: list[tuple[dict[str, Values], list[int]]] = []
+    for number in sorted(range(len(runs)), key=lambda number: -len(known[number])):  # runs with the most settings first
+        settings = known[number]
         agreeing = [group for group in found if _agree(group[0], settings)]
         same = [group for group in agreeing if group[0].keys() == settings.keys()]
         if len(same or agreeing) == 1:
-            (same or agreeing)[0][1].append(run)
+            (same or agreeing)[0][1].append(number)
         else:
-            found.append((settings, [run]))
+            found.append((settings, [number]))
     differing = differing_keys([settings for settings, _ in found])
-    groups = [
+    return [
         Group(
             name,
-            sorted(members, key=lambda run: order[run[0]]),
+            [runs[number] for number in sorted(members)],
             {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing},
         )
-        for settings, members in found
+        for settings, members in sorted(found, key=lambda group: min(group[1]))
     ]
-    return sorted(groups, key=lambda group: order[group.runs[0][0]])
 
 
 def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
