@@ -41,8 +41,11 @@ def _efficiencies(outcomes: Sequence[Outcome]) -> str:
     series = [
         Series(
             method,
-            [(outcome.gpus, outcome.efficiency) for outcome in outcomes if outcome.method == method],
-            [f"{outcome.gpus:,} GPUs: {outcome.efficiency:.4f}" for outcome in outcomes if outcome.method == method],
+            [
+                (outcome.gpus, outcome.efficiency, f"{outcome.gpus:,} GPUs: {outcome.efficiency:.4f}")
+                for outcome in outcomes
+                if outcome.method == method
+            ],
         )
         for method in dict.fromkeys(outcome.method for outcome in outcomes)
     ]

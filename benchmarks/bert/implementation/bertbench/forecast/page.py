@@ -13,8 +13,8 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
     drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
              for one in ("closed", "open")]  # fmt: skip
     published = [
-        Series(name, [(c.row.accelerators or 1, c.row.seconds / 60) for c in group],
-               [f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min" for c in group])
+        Series(name, [(c.row.accelerators or 1, c.row.seconds / 60,
+                       f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min") for c in group])
         for name, group in (("published, calibrating", held), ("published, other A100s", others))
     ]  # fmt: skip
     rows = [Bar(f"{f.system.name}: {f.range} min", {part: value / f.seconds.total for part, value in
@@ -48,11 +48,7 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
 
 
 def _series(name: str, forecasts: Sequence[Forecast]) -> Series:
-    return Series(
-        name,
-        [(f.system.world_size, f.minutes) for f in forecasts],
-        [f"{f.system.name}: {f.range} min" for f in forecasts],
-    )
+    return Series(name, [(f.system.world_size, f.minutes, f"{f.system.name}: {f.range} min") for f in forecasts])
 
 
 def _comparisons(rows: Sequence[Comparison]) -> str:

@@ -27,11 +27,10 @@ _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y) under one name; `titles` are their texts on hover, one a point."""
+    """Points (x, y), or (x, y, text on hover), under one name."""
 
     name: str
-    points: Sequence[tuple[float, float]]
-    titles: Sequence[str] = ()
+    points: Sequence[tuple[float, float] | tuple[float, float, str]]
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,12 @@ def lines(
     joined: bool = True,
 ) -> str:
     """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    drawable = [[(px, py) for px, py in one.points if x.shows(px) and y.shows(py)] for one in series]
+    drawable = [[point for point in one.points if x.shows(point[0]) and y.shows(point[1])] for one in series]
     points = [point for one in drawable for point in one]
     if not points:
         return _nothing(title)
-    up = _Scale([*(py for _, py in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([px for px, _ in points], x, up.left, _WIDTH - _RIGHT)
+    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
     drawn = [*across.verticals(_TOP, _HEIGHT - _BOTTOM), *up.horizontals()]
     for name, level in levels:
         height = up.at(level)
@@ -83,19 +82,19 @@ def lines(
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
     for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
         hue = index % _COLOURS
-        places = [(_n(across.at(px)), _n(up.at(py))) for px, py in kept]
+        places = [(_n(across.at(point[0])), _n(up.at(point[1]))) for point in kept]
         if joined and len(kept) > 1:
             path = "L".join(map(" ".join, places))
             dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
             drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
-        titles = one.titles if len(one.titles) == len(kept) else [f"({number(px)}, {number(py)})" for px, py in kept]
-        drawn += [
-            f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-            f"{_title(f'{one.name}: {text}')}</circle>"
-            for (place_x, place_y), text in zip(places, titles, strict=True)
-        ]
+        for (place_x, place_y), point in zip(places, kept, strict=True):
+            text = point[2] if len(point) == 3 else f"({number(point[0])}, {number(point[1])})"
+            drawn.append(
+                f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
+                f"{_title(f'{one.name}: {text}')}</circle>"
+            )
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 
 
