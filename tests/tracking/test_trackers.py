@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import struct
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -121,24 +120,16 @@ def test_mlflow_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> N
 
 
 def records(path: Path) -> dict[str, list[Any]]:
-    """The records of a .wandb file by kind: LevelDB's log format after a header of 7 bytes, W&B's own messages."""
+    """The records of a .wandb file by kind: W&B's own messages, each behind a header of LevelDB's log format."""
     from wandb.proto import wandb_internal_pb2  # noqa: PLC0415
 
-    content, at, part = path.read_bytes(), 7, b""
-    found = defaultdict(list)
-    while at + 7 <= len(content):
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
-        part += content[at + 7 : at + 7 + length]
+    content, at, found = path.read_bytes(), 7, defaultdict(list)
+    assert len(content) < 32768, "one block, in which records are whole"
+    while at < len(content):
+        record, length = wandb_internal_pb2.Record(), int.from_bytes(content[at + 4 : at + 6], "little")
+        record.ParseFromString(content[at + 7 : at + 7 + length])
+        found[record.WhichOneof("record_type")].append(record)
         at += 7 + length
-        if kind in (1, 4):  # the whole record, or its last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(part)
-            part = b""
-            found[record.WhichOneof("record_type")].append(record)
     return found
 
 
