@@ -68,7 +68,7 @@ REFUSED = {
     "optimizer.name=muon parallel.fully_shard=true": "updates whole matrices, which parallel splits",
     "optimizer.impl=triton": "optimizer.impl triton needs launch.device cuda",
     "compute.compile=graphs precision.compute=fp16": "compute.compile graphs has no loss scaling",
-    "compute.compile=graphs data.balance=packed": "different numbers; set data.balance to planned",
+    "compute.compile=graphs data.balance=packed": "different numbers of samples; set data.balance to planned",
     "compute.compile=graphs communication.compression=powersgd": "can't replay communication.compression",
     "optimizer.sharded=true communication.compression=powersgd": "leaves a rank only its slice",
     "optimizer.sharded=true optimizer.impl=apex": "optimizer.sharded updates slices of tensors",

@@ -5,11 +5,10 @@ A rule whose numbers follow from something that another rule refuses says nothin
 
 from collections.abc import Iterator
 
-from bertbench.balance.plan import VARYING
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
 from bertbench.config.settings import Rule, Settings, broken
-from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES
+from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES, counts_vary
 
 _CARRYING = ("int8", "topk", "powersgd")  # compression's errors, from step to step
 
@@ -27,15 +26,6 @@ def _batch_over_ranks(settings: Settings) -> object:
     choices = f"{below} or {above}" if below else f"{above}"
     what = "ranks" if ranks == settings.world_size else "data-parallel ranks"
     return f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
-
-
-def _counts_of_means(settings: Settings) -> object:
-    method = settings.data.balance
-    remedy = "choose planned with data.equal_counts" if method == "packed" else "set data.equal_counts"
-    return settings.loss.normalize == "rank" and method in VARYING and not settings.data.equal_counts and (
-        f"loss.normalize rank takes the mean of the ranks' means, but data.balance {method} gives ranks different "
-        f"numbers of samples; {remedy}, or loss.normalize global"
-    )  # fmt: skip
 
 
 def _scaling_keeps_betas(settings: Settings) -> object:
@@ -85,7 +75,11 @@ RULES: tuple[Rule, ...] = (
         and "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of samples; "
         "choose planned"
     ),
-    _counts_of_means,
+    lambda s: (
+        s.loss.normalize == "rank"
+        and (why := counts_vary(s))
+        and f"loss.normalize rank takes the mean of the ranks' means, but {why}, or loss.normalize global"
+    ),
     lambda s: (
         list(s.data.strata_edges) != sorted(set(s.data.strata_edges))
         and f"data.strata_edges {list(s.data.strata_edges)} must rise; sort them"

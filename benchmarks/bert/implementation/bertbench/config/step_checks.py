@@ -18,17 +18,22 @@ def _sync(find: Rule) -> Rule:
     return lambda s: s.sync.method != "every_step" and find(s)
 
 
-def _counts_are_equal(settings: Settings) -> object:
+def counts_vary(settings: Settings) -> str | None:
+    """Return why ranks may get different numbers of samples, with a remedy; None if they get as many."""
     data = settings.data
+    if data.balance not in VARYING or data.equal_counts:
+        return None
     remedy = "data.balance to planned and data.equal_counts" if data.balance == "packed" else "data.equal_counts"
-    return data.balance in VARYING and not data.equal_counts and (
-        f"compute.compile graphs needs equally many samples a rank, but data.balance {data.balance} gives ranks "
-        f"different numbers; set {remedy}, {_WAY_OUT}"
-    )  # fmt: skip
+    return f"data.balance {data.balance} gives ranks different numbers of samples; set {remedy}"
 
 
 GRAPH_RULES = (
-    _graphs(_counts_are_equal),
+    _graphs(
+        lambda s: (
+            (why := counts_vary(s))
+            and f"compute.compile graphs needs equally many samples a rank, but {why}, {_WAY_OUT}"
+        )
+    ),
     _graphs(
         lambda s: (
             s.parallel.splits
