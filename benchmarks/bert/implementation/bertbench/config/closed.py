@@ -38,27 +38,6 @@ def _deviation(
     )  # fmt: skip
 
 
-def _checkpoint(settings: Settings) -> object:
-    checkpoint = settings.model.checkpoint
-    instead = "MLPerf's phase-1 checkpoint (docs/checkpoint.md imports it)"
-    return checkpoint is None and _deviation(settings, "closed-checkpoint", "model.checkpoint", None, (), instead)
-
-
-def _decay(settings: Settings) -> object:
-    steps, most = settings.schedule.decay_steps, settings.schedule.max_steps
-    instead = f"schedule.max_steps {most}"
-    return _deviation(settings, "closed-decay", "schedule.decay_steps", steps, (None, most), instead)
-
-
-def _cadence(settings: Settings) -> object:
-    interval = settings.evaluation.interval_samples
-    if interval is None:
-        return None
-    expected = mlperf_evaluation_interval(settings.global_batch_size)
-    name, setting = "closed-cadence", "evaluation.interval_samples"
-    return _deviation(settings, name, setting, interval, (expected,), f"{expected}, or leave it out")
-
-
 # Orders that are random overall, dealt or packed as one likes. The others draw a step's samples by their lengths.
 _RANDOM_ORDERS = ("none", "planned", "presort", "global_exchange", "packed")
 
@@ -71,7 +50,17 @@ CLOSED_RULES: tuple[Rule, ...] = (
     _fixed("closed-sequence", "model.max_positions", 512),
     _fixed("closed-dropout", "model.hidden_dropout", 0.1),
     _fixed("closed-dropout", "model.attention_dropout", 0.1),
-    _checkpoint,
+    lambda s: (
+        s.model.checkpoint is None
+        and _deviation(
+            s,
+            "closed-checkpoint",
+            "model.checkpoint",
+            None,
+            (),
+            "MLPerf's phase-1 checkpoint (docs/checkpoint.md imports it)",
+        )
+    ),
     _fixed("closed-samples", "data.recipe.dupe_factor", 10),
     _fixed("closed-samples", "data.recipe.short_seq_prob", 0.1),
     _fixed("closed-samples", "data.recipe.masked_lm_prob", 0.15),
@@ -83,11 +72,25 @@ CLOSED_RULES: tuple[Rule, ...] = (
     _fixed("closed-optimizer", "optimizer.name", "lamb"),
     _fixed("closed-average", "optimizer.ema_decay", 0.0, instead="0"),
     _fixed("closed-decay", "schedule.end_learning_rate", 0.0, instead="0"),
-    _decay,
+    lambda s: _deviation(
+        s,
+        "closed-decay",
+        "schedule.decay_steps",
+        s.schedule.decay_steps,
+        (None, s.schedule.max_steps),
+        f"schedule.max_steps {s.schedule.max_steps}",
+    ),
     _fixed("closed-clip", "clip.mode", "after", "before"),
     _fixed("closed-clip", "clip.max_norm", 1.0),
     _fixed("closed-compression", "communication.compression", "none", "fp16", "bf16"),  # formats that may be used
     _fixed("closed-sync", "sync.method", "every_step"),
     _fixed("closed-target", "evaluation.target", TARGET),
-    _cadence,
+    lambda s: _deviation(
+        s,
+        "closed-cadence",
+        "evaluation.interval_samples",
+        s.evaluation.interval_samples,
+        (None, expected := mlperf_evaluation_interval(s.global_batch_size)),
+        f"{expected}, or leave it out",
+    ),
 )
