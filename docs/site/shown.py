@@ -33,20 +33,14 @@ def pages() -> list[Path]:
 
 def _block(source: str) -> str:
     if source.startswith("results/bench/"):
-        record = max(map(_read, _REPOSITORY.glob(source)), key=lambda record: record["measured"])
-        return _fenced(_command(record), *record["printed"])
+        records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
+        record = max(records, key=lambda record: record["measured"])
+        command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
+        made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
+        return _fenced(f"{command}    # {made}", *record["printed"])
     if source.startswith(("bertbench ", "python ")):
         return _fenced(source, *_printed(source).splitlines())
     return str(_READINGS["READINGS"][source]())
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def _command(record: Any) -> str:
-    command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
-    return f"{command}    # {record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
 
 
 def _fenced(command: str, *lines: str) -> str:

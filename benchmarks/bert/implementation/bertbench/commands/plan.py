@@ -67,6 +67,8 @@ def _lines(plan: DryRun) -> list[str]:
     system, counted, steps = plan.system, plan.counted, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
     share = -(-plan.evaluation_samples // system.world_size)
+    after = plan.evaluation_steps
+    first = ", ".join(map(str, after[:4])) + (f", ... {after[-1]}" if len(after) > 4 else "")
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
@@ -78,7 +80,7 @@ def _lines(plan: DryRun) -> list[str]:
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
         f"of a ring; {len(counted.bucket_elements)} buckets:",
         *_bucket_table(counted.bucket_elements),
-        f"evaluation  every {system.evaluation_interval:,} samples: after steps {_first(plan.evaluation_steps)}; "
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
     if plan.outlook is not None:
@@ -120,7 +122,3 @@ def _bucket_table(elements: tuple[int, ...]) -> list[str]:
             lines.append(f"  {numbers:>10}  {size:>12,} elements  {_GRADIENT_BYTES * size / _MIB:>8.1f} MiB")
             first = last + 1
     return lines
-
-
-def _first(steps: list[int]) -> str:
-    return ", ".join(map(str, steps[:4])) + (f", ... {steps[-1]}" if len(steps) > 4 else "")

@@ -52,7 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.validate and arguments.system:
         raise ConfigError("--validate forecasts published results; leave SYSTEM out")
     if arguments.from_kernels:
-        return _print_roofline(arguments)
+        from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
+
+        if arguments.system or arguments.gpu or arguments.validate or arguments.layouts or arguments.html:
+            raise ConfigError(
+                "--from-kernels computes BERT-Large's step on one node; leave SYSTEM and other options out"
+            )
+        return print_roofline(arguments.json)
     if arguments.layouts:
         return _print_layouts(arguments)
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
@@ -80,14 +86,6 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
     }
     emit(arguments.json, content, "\n".join(layouts.lines(found, system)))
     return 0
-
-
-def _print_roofline(arguments: argparse.Namespace) -> int:
-    from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
-
-    if arguments.system or arguments.gpu or arguments.validate or arguments.layouts or arguments.html:
-        raise ConfigError("--from-kernels computes BERT-Large's step on one node; leave SYSTEM and other options out")
-    return print_roofline(arguments.json)
 
 
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:

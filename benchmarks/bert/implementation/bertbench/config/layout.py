@@ -64,21 +64,14 @@ class Layout(NamedTuple):
         lines = []
         for pipeline in range(self.pipeline):
             first = self.rank(Coordinate(pipeline, 0, 0))
-            rows = [
-                _span(first + data * self.tensor, first + data * self.tensor + self.tensor - 1)
-                for data in range(self.data)
-            ]
+            begins = range(first, first + self.data * self.tensor, self.tensor)
+            rows = [f"{rank}" if self.tensor == 1 else f"{rank}-{rank + self.tensor - 1}" for rank in begins]
             shown = rows if len(rows) <= _SHOWN else [*rows[: _SHOWN - 1], "...", rows[-1]]
             lines.append(f"stage {pipeline}: {' | '.join(shown)}")
         return lines
 
 
 _SHOWN = 6
-
-
-def _span(first: int, last: int) -> str:
-    return f"{first}" if first == last else f"{first}-{last}"
-
 
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 

@@ -165,13 +165,11 @@ class LearningRate:
         Gradients of age s divide it by (1 + s) ** (1 - step / correction_steps) at first (PipeMare, Yang et al. 2021,
         section 3.1). SGD's largest stable rate falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
         """
-        rate = self._planned(step)
+        warmed = step - self.start_warmup_step
+        if warmed < self.warmup_steps:
+            rate = self.base * warmed / self.warmup_steps
+        else:
+            rate = self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps) ** self.power
         if self.delay_steps and step < self.correction_steps:
             rate /= (1 + self.delay_steps) ** (1 - step / self.correction_steps)
         return rate
-
-    def _planned(self, step: int) -> float:
-        warmed = step - self.start_warmup_step
-        if warmed < self.warmup_steps:
-            return self.base * warmed / self.warmup_steps
-        return self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps) ** self.power

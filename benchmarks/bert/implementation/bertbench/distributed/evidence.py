@@ -6,7 +6,6 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from torch._C import _distributed_c10d
@@ -23,8 +22,9 @@ def place_of(thread: threading.Thread) -> str:
     """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty if in none."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
-        if (where := _ours(frame)) is not None:
-            return where
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(PACKAGE):
+            return f"{path.relative_to(PACKAGE)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
@@ -55,11 +55,6 @@ def write(folder: Path, rank: int) -> None:
         folder.mkdir(exist_ok=True)
         (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
         (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")
-
-
-def _ours(frame: FrameType) -> str | None:
-    path = Path(frame.f_code.co_filename)
-    return f"{path.relative_to(PACKAGE)}:{frame.f_lineno}" if path.is_relative_to(PACKAGE) else None
 
 
 def _recorded(active: bool = False) -> list[dict[str, Any]]:

@@ -152,7 +152,11 @@ class Watchdog:
             if max(silent) >= self._rounds:
                 # one round less for neighbours: a lost node falls silent within a round
                 self._end_for([rank for rank in self._watched if silent[rank] >= self._rounds - 1], self._silence())
-            if self._ranks.rank == 0 and self._place.number and self._stayed_s() >= self._limits.progress_s:
+            if (
+                self._ranks.rank == 0
+                and self._place.number
+                and time.monotonic() - self._since >= self._limits.progress_s
+            ):
                 reached = [_read(beat)[2].number for beat in self._beats]
                 behind = [rank for rank in self._watched if reached[rank] == min(reached)]
                 self._end_for(
@@ -160,9 +164,6 @@ class Watchdog:
                     f"no progress for {self._limits.progress_s:g} s; look at its disk, its GPU and what else runs "
                     "there, or raise launch.progress_timeout_s",
                 )
-
-    def _stayed_s(self) -> float:
-        return time.monotonic() - self._since
 
     def _silence(self, who: str = "") -> str:
         return (

@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     try:
         with options.file.open("a", encoding="utf-8", buffering=1) as file:
-            _begin(file, meters)
+            file.write(json.dumps({"node": node(), "meters": [meter.name for meter in meters]}) + "\n")
+            for meter in meters:
+                meter.watts()  # counters: from here
             for _ in _moments(1 / options.hz, stopped):
                 _record(file, meters)
     except OSError as error:
@@ -61,12 +63,6 @@ def _moments(interval_s: float, stopped: list[int]) -> Iterator[None]:
         time.sleep(max(0.0, due - time.monotonic()))
         yield
         due = max(due + interval_s, time.monotonic())
-
-
-def _begin(file: IO[str], meters: Sequence[Meter]) -> None:
-    file.write(json.dumps({"node": node(), "meters": [meter.name for meter in meters]}) + "\n")
-    for meter in meters:
-        meter.watts()  # counters: from here
 
 
 def _record(file: IO[str], meters: Sequence[Meter]) -> None:

@@ -96,7 +96,8 @@ def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
         if not layer.training:
             return
         seed = derive(int(torch.randint(_SEED_LIMIT, ()).item()), "tensor", rank)
-        generator = _generator(output.device)
+        device = output.device
+        generator = torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
         held.append((generator, generator.get_state()))
         generator.manual_seed(seed)
 
@@ -107,7 +108,3 @@ def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
 
     layer.qkv.register_forward_hook(leave)
     until.register_forward_pre_hook(come_back)
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    return torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
