@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bertbench.common.progress import Progress
-from bertbench.data.text.prepare import Source, prepare
 from bertbench.distributed.startup import LAUNCHED
-from tests.tiny import TINY_SYSTEM, recipe_of, tiny_text
+from tests.tiny import TINY_SYSTEM, tiny_text
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -69,16 +67,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     """A prepared dataset for the tiny system."""
-    from bertbench.config import load_system  # noqa: PLC0415 - pydantic
+    from bertbench.cli import main  # noqa: PLC0415 - pydantic
 
     out = tmp_path_factory.mktemp("tiny") / "data"
-    prepare(
-        out,
-        Source(text=(text,)),
-        recipe_of(load_system(_write(out.parent / "tiny.json", TINY_SYSTEM))),
-        None,
-        Progress(False),
-    )
+    system = _write(out.parent / "tiny.json", TINY_SYSTEM)
+    assert main(["data", "prepare", "--system", system, "--text", str(text), "--out", str(out)]) == 0
     return out
 
 

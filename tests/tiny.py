@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertbench.data.store.columns import Columns
-from bertbench.data.text.prepare import Recipe
-
-if TYPE_CHECKING:  # conftest.py imports this where pydantic isn't
-    from bertbench.config import System
 
 TINY_SYSTEM: dict[str, Any] = {
     "hardware": {
@@ -62,20 +58,6 @@ def tiny_text(random: Random, articles: int) -> str:
             for _ in range(random.randint(2, 9))
         )
         for _ in range(articles)
-    )
-
-
-def recipe_of(system: System) -> Recipe:
-    """The recipe of a system, as `data prepare` builds it."""
-    settings = system.data.recipe
-    assert settings is not None
-    return Recipe(
-        options=settings.options(system.model.max_positions),
-        vocab_size=settings.vocab_size,
-        held_out_fraction=settings.held_out_fraction,
-        held_out_samples=settings.held_out_samples,
-        shard_samples=settings.shard_samples,
-        seed=settings.seed,
     )
 
 

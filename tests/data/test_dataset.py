@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.commands.data_prepare import recipe_of
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
@@ -19,7 +20,7 @@ from bertbench.data.store.shards import write_shard, write_split
 from bertbench.data.text.prepare import Source, prepare
 from bertbench.loading.batch import gather, read
 from tests.data.published import SAMPLES
-from tests.tiny import columns_of, recipe_of
+from tests.tiny import columns_of
 
 
 def test_the_index_packs_length_and_masked_count() -> None:

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.manifest import Manifest, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
-from bertbench.data.store.shards import file_sha256, write_shard, write_split
+from bertbench.data.store.shards import write_shard, write_split
 from tests.conftest import Answer, Printed
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of

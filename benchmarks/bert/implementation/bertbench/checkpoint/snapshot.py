@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.section import Section
-from bertbench.data.store.shards import file_sha256
+from bertbench.data.store.manifest import file_sha256
 
 META_NAME = "meta.json"
 _STEP = "step_"

@@ -16,7 +16,7 @@ from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
 from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
-from bertbench.data.store.shards import file_sha256
+from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
 from bertbench.optim.state import logical_weights

@@ -8,7 +8,7 @@ from bertbench.commands import add_system_arguments, check_at_least_one, data_co
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
+from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.prepare import Recipe, Source, prepare
@@ -69,19 +69,17 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
 
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
     system = load_system(arguments.system, arguments.overrides)
+    out = arguments.out or data_folder(system.data.path)
+    source = Source(tuple(arguments.text), tuple(arguments.wiki))
+    return out, *prepare(out, source, recipe_of(system), arguments.vocab, progress)
+
+
+def recipe_of(system: System) -> Recipe:
+    """Return how a system makes its samples. Raises ConfigError if it has no data.recipe."""
     settings = system.data.recipe
     if settings is None:
         raise ConfigError(
             f"{system.name}: has no data.recipe, which defines how to make samples; add one, or name a system with one"
         )
-    recipe = Recipe(
-        options=settings.options(system.model.max_positions),
-        vocab_size=settings.vocab_size,
-        held_out_fraction=settings.held_out_fraction,
-        held_out_samples=settings.held_out_samples,
-        shard_samples=settings.shard_samples,
-        seed=settings.seed,
-    )
-    out = arguments.out or data_folder(system.data.path)
-    source = Source(tuple(arguments.text), tuple(arguments.wiki))
-    return out, *prepare(out, source, recipe, arguments.vocab, progress)
+    others = ("vocab_size", "held_out_fraction", "held_out_samples", "shard_samples", "seed")
+    return Recipe(settings.options(system.model.max_positions), *(getattr(settings, name) for name in others))

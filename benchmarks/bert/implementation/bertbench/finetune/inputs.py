@@ -8,7 +8,7 @@ from bertbench.checkpoint.weights import open_weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
-from bertbench.data.store.shards import file_sha256
+from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question, read_squad
 from bertbench.weights.file import Weights

@@ -7,8 +7,8 @@ from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
 from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
-from bertbench.data.store.dataset import Dataset, SplitName
-from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.manifest import Manifest, SplitName
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:

@@ -4,7 +4,6 @@ A fine-tuned model also has the tensors of its span head.
 Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows of real tokens), source.
 """
 
-import hashlib
 import json
 from collections.abc import Container
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,7 +15,7 @@ from safetensors.torch import load_file
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
-from bertbench.data.store.manifest import VOCAB_NAME
+from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
@@ -113,8 +112,7 @@ class Weights:
 
     def sha256(self) -> str:
         """Return the checksum of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.path)
 
 
 def write_weights(

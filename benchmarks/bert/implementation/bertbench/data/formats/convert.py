@@ -18,12 +18,13 @@ from bertbench.common.progress import Progress
 from bertbench.data.formats.files import READERS, Format
 from bertbench.data.formats.rows import Block
 from bertbench.data.store.columns import FIELDS, Columns
-from bertbench.data.store.dataset import MappedShard, SplitName
+from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import (
     MANIFEST_NAME,
     VOCAB_NAME,
     Manifest,
     ShardFile,
+    SplitName,
     Tokenizer,
     require_same,
 )

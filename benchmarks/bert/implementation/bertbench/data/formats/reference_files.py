@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.dataset import SplitName
-from bertbench.data.store.manifest import Manifest, Split
+from bertbench.data.store.manifest import Manifest, Split, SplitName
 
 _EVAL_TEXT, _EVAL_ALL = "eval.txt", "eval_intermediate"
 _EVAL_PICKED = {10_000: "eval_10k"}

@@ -182,7 +182,7 @@ def _add_sums(
 def _judge(finding: Finding, twin: str | None, right: Right) -> None:
     """Judge a file of a published name, given another such file of its content, and the right file of each name."""
     size, expected, by_name = finding.bytes, finding.expected_bytes, right.get((finding.group, finding.name))
-    again, anew = (_MADE, _MADE) if finding.group == "tfrecord" else (_AGAIN, _ANEW)
+    again, afresh = (_MADE, _MADE) if finding.group == "tfrecord" else (_AGAIN, _ANEW)
     if by_name == finding.path:
         finding.judge("right", False, "")
     elif by_name:
@@ -193,12 +193,12 @@ def _judge(finding: Finding, twin: str | None, right: Right) -> None:
         detail = f"found {size:,} bytes, expected {f'{expected:,}' if expected else 'more'}"
         finding.judge("truncated", True, detail, again)
     elif expected and size > expected:
-        finding.judge("altered", True, f"found {size:,} bytes, expected {expected:,}", anew)
+        finding.judge("altered", True, f"found {size:,} bytes, expected {expected:,}", afresh)
     elif finding.expected_md5:
         detail = f"found MD5 {finding.md5}, expected {finding.expected_md5} ({finding.checked_by})"
-        finding.judge("altered", True, detail, anew)
+        finding.judge("altered", True, detail, afresh)
     elif twin:
-        finding.judge("doubled", True, f"the same content as {twin}", anew)
+        finding.judge("doubled", True, f"the same content as {twin}", afresh)
     else:
         needed = finding.group == "text"
         finding.judge("unverified", needed, "no MD5 is published for it", _LIST if needed else "")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import h5py
 import numpy as np
@@ -17,9 +16,8 @@ from numpy.typing import NDArray
 from bertbench.common.errors import DataError, system_reason
 from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.index import INDEX_NAME, Index, lengths_of, masked_of
-from bertbench.data.store.manifest import Manifest, ShardFile, Split
+from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
 
-SplitName = Literal["train", "eval"]
 BLOCK_SAMPLES = 4096
 
 
@@ -66,7 +64,7 @@ class Dataset:
 
         Raises DataError if something is missing, truncated, or doesn't match the manifest.
         """
-        split: Split | None = getattr(Manifest.read(folder), name)
+        split = Manifest.read(folder).splits().get(name)
         if split is None or not split.samples:
             raise DataError(f"{folder}: holds no {name} samples; prepare them with `bertbench data prepare`")
         for shard in split.shards:

@@ -1,13 +1,15 @@
 """Read and write manifest.json: a dataset's content and origin. Every dataset folder has one."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertbench import __version__
 from bertbench.common.errors import DataError
 
+SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
 TOKENIZER_VERSION = 2
@@ -73,9 +75,10 @@ class Manifest:
     """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
     format: str = FORMAT
 
-    def splits(self) -> dict[str, Split]:
+    def splits(self) -> dict[SplitName, Split]:
         """Return the existing splits, by name."""
-        return {name: split for name, split in (("train", self.train), ("eval", self.eval)) if split is not None}
+        both: dict[SplitName, Split | None] = {"train": self.train, "eval": self.eval}
+        return {name: split for name, split in both.items() if split is not None}
 
     def tokenizer_problem(self) -> str | None:
         """Return why samples may differ from the reference's although their recipe promises them, or None."""
@@ -158,3 +161,9 @@ def _short(content: object) -> str:
 
 def _split(content: dict[str, Any]) -> Split:
     return Split(**{**content, "shards": tuple(ShardFile(**shard) for shard in content["shards"])})
+
+
+def file_sha256(path: Path) -> str:
+    """Return the checksum of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,8 +17,7 @@ from bertbench.common.atomic import scratch_folder, write_state
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import SplitName
-from bertbench.data.store.manifest import ShardFile
+from bertbench.data.store.manifest import ShardFile, SplitName
 from bertbench.data.store.shards import regrouped, source_sha256, write_shard
 
 

@@ -4,7 +4,6 @@ Fields and integer types are MLPerf's; `offsets` and `masked_offsets` give the b
 The same samples give the same bytes. Memory is bounded by one shard.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from bertbench.data.store import index
 from bertbench.data.store.columns import FIELDS, Array, Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.index import INDEX_NAME
-from bertbench.data.store.manifest import ShardFile, Split
+from bertbench.data.store.manifest import ShardFile, Split, file_sha256
 
 
 def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> Split:
@@ -98,9 +97,3 @@ def source_sha256(path: Path) -> str:
         return file_sha256(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a readable file") from error
-
-
-def file_sha256(path: Path) -> str:
-    """Return the checksum of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

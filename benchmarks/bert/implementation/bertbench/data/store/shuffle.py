@@ -20,9 +20,9 @@ from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing
+from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
 from bertbench.data.store.permutation import Permutation
-from bertbench.data.store.shards import file_sha256, regrouped, unfinished, write_shards
+from bertbench.data.store.shards import regrouped, unfinished, write_shards
 
 _BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is sorted

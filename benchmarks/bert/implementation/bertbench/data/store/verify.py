@@ -14,11 +14,10 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store import index
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, SplitName
+from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard
 from bertbench.data.store.index import INDEX_NAME
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split
+from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
-from bertbench.data.store.shards import file_sha256
 
 
 class Verified(NamedTuple):
@@ -36,12 +35,9 @@ def verify(folder: Path, progress: Progress) -> Verified:
     manifest = Manifest.read(folder)
     problems = list(_vocabulary_problems(folder, manifest))
     multisets: dict[SplitName, SampleMultiset] = {}
-    names: tuple[SplitName, ...] = ("train", "eval")
-    for name in names:
-        split: Split | None = getattr(manifest, name)
-        if split is not None:
-            multisets[name] = SampleMultiset()
-            problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, multisets[name], progress)
+    for name, split in manifest.splits().items():
+        multisets[name] = SampleMultiset()
+        problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, multisets[name], progress)
     if not multisets:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
     doubt = manifest.tokenizer_problem()
