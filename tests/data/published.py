@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from tests.protobuf import embedded, masked_crc, varint
 from tests.tiny import Sample
 
 VOCAB_SIZE = 53
@@ -38,13 +39,9 @@ def fixed_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
 
 
 def varlength_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
-    return {
-        "input_ids": [np.array(sample.input_ids, "i2") for sample in samples],
-        "segment_ids": [np.array(sample.segment_ids, "i1") for sample in samples],
-        "masked_lm_positions": [np.array(sample.masked_lm_positions, "i2") for sample in samples],
-        "masked_lm_ids": [np.array(sample.masked_lm_ids, "i2") for sample in samples],
-        "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1"),
-    }
+    types = {"input_ids": "i2", "segment_ids": "i1", "masked_lm_positions": "i2", "masked_lm_ids": "i2"}
+    rows = {name: [np.array(getattr(sample, name), kind) for sample in samples] for name, kind in types.items()}
+    return {**rows, "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1")}
 
 
 def packed_fields() -> Fields:
@@ -86,44 +83,20 @@ def example(content: dict[str, list[int] | list[float]], packed: bool = True) ->
         is_float = any(isinstance(value, float) for value in values)
         encoded = [struct.pack("<f", value) if is_float else varint(int(value)) for value in values]
         listed = (
-            _field(1, b"".join(encoded))
+            embedded(1, b"".join(encoded))
             if packed
             else b"".join(varint(1 << 3 | (5 if is_float else 0)) + value for value in encoded)
         )
-        entries += _field(1, _field(1, name.encode()) + _field(2, _field(2 if is_float else 3, listed)))
-    return _field(1, entries)
+        entries += embedded(1, embedded(1, name.encode()) + embedded(2, embedded(2 if is_float else 3, listed)))
+    return embedded(1, entries)
 
 
 def framed(record: bytes) -> bytes:
     length = struct.pack("<Q", len(record))
-    return length + _masked_crc(length) + record + _masked_crc(record)
+    return length + masked_crc(length) + record + masked_crc(record)
 
 
 def write_tfrecord(path: Path, records: Sequence[bytes], compressed: bool = False) -> Path:
     content = b"".join(map(framed, records))
     path.write_bytes(gzip.compress(content) if compressed else content)
     return path
-
-
-def varint(value: int) -> bytes:
-    value %= 1 << 64
-    encoded = b""
-    while value >= 0x80:
-        encoded += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return encoded + bytes([value])
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def _masked_crc(data: bytes) -> bytes:
-    """CRC-32C bit by bit (polynomial 0x1EDC6F41, reflected), then TFRecord's mask."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32))

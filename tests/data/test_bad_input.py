@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
+from tests.conftest import Printed
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
 from tests.tiny import Sample
@@ -102,22 +102,14 @@ def text_file(folder: Path) -> list[Path]:
 BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: found nothing there"),
     "an empty folder": (empty_folder, "found no hdf5 files in this folder"),
-    "another kind of file": (text_file, "cannot be read as HDF5"),
     "a truncated file": (cut(hdf5(published.fixed_fields()), 0.9), "cannot be read as HDF5"),
     "damaged chunks": (flipped, "cannot be read as HDF5"),
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
     "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
     "our own shards": (ours, "found one of bertbench's own shards"),
     "no rows": (hdf5({name: values[:0] for name, values in published.fixed_fields().items()}), "found no samples"),
-    "no fields": (hdf5({}), "found no field input_ids, but nothing"),
     "a missing mask": (hdf5(without("input_mask", published.fixed_fields())), "found no field input_mask"),
     "a damaged name": (bad_name, "found no field segment_ids, but b'segment_\\xffds', input_ids"),
-    "missing lengths": (
-        hdf5(without("packed_masked_lm_len", published.packed_fields())), "found no field packed_masked_lm_len",
-    ),
-    "floats": (
-        hdf5({**published.fixed_fields(), "masked_lm_ids": np.ones((3, 3), "f4")}), "masked_lm_ids: found float32",
-    ),
     "mixed layouts": (
         hdf5({**published.varlength_fields(), "masked_lm_ids": published.fixed_fields()["masked_lm_ids"]}),
         "masked_lm_ids: found int16 of shape (3, 3), expected rows of integers of variable length",
@@ -126,19 +118,9 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         hdf5({**published.fixed_fields(), "next_sentence_labels": np.zeros(2, "i1")}),
         "found 3 rows of input_ids with 2 of next_sentence_labels",
     ),
-    "unequal widths": (
-        hdf5({**published.fixed_fields(), "segment_ids": np.zeros((3, 5), "i1")}),
-        "row 0: found 11 input_ids with 5 segment_ids",
-    ),
     "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask with a 0 before its last 1"),
     "a mask of 2": (fixed("input_mask", 1, 3, 2), "row 1: found an input_mask other than 0 and 1"),
     "a token in the padding": (fixed("input_ids", 2, 10, 7), "row 2: found a token where input_mask is 0"),
-    "an empty sample": (
-        hdf5({**published.fixed_fields(), **{
-            name: np.zeros_like(published.fixed_fields()[name]) for name in ("input_ids", "input_mask")
-        }}),
-        "row 0: found not 1 to 512 tokens",
-    ),
     "a position 0 among the counted": (
         fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",
     ),
@@ -156,7 +138,6 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
               published.fixed_fields()["input_mask"].astype("i4")}),
         "row 0: found a token id outside 0 to 52",
     ),
-    "a label too large": (fixed("masked_lm_ids", 2, 0, VOCAB_SIZE), "row 2: found a label outside 0 to 52"),
     "a third segment": (fixed("segment_ids", 2, 1, 2), "row 2: found a segment id other than 0 and 1"),
     "a third next-sentence label": (
         hdf5({**published.fixed_fields(), "next_sentence_labels": np.array([0, 1, 2], "i1")}),
@@ -220,13 +201,11 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "a changed byte": (changed_byte(40), "record 0: found checksum"),
     "a changed length": (changed_byte(0), "record 0: found checksum"),
     "a cut file": (cut(records(), 0.99), "record 2: found"),
-    "a file cut in a header": (cut(records(), 0.01), "record 0: found"),
     "a cut compressed file": (cut(records(compressed=True), 0.9), "cannot be read after"),
     "an empty TFRecord file": (cut(records(), 0), "found no samples"),
     "another kind of file": (text_file, "or not a TFRecord file"),
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
-    "no weights": (records({"masked_lm_weights": None}), "record 0: found no feature masked_lm_weights"),
     "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),
     "integers for weights": (records({"masked_lm_weights": [1, 0, 0]}), "found integers in masked_lm_weights"),
     "weights against positions": (
@@ -234,10 +213,8 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     ),
     "too few weights": (records({"masked_lm_weights": [1.0]}), "record 0: found 1 masked_lm_weights with 3 positions"),
     "two labels": (records({"next_sentence_labels": [1, 0]}), "record 0: found 2 next_sentence_labels, expected 1"),
-    "no label": (records({}, {"next_sentence_labels": []}), "record 1: found 0 next_sentence_labels, expected 1"),
     "no Example": (raw(b"\xff\xff"), "record 0: found an invalid tf.train.Example (a number that is cut short)"),
     "a cut Example": (raw(ENTRY[:-3]), "record 0: found an invalid tf.train.Example (a field that is longer"),
-    "an unknown wire type": (raw(b"\x0b"), "record 0: found an invalid tf.train.Example (wire type 3)"),
     "another message": (raw(b"\x10\x05"), "record 0: found an invalid tf.train.Example (field 2 of wire type 0"),
 }  # fmt: skip
 
@@ -251,15 +228,13 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     ],
 )
 def test_bad_input_is_one_error_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], of: str, damage: Damage, expected: str
+    tmp_path: Path, printed: Printed, of: str, damage: Damage, expected: str
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    paths = [str(path) for path in damage(source)]
-    capsys.readouterr()
-    out = tmp_path / "out"
-    assert main(["data", "prepare", f"--from-{of}", *paths, "--vocab-size", str(VOCAB_SIZE), "--out", str(out)]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertbench: ")]
+    words = [f"--from-{of}", *damage(source), "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out"]
+    found = printed("data", "prepare", *words, code=2)
+    (line,) = [line for line in found.splitlines() if line.startswith("bertbench: ")]
     assert expected in line
     assert str(source) in line
     finished = ".out.unfinished-train" if "samples of" in expected else "none"  # kept, as the other file was finished

@@ -16,6 +16,7 @@ from bertbench.data.formats.tfrecord import read_tfrecord
 from bertbench.data.store.columns import Columns
 from tests.data import published
 from tests.data.published import SAMPLES
+from tests.protobuf import varint
 from tests.tiny import Sample, columns_of, samples_of
 
 
@@ -71,7 +72,7 @@ def test_every_layout_is_read_in_bounded_blocks(
 
 def test_integers_are_decoded_from_varints_of_all_lengths() -> None:
     values = [[0, 127, 128], [], [300, -1, 2**63 - 1], [-(2**63)]]
-    rows = integers([b"".join(map(published.varint, row)) for row in values])
+    rows = integers([b"".join(map(varint, row)) for row in values])
     assert rows.values.tolist() == [0, 127, 128, 300, -1, 2**63 - 1, -(2**63)]
     assert rows.counts.tolist() == [3, 0, 3, 1]
     for damaged in (b"\x80", b"\xff" * 11 + b"\x01"):

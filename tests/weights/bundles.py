@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from bertbench.model.shape import BertShape
 from bertbench.weights.names import pieces
+from tests.protobuf import embedded, masked_crc, scalar, varint
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 PLAIN, SNAPPY = 0, 1
@@ -20,27 +20,6 @@ TINY = BertShape(
     hidden_dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
 """The shape of the tests' tiny system, without the padding of its vocabulary."""
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def scalar(number: int, value: int) -> bytes:
-    return varint(number << 3) + varint(value)
-
-
-def embedded(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return ((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def snappy_of_literals(data: bytes) -> bytes:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.data.mlcommons import listing
 from bertbench.data.mlcommons.published import part_name
+from tests.conftest import Printed
 from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, Doctor, md5
 from tests.data.published import framed
 
@@ -22,9 +22,8 @@ EVAL, FIRST, SECOND = "text/eval.txt", f"text/{part_name(1)}", f"text/{part_name
 INDEX_2, DATA_2 = (path for path in CONTENTS if path.startswith("tf2"))
 
 
-def test_a_whole_download_is_right(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "verify", str(download)]) == 0
-    found = capsys.readouterr().out
+def test_a_whole_download_is_right(download: Path, printed: Printed) -> None:
+    found = printed("data", "verify", download)
     where = f"text in {download}/text, vocab.txt in {download}"
     assert found.endswith(f"{download}: everything needed is there and right; {where}\n")
     assert "4 of 4 right" in found
@@ -42,10 +41,9 @@ def test_the_published_configuration_is_right_by_the_published_sum(
     assert {one["state"] for one in found.values()} == {"missing"}
 
 
-def test_what_is_missing_comes_with_its_download(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_comes_with_its_download(download: Path, printed: Printed) -> None:
     shutil.rmtree(download / "text")
-    assert main(["data", "verify", str(download)]) == 1
-    found = capsys.readouterr().out
+    found = printed("data", "verify", download, code=1)
     assert f"eval.txt to {part_name(2)}: 4 files missing" in found
     command = f"cd {download} && bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh) "  # noqa: E501
     assert command + "https://training.mlcommons-storage.org/metadata/bert-preprocessed-wikipedia-dataset.uri" in found
@@ -189,7 +187,7 @@ def test_lists_of_every_form_are_read(download: Path, doctor: Doctor, form: str)
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(
-    tmp_path: Path, download: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, download: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "MAX_ENTRIES", 5)
     for words, expected in (
@@ -199,7 +197,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         ([download, "--state", "/dev/null"], "found another file there, expected none"),
         ([download], "found over 5 files"),
     ):
-        assert main(["data", "verify", *map(str, words)]) == 2
-        found, error = capsys.readouterr()
-        assert (found, error.count("\n")) == ("", 1)
+        error = printed("data", "verify", *words, code=2)
+        assert error.count("\n") == 1
         assert expected in error
