@@ -55,18 +55,6 @@ def replace_shard(folder: Path, samples: list[Sample], counted: int = 1) -> None
     change_manifest(folder, "train", "shards", 0, "samples", value=counted)
 
 
-def test_the_digest_of_samples_knows_no_order_and_no_blocks() -> None:
-    one, other, fewer, changed = (SampleMultiset() for _ in range(4))
-    one.add(columns_of(SAMPLES))
-    other.add(columns_of([SAMPLES[2]]))
-    other.add(columns_of([SAMPLES[1], SAMPLES[0]]))
-    fewer.add(columns_of([SAMPLES[1], SAMPLES[0], SAMPLES[0]]))
-    changed.add(columns_of([SAMPLES[0], SAMPLES[1], SAMPLES[2]._replace(next_sentence_label=0)]))
-    assert one == other
-    assert one.samples == fewer.samples == 3
-    assert len({str(one), str(fewer), str(changed)}) == 3
-
-
 def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> None:
     def digest(
         head: tuple[int, int, int], ids: list[int], segments: bytes, positions: list[int], labels: list[int]

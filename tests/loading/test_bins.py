@@ -2,14 +2,12 @@ from random import Random
 
 import numpy as np
 import pytest
-import torch
 
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins, fill_to, size_of
 from bertbench.loading.random_samples import samples_of
-from bertbench.model.scores import IGNORED
 
 LENGTHS = np.maximum(draw_lengths(4_000, seed=1), 5)
 COUNT = 16
@@ -18,17 +16,6 @@ BINS = Bins(LENGTHS, predictions(LENGTHS), COUNT, longest=512)
 
 def drawn(lengths: np.ndarray, seed: int = 0) -> Batch:
     return batch_of(samples_of(np.sort(lengths)[::-1], seed))
-
-
-def test_filler_changes_no_real_token_and_has_no_label() -> None:
-    batch, size = drawn(LENGTHS[:COUNT]), BINS.all[-1]
-    filled, tokens, count = fill_to(batch, size), len(batch.tokens_T), len(batch.next_sentence_S)
-    assert size_of(filled) == size
-    assert torch.equal(filled.tokens_T[:tokens], batch.tokens_T)
-    assert torch.equal(filled.positions_T[:tokens], batch.positions_T)
-    assert torch.equal(filled.sequences.cu_seqlens_S1[: count + 1], batch.sequences.cu_seqlens_S1)
-    assert (filled.masked_labels_M[len(batch.masked_labels_M) :] == IGNORED).all()
-    assert (filled.next_sentence_S[count:] == IGNORED).all()
 
 
 def test_filler_sequences_have_a_token_each_and_fit_the_model() -> None:

@@ -45,12 +45,3 @@ def test_filler_is_never_longer_than_the_longest_sequence() -> None:
     fuller = filled(batch)
     assert np.diff(fuller.sequences.cu_seqlens_S1.numpy()).tolist() == [3, 3, 3, 3, 3, 1]
     assert fuller.sequences.longest == 3
-
-
-def test_a_batch_of_a_static_size_stays_as_it_is() -> None:
-    tokens = list(range(16))
-    batch = batch_of(columns_of([Sample(tokens, [0] * 16, list(range(1, 16)), [3] * 15, 0)]))
-    fuller = filled(batch)
-    assert fuller.tokens_T.tolist() == tokens
-    assert len(fuller.masked_at_M) == 15
-    assert fuller.sequences.groups == batch.sequences.groups

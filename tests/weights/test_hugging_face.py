@@ -135,17 +135,3 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
             torch.testing.assert_close(found, expected.prediction_logits[0], atol=1e-5, rtol=0)
             sentence = scores.next_sentence_S2[place]
             torch.testing.assert_close(sentence, expected.seq_relationship_logits[0], atol=1e-5, rtol=0)
-
-
-def test_what_transformers_saves_is_imported(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=89, hidden_size=14, num_hidden_layers=2, num_attention_heads=2, intermediate_size=23,
-        max_position_embeddings=29, hidden_act="gelu_pytorch_tanh",
-    )  # fmt: skip
-    theirs = transformers.BertForPreTraining(config)
-    theirs.save_pretrained(tmp_path / "model")
-    found = back(tmp_path / "model")
-    state = theirs.state_dict()
-    assert torch.equal(found["embeddings.word.weight"][:89], state[WORDS])
-    assert torch.equal(found["pooler.weight"], state["bert.pooler.dense.weight"])

@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
-from bertbench.model.shape import BertShape
-from bertbench.weights.file import FORMAT, Weights, expected_tensors, write_weights
+from bertbench.weights.file import FORMAT, Weights, write_weights
 from tests.weights.bundles import TINY
 
 PADDED = replace(TINY, vocab_size=97)
@@ -116,8 +115,3 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(weights: Path, tm
         incomplete = {name: tensor for name, tensor in tiny_weights().items() if name != "pooler.bias"}
         write_weights(tmp_path / "y", incomplete, PADDED, 89, "a test")
     assert [path.name for path in tmp_path.iterdir()] == [weights.name]
-
-
-def test_bert_large_in_our_format_has_its_published_size() -> None:
-    tensors = expected_tensors(BertShape())
-    assert sum(torch.Size(shape).numel() for shape in tensors.values()) == 336_232_258

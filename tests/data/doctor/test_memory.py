@@ -1,18 +1,15 @@
 """What `data verify` remembers of earlier checks, and never trusts too far."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertbench.cli import main
 from bertbench.data.mlcommons import record
-from bertbench.data.mlcommons.published import part_name
-from tests.data.doctor.small_download import TEXT_LIST, Doctor, md5
+from tests.data.doctor.small_download import Doctor
 
 STATE = ".bertbench-doctor.json"
 
@@ -84,32 +81,19 @@ def test_a_folder_that_can_t_be_written_is_checked_all_the_same(
     assert [doctor(settled, *words)["remembered"] for _ in range(2)] == [0, 8]
 
 
-def test_a_check_that_was_killed_goes_on_where_it_was(
-    tmp_path: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+def test_a_check_that_was_stopped_goes_on_where_it_was(
+    settled: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the real table, in a real process: 12 parts of 16 MB, holes that are read as zeros."""
-    monkeypatch.undo()
-    size, names, state = 16 << 20, [part_name(number) for number in range(3, 15)], tmp_path / STATE
-    for name in names:
-        with (tmp_path / name).open("wb") as stream:
-            stream.truncate(size)
-    zeros = md5(bytes(size))
-    (tmp_path / TEXT_LIST).write_text("".join(f"{zeros}  {name}\n" for name in names))
-    time.sleep(0.05)
-    code = "import sys; from bertbench.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "data", "verify", str(tmp_path), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(record.remembered_in(state) or ()) < 2:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    remembered = len(record.remembered_in(state) or ())
-    assert 2 <= remembered < len(names)
-    spoil(tmp_path / names[0], b"1")
-    found = doctor(tmp_path)
-    assert (found["remembered"], found["read"]) == (remembered - 1, len(names) - remembered + 1)
-    assert found["files"][names[0]]["state"] == "altered"
-    assert not set(found["files"]) & set(names[1:])
+    add, read = record.Record.add, []
+
+    def interrupted(self: record.Record, *arguments: Any) -> None:
+        add(self, *arguments)
+        read.append(arguments)
+        if len(read) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record.Record, "add", interrupted)
+        assert main(["data", "verify", str(settled)]) == 130
+    found = doctor(settled)
+    assert (found["read"], found["remembered"]) == (5, 3)
