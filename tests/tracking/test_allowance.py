@@ -10,7 +10,7 @@ from bertbench.tracking.feed import Point
 from bertbench.tracking.options import SideWork
 from bertbench.tracking.side import SHARE, Side
 from tests.docs.listing import REPOSITORY
-from tests.tracking.written import log_lines, row, write_run
+from tests.tracking.written import write_run
 
 
 class Slow:
@@ -36,41 +36,25 @@ class Slow:
 def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the_run_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Slow()
-    monkeypatch.setattr("bertbench.tracking.side.open_tracker", lambda *_: slow)
-    log = write_run(tmp_path / "toy" / "bert", steps=0, until_ms=500, status=None)
-    side = Side(log, tmp_path, SideWork(("tensorboard",)))
-    log.write_text(log_lines(8000))
-    with (log.with_suffix("") / "metrics.jsonl").open("a") as file:
-        file.write("".join(row(step) for step in range(1, 41)))
-    side.look()
-    side.look()
-    assert slow.steps == list(range(1, 11)), "ten steps took 50 ms, 0.2 % of the 25 s that it now waits"
-    assert slow.accuracies == {3: 0.25, 6: 0.5}
-    side.close()
-    assert slow.steps == [*range(1, 41), -1]
-    assert slow.accuracies == {3: 0.25, 6: 0.5}
-
-
-def test_time_that_trackers_did_not_use_is_gone_and_time_that_they_took_too_much_is_paid_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     slow, now = Slow(), 1000.0
     monkeypatch.setattr("bertbench.tracking.side.open_tracker", lambda *_: slow)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    log = write_run(tmp_path / "toy" / "bert", steps=40, until_ms=500, status=None)
+    log = write_run(tmp_path / "toy" / "bert", steps=40, status=None)
     (log.with_suffix("") / "metrics.jsonl").rename(tmp_path / "later.jsonl")
     side = Side(log, tmp_path, SideWork(("tensorboard",)))
     (tmp_path / "later.jsonl").rename(log.with_suffix("") / "metrics.jsonl")
     now += 3600  # an hour's share is 7.2 s, enough for all
     side.look()
-    assert len(slow.steps) == 10, "one look's share is 10 ms, and ten steps take 50"
+    assert len(slow.steps) == 10, "one look's share is 10 ms, and ten steps take 50; unused time is gone"
     now += 15
     side.look()
     assert len(slow.steps) == 10, "30 of 50 ms are paid back"
     now += 25
     side.look()
     assert len(slow.steps) == 20
+    side.close()
+    assert slow.steps == [*range(1, 41), -1]
+    assert slow.accuracies == {3: 0.25, 6: 0.5}
 
 
 def test_the_page_says_the_share_that_trackers_get() -> None:

@@ -12,7 +12,7 @@ from bertbench.cli import main
 from bertbench.tracking.feed import Feed, Point
 from bertbench.tracking.reading import FollowedRun
 from tests.conftest import Printed
-from tests.tracking.written import START_S, log_lines, row, write_run
+from tests.tracking.written import START_S, write_run
 
 STEPS = {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0, 5: 5.0, 6: 4.0}
 """The loss of the written run, by step."""
@@ -37,39 +37,25 @@ def log(tmp_path: Path) -> Path:
     return write_run(tmp_path / "toy" / "bert")
 
 
-def test_a_feed_passes_on_each_step_once_with_its_time_and_evaluations_where_they_belong(tmp_path: Path) -> None:
-    log = write_run(tmp_path, steps=2, until_ms=500, status=None)
-    run, kept = FollowedRun(log), Kept()
-    feed = Feed(run, kept)
-    feed.forward(list(run.rows))
-    log.write_text(log_lines(8000, "success"))
-    with (run.folder / "metrics.jsonl").open("a") as file:
-        file.write("".join(row(step) for step in range(3, 7)))
-    feed.forward(run.read())
-    feed.forward(run.read())
-    assert [point.step for point in kept.points] == [1, 2, 3, 4, 5, 6]
-    # a block begins at 0.5 s, the next at 4 s; a step takes 1 s
-    assert [point.time_s - START_S for point in kept.points] == pytest.approx([1.5, 2.5, 3.5, 5, 6, 7])
+def test_a_feed_passes_on_each_step_once_with_its_time_and_evaluations_after_the_steps_before_them(log: Path) -> None:
+    kept = Kept()
+    feed = Feed(FollowedRun(log), kept)
+    feed.forward([1, 2])
+    assert [point.step for point in kept.points] == [1, 2], "the log has the evaluations of steps 3 and 6"
+    feed.forward([3, 4])
+    feed.forward([])
+    feed.close("success")
+    assert [point.step for point in kept.points] == [1, 2, 3, 4, 6]
+    # a block begins at 0.5 s, the next at 4 s; a step takes 1 s; the second evaluation ends at 7.5 s
+    assert [point.time_s - START_S for point in kept.points] == pytest.approx([1.5, 2.5, 3.5, 5, 7.5])
     accuracies = {point.step: point.values.get("eval/accuracy") for point in kept.points}
-    assert accuracies == {1: None, 2: None, 3: 0.25, 4: None, 5: None, 6: 0.5}
+    assert accuracies == {1: None, 2: None, 3: 0.25, 4: None, 6: 0.5}
     assert kept.points[2].values["phase/steps_s"] == pytest.approx(2.7)
     assert kept.points[0].values["train/samples_per_s"] == 100
-    feed.close("success")
     assert kept.ended == (
         "success",
         {"time_to_train_s": 8.0, "best_accuracy": 0.5, "samples_to_train": 600.0, "samples_per_s": 75.0},
     )
-
-
-def test_an_evaluation_waits_for_the_steps_before_it(log: Path) -> None:
-    run, kept = FollowedRun(log), Kept()
-    feed = Feed(run, kept)
-    feed.forward([1, 2])
-    assert [point.step for point in kept.points] == [1, 2], "the log has those of steps 3 and 6"
-    feed.forward([3, 4])
-    assert [(point.step, "eval/accuracy" in point.values) for point in kept.points[2:]] == [(3, True), (4, False)]
-    feed.close("success")
-    assert [(point.step, point.values["eval/accuracy"]) for point in kept.points[4:]] == [(6, 0.5)]
 
 
 def track(log: Path, to: str, out: Path) -> None:
