@@ -6,6 +6,7 @@ without a GPU each part runs in small, or up to the device, so the check ends th
 
 import argparse
 import importlib.util
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -48,8 +49,8 @@ def main(words: list[str]) -> int:
     report = Report(arguments.out, chosen)
     try:
         for part in chosen:
-            options = tuple(step_options) if part.name == "step" else ()
-            ended = run_part(part._replace(command=(*part.command, *options)), report, ends - time.monotonic())
+            options = shlex.join(step_options) if part.name == "step" else ""
+            ended = run_part(part._replace(command=f"{part.command} {options}"), report, ends - time.monotonic())
             print(f"gpu_check: {part.name}: {ended}", file=sys.stderr, flush=True)
         print(report.text())
     finally:
@@ -70,8 +71,7 @@ def run_part(part: Part, report: Report, seconds_left: float) -> str:
         return report.end(part, "not reached", "no time left; choose fewer parts")
     began = time.monotonic()
     report.begin(part)
-    words = part.command or ("lab.bench.gpu.parts", part.name)
-    ended = run([sys.executable, "-m", *words], lambda line: report.take(part, line), limit_s)
+    ended = run([sys.executable, "-m", *shlex.split(part.command)], lambda line: report.take(part, line), limit_s)
     return report.end(part, *_judged(report, part, ended, limit_s), round(time.monotonic() - began, 1))
 
 
