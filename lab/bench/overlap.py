@@ -42,7 +42,7 @@ _MAX_NORM = 0.1  # small enough to clip always
 _FACTORS = (1 / 3, 1.0, 3.0)
 _MEASURED = 5  # steps and all-reduces that set the middle bandwidth
 _BACKWARD = 2 / 3  # of a step: twice the forward pass's operations
-_WARM_UP = 5  # torch.compile and the allocator need them
+_WARM_UP = 3  # turns: torch.compile and the allocator need them
 _COLUMNS = {
     "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
     "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}", "hidden": "{0[1].hidden:.0%}",
