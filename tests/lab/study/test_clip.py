@@ -60,11 +60,6 @@ def test_a_killed_study_resumes_and_reports_every_arm(
     assert len(lines) == TRIALS
     assert lines[: len(ended)] == ended, "what ended is not run again"
     assert "Does clipping matter" in (out / "study.html").read_text()
-    rates: dict[str, set[float]] = {"after": set(), "bucket": set()}
-    for trial in map(json.loads, lines):
-        if trial["kind"] == "comparison":
-            rates[trial["arm"]].add(trial["optimizer.learning_rate"])
-    assert [len(own) for own in rates.values()] == [1, 1], "all seeds of an arm have its tuned value"
     logs = list((out / "runs" / "after").glob("result_*.txt"))
     assert len(logs) == 4
     for log in logs:
