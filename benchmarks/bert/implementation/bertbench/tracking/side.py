@@ -107,19 +107,6 @@ def _step_aside() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
-class _Allowance:
-    """Processor time for work beside the run: SHARE of one processor; unused time is saved for one period at most."""
-
-    def __init__(self) -> None:
-        self._left_s, self._earned_s = SHARE * _EVERY_S, _earned_s()
-
-    def is_left(self) -> bool:
-        """Return whether some is left, after everything that this process and trackers' services did until now."""
-        before, self._earned_s = self._earned_s, _earned_s()
-        self._left_s = min(self._left_s + self._earned_s - before, SHARE * _EVERY_S)
-        return self._left_s > 0
-
-
 def _earned_s() -> float:
     """Return the share of the time so far, less the processor time that this process and its children have used."""
     return SHARE * time.monotonic() - time.process_time() - sum(map(processor_s, children(os.getpid())))
@@ -144,7 +131,7 @@ class Side:
             self._state = self._stands()
             serve(address(self._port), lambda: self._state)
         self._forward(list(self._run.rows))
-        self._allowance = _Allowance()
+        self._left_s, self._earned_s = SHARE * _EVERY_S, _earned_s()
 
     def rank_lives(self) -> bool:
         """Return whether the rank that started this still runs: its children may hold the pipe open after it."""
@@ -159,12 +146,21 @@ class Side:
         if self._port:  # a scraper wants today's state, trackers get every step, be it later
             self._waiting += self._run.read()
             self._state = self._stands()
-        while self._feeds and self._allowance.is_left():
+        while self._feeds and self._has_time():
             self._waiting = self._waiting or self._run.read(_BYTES_AT_ONCE)
             if not self._waiting:
                 break
             self._forward(self._waiting[:_AT_ONCE])
             del self._waiting[:_AT_ONCE]
+
+    def _has_time(self) -> bool:
+        """Return whether some of the share is left, after everything that this process and its children did until now.
+
+        Unused time is saved for one period at most.
+        """
+        before, self._earned_s = self._earned_s, _earned_s()
+        self._left_s = min(self._left_s + self._earned_s - before, SHARE * _EVERY_S)
+        return self._left_s > 0
 
     def close(self) -> None:
         """Pass on the rest: the clock has stopped."""
