@@ -26,11 +26,6 @@ class Startup(NamedTuple):
     timed_s: dict[str, float]
     slowest_s: dict[str, float]
 
-    @property
-    def before_first_step_s(self) -> float:
-        """Return the seconds from run_start to the start of the first step: on the clock, before training."""
-        return sum(seconds for piece, seconds in self.timed_s.items() if piece != TIMED[-1])
-
 
 def startup(facts: RunFacts) -> Startup | None:
     """Return the pieces of start-up that the log gives, or None without any on the clock."""
@@ -44,7 +39,7 @@ def startup(facts: RunFacts) -> Startup | None:
 def startup_s(facts: RunFacts) -> float | None:
     """Return the seconds from run_start to the start of the first step, or else to the first block."""
     if pieces := startup(facts):
-        return pieces.before_first_step_s
+        return sum(seconds for piece, seconds in pieces.timed_s.items() if piece != TIMED[-1])
     first = next((event for event in facts.events() if event.key in ("block_start", "epoch_start")), None)
     if first is None or facts.started_ms is None or not math.isfinite(first.time_ms):
         return None

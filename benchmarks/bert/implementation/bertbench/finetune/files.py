@@ -29,11 +29,6 @@ class FinetuneFiles(ResultFiles):
         return self.log.parent
 
     @property
-    def predictions(self) -> Path:
-        """Return the path of {question id: answer}, in the form of SQuAD's evaluation."""
-        return self.folder / "predictions.json"
-
-    @property
     def scores(self) -> Path:
         """Return the path of the inputs and the scores of every epoch."""
         return self.folder / "scores.json"
@@ -44,11 +39,11 @@ class FinetuneFiles(ResultFiles):
         return self.folder / "weights.safetensors"
 
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
-        """Write predictions, n-best answers, null odds and scores, each file whole or not at all.
+        """Write predictions in the form of SQuAD's evaluation, n-best answers, null odds and scores, each file whole.
 
         Raises CheckpointError if one can't be written.
         """
-        _write(self.predictions, {name: one.text for name, one in predictions.items()})
+        _write(self.folder / "predictions.json", {name: one.text for name, one in predictions.items()})
         _write(self.folder / "nbest_predictions.json", {name: one.n_best for name, one in predictions.items()})
         _write(self.folder / "null_odds.json", {name: one.null_odds for name, one in predictions.items()})
         _write(self.scores, scores)
