@@ -11,7 +11,7 @@ import pytest
 
 from bertbench.tracking.braille import plot
 from bertbench.tracking.forecast import Forecast, forecast
-from bertbench.tracking.ranks import Rank, RankSampler, elsewhere, leave, ranks_beside, ranks_of
+from bertbench.tracking.ranks import Rank, elsewhere, leave, ranks_beside, ranks_of, sampled
 from bertbench.tracking.reading import FollowedRun, GrowingFile
 from bertbench.tracking.state import earlier_runs, phases, state_of
 from tests.conftest import Answer, Printed
@@ -128,13 +128,13 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
         for process in started:
             assert process.stdout is not None
             process.stdout.readline()
-        sampler = RankSampler(lambda: ranks_of(log))
-        assert [(one.rank, one.host, one.pid, one.busy) for one in sampler.look()] == [
+        samples = sampled(lambda: ranks_of(log))
+        assert [(one.rank, one.host, one.pid, one.busy) for one in next(samples)] == [
             (number, os.uname().nodename, process.pid, 0) for number, process in enumerate(started)
         ]
         assert {*ranks_beside(started[0].pid)} >= {process.pid for process in started}
         time.sleep(0.3)  # the kernel counts processor time in steps of 10 ms: not a share of a shorter time
-        while not (found := sampler.look())[1].busy:  # other processes may use its core
+        while not (found := next(samples))[1].busy:  # other processes may use its core
             time.sleep(0.3)
         assert found[0].busy < found[1].busy < 1.5
         assert found[1].rss_bytes > 1e6

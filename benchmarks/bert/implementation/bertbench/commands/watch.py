@@ -11,7 +11,7 @@ from bertbench.commands import emit
 from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import run_logs, silence_s
-from bertbench.tracking.ranks import RankSampler, elsewhere, ranks_of
+from bertbench.tracking.ranks import elsewhere, ranks_of, sampled
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 from compliance.judge import named_run
@@ -57,13 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _looker(followed: FollowedRun) -> Callable[[], RunState]:
     """Return a function that reads the run's files and samples its ranks on each call."""
     earlier = earlier_runs(followed.log)
-    sampler = RankSampler(lambda: ranks_of(followed.log))
-    if sampler.look():
+    samples = sampled(lambda: ranks_of(followed.log))
+    if next(samples):
         time.sleep(_FIRST_LOOK_S)
 
     def look() -> RunState:
         followed.read()
-        return state_of(followed, [*sampler.look(), *elsewhere(followed.folder)], earlier)
+        return state_of(followed, [*next(samples), *elsewhere(followed.folder)], earlier)
 
     return look
 

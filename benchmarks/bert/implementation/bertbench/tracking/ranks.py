@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,27 +30,22 @@ class Rank:
     """proc(5)'s letter: R runs, S sleeps, D waits for a disk, T is stopped, Z has ended."""
 
 
-class RankSampler:
-    """Looks at the processes that `find` names, by their ids, and that have a rank."""
-
-    def __init__(self, find: Callable[[], Iterable[int]]) -> None:
-        self._find = find
-        self._before: dict[int, tuple[float, float]] = {}  # of each process: time, and processor seconds until then
-
-    def look(self) -> list[Rank]:
-        """Return the ranks that run now, and their load since the last look."""
-        numbers = {pid: number for pid in self._find() if (number := _rank(pid)) is not None}
+def sampled(find: Callable[[], Iterable[int]]) -> Iterator[list[Rank]]:
+    """Yield the ranks that run now among the processes that `find` names, and their load since the last look."""
+    before: dict[int, tuple[float, float]] = {}  # of each process: time, and processor seconds until then
+    while True:
+        numbers = {pid: number for pid in find() if (number := _rank(pid)) is not None}
         found, now = [], {}
         for pid, number in numbers.items():
             fields = _stat(pid)
             if not fields or int(fields[1]) in numbers:  # it has ended, or is a rank's child, which is no rank
                 continue
             time_s, used_s = now[pid] = time.time(), _processor_s(fields)
-            before_s, before_used_s = self._before.get(pid, now[pid])
+            before_s, before_used_s = before.get(pid, now[pid])
             busy = (used_s - before_used_s) / (time_s - before_s) if time_s > before_s else 0.0
             found.append(Rank(number, os.uname().nodename, pid, busy, int(fields[21]) * _PAGE, fields[0]))
-        self._before = now
-        return sorted(found)
+        before = now
+        yield sorted(found)
 
 
 def ranks_of(log: Path) -> list[int]:

@@ -24,7 +24,7 @@ from bertbench.report.listing import status
 from bertbench.tracking.feed import Feed
 from bertbench.tracking.openmetrics import address, check_free, serve
 from bertbench.tracking.options import SideWork
-from bertbench.tracking.ranks import Rank, RankSampler, children, elsewhere, leave, processor_s, ranks_beside
+from bertbench.tracking.ranks import children, elsewhere, leave, processor_s, ranks_beside, sampled
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
@@ -119,9 +119,8 @@ class Side:
         self._run = FollowedRun(log)
         self._waiting: list[int] = []
         self._rank = os.getppid()
-        self._sampler = RankSampler(lambda: ranks_beside(self._rank))
-        self._sampler.look()
-        self._ranks: list[Rank] = []
+        self._samples = sampled(lambda: ranks_beside(self._rank))
+        self._ranks = next(self._samples)
         self._feeds = {
             name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
         }
@@ -139,7 +138,7 @@ class Side:
 
     def look(self) -> None:
         """Sample this node's ranks, and read and pass on as much of the run's new output as there is time for."""
-        if now := self._sampler.look():
+        if now := next(self._samples):
             self._ranks = now
             with suppress(OSError):  # the run itself says if its disk is full
                 leave(self._run.folder, self._ranks)
