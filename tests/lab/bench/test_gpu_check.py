@@ -38,15 +38,15 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @without_a_gpu
 def test_without_a_gpu_parts_run_up_to_the_device_and_say_so(tmp_path: Path) -> None:
-    done = check(tmp_path, "--only", "contexts,optim,overlap")
+    done = check(tmp_path, "--only", "capture,optim,overlap")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report == json.loads((tmp_path / "gpu_check.json").read_text())
     assert {part["name"]: (part["status"], part["reason"]) for part in report["parts"]} == {
-        "contexts": ("not reached", "needs a GPU"), "optim": ("not reached", "needs a GPU"),
+        "capture": ("not reached", "needs a GPU"), "optim": ("not reached", "needs a GPU"),
         "overlap": ("not reached", "needs 2 GPUs or more"),
     }  # fmt: skip
-    last = "gpu_check: held: none; failed: none; not reached: contexts, optim, overlap"
+    last = "gpu_check: held: none; failed: none; not reached: capture, optim, overlap"
     assert done.stderr.splitlines()[-1] == last
     assert "overlap" in (tmp_path / "gpu_check.html").read_text()
 
