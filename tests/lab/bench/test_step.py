@@ -1,5 +1,6 @@
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from bertbench.cli import main
+from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
@@ -20,7 +22,7 @@ from bertbench.model.sizes import SHAPES
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
-from lab.bench.program import Step, Took
+from lab.bench.program import Program, Step, Took
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
 ONE_ROUND = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 1, "compile": False, "seed": 1}
@@ -109,10 +111,28 @@ def test_each_product_counts_by_its_faster_library() -> None:
     assert products.together(torch.float32, [wide, square]) == pytest.approx(4 * 128 / (3 * 0.2 + 1))
 
 
+class Here:
+    """Stand in for a program in a process of its own."""
+
+    def __init__(self, build: Callable[..., Mapping[str, Step]], _: int, *arguments: Any) -> None:
+        self._steps = build(*arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, variant: str, content: Columns) -> Took:
+        self._steps[variant](content)
+        return Took(1.0, 2**20)
+
+
 def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
+    monkeypatch.setattr(bench, "Program", Here)
     arguments, products = argparse.Namespace(**ONE_ROUND), peak.MatrixProducts(torch.device("cpu"))
     kinds = [rival for rival in rivals.RIVALS if rival.name in (
         "transformers sdpa, padded to the longest", "transformers sdpa, group_by_length", "masked heads, unpadded",
@@ -127,8 +147,23 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
         assert result.share_of_gemm == pytest.approx(result.useful_gflops * 1e9 / gemm, rel=0.02, abs=1e-4)
         layers = products.together(torch.float32, bench.products_of(TINY, wikipedia_batches(2, 1, 1)))
         assert result.share_of_layer_products == pytest.approx(result.useful_gflops * 1e9 / layers, rel=0.02, abs=1e-4)
-        assert result.real_tokens_per_s > 0
-        assert result.peak_memory_mb > 16 * 30_522 * 6 / 2**20
+        assert (result.samples_per_s, result.peak_memory_mb) == (2, 1)  # 2 a batch
+
+
+def memory_and_death(_: torch.device) -> dict[str, Step]:
+    """Return what a program's process does: keep 64 MB, or die."""
+    kept: list[torch.Tensor] = []
+    return {"keeps": lambda _: kept.append(torch.ones(2**24)), "dies": lambda _: os._exit(3)}
+
+
+def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
+    content = wikipedia_batches(1, 1, seed=1)[0]
+    with Program(memory_and_death, 1, torch.device("cpu")) as program:
+        took = program.step("keeps", content)
+        assert took.seconds > 0
+        assert took.memory_bytes >= 2**26
+        with pytest.raises(RunError, match=r"dies: its process ended with code 3; .* choose a smaller --batch"):
+            program.step("dies", content)
 
 
 class SlowOnANewBatch:
@@ -147,23 +182,6 @@ def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatc
     products, batches = peak.MatrixProducts(torch.device("cpu")), wikipedia_batches(2, 3, 1)
     arm = bench.Contender(rivals.Rival("slow", ""), SlowOnANewBatch(), batches)
     assert [arm.step(products, torch.float32, [], number).seconds for number in range(3)] == [2, 2, 2]
-
-
-class Here:
-    """Stand in for a program in a process of its own."""
-
-    def __init__(self, build: Callable[..., Mapping[str, Step]], _: int, *arguments: Any) -> None:
-        self._steps = build(*arguments)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def step(self, variant: str, content: Columns) -> Took:
-        self._steps[variant](content)
-        return Took(1.0, 2**20)
 
 
 def test_the_command_runs_where_no_rival_is_installed(
