@@ -8,7 +8,7 @@ import hashlib
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -76,30 +76,38 @@ def examine(folder: Path, state: Path, progress: Progress) -> tuple[list[Finding
     """
     own = {state.absolute(), state.with_suffix(".partial").absolute()}
     entries = [entry for entry in listing(folder) if (folder / entry.path).absolute() not in own]
-    lists = [entry for entry in entries if _LIST_NAME.search(entry.name) and entry.name != _NOT_A_LIST]
-    listed = dict(_listed(folder, lists))
+    listed = dict(_listed(folder, filter(_is_list, reversed(entries))))  # of two lists, the upper one counts
+    by_name: dict[str, list[Published]] = {}
+    for file in table.FILES:
+        by_name.setdefault(file.name, []).append(file)
     found = [
-        (entry, _expected(folder, entry, listed))
+        (entry, _expected(entry, _claimed(folder, entry, by_name.get(entry.name, ())), listed))
         for entry in entries
-        if entry not in lists and entry.name not in _UNDISTURBING
+        if not _is_list(entry) and entry.name not in _UNDISTURBING
     ]
     read, remembered = _add_sums(folder, found, Record(state, progress), progress)
     findings = [finding for _, finding in found]
-    claims = [finding for finding in findings if finding.name]
     right: Right = {}
-    for finding in claims:
-        expected = finding.expected_md5 or finding.expected_bytes
-        if expected and expected in (finding.md5, finding.bytes):
-            right.setdefault((finding.group, finding.name), finding.path)
+    holders: dict[str, list[str]] = {}
     for finding in findings:
-        same = (other.path for other in claims if finding.md5 and other.md5 == finding.md5 and other is not finding)
+        expected = finding.expected_md5 or finding.expected_bytes
+        if finding.name and expected and expected in (finding.md5, finding.bytes):
+            right.setdefault((finding.group, finding.name), finding.path)
+        if finding.name and finding.md5:
+            holders.setdefault(finding.md5, []).append(finding.path)
+    for finding in findings:
+        same = (path for path in holders.get(finding.md5 or "", ()) if path != finding.path)
         (_judge if finding.name else _judge_stranger)(finding, next(same, None), right)
     return [*findings, *_missing(findings), *_total_of_tfrecords(findings)], read, remembered
 
 
-def _listed(folder: Path, lists: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _is_list(entry: Entry) -> bool:
+    return entry.name != _NOT_A_LIST and _LIST_NAME.search(entry.name) is not None
+
+
+def _listed(folder: Path, lists: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield path and name, each with MD5 and list, of the files in lists of md5sum or BSD's md5."""
-    for entry in reversed(lists):  # of two, the upper one counts
+    for entry in lists:
         with suppress(CannotReadError):
             content = next(blocks(folder, entry), b"").decode("utf-8-sig", "surrogateescape")
             for line in _LINE.finditer(content):
@@ -108,14 +116,14 @@ def _listed(folder: Path, lists: Sequence[Entry]) -> Iterator[tuple[str, tuple[s
                 yield from ((where, known), (f"/{posixpath.basename(where)}", known))
 
 
-def _expected(folder: Path, entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
+def _expected(entry: Entry, published: Published | None, listed: dict[str, tuple[str, str]]) -> Finding:
     """Return the finding of a file before it is read: the published file that it claims to be, and its MD5.
 
     A text part may be listed from anywhere, as MLCommons' older list is one folder above the text.
     """
     finding = Finding(printable(entry.path), bytes=entry.bytes, detail=entry.kind)
     known = listed.get(entry.path)
-    if published := _claimed(folder, entry):
+    if published:
         finding.name, finding.group, finding.expected_bytes = published.name, published.group, published.bytes
         if published.md5:
             known = published.md5, "MLCommons"
@@ -128,9 +136,8 @@ def _expected(folder: Path, entry: Entry, listed: dict[str, tuple[str, str]]) ->
     return finding
 
 
-def _claimed(folder: Path, entry: Entry) -> Published | None:
+def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Published | None:
     """Return the published file of this name; if two have it, choose by content, size or place."""
-    candidates = [file for file in table.FILES if file.name == entry.name]
     is_tfrecord = False
     if any(file.group == "tfrecord" for file in candidates):
         with suppress(CannotReadError):
@@ -165,17 +172,20 @@ def _add_sums(
     if remembered := len(wanted) - len(waiting):
         progress.message(f"{remembered:,} files were checked before and have not changed since")
     total, done = sum(entry.bytes or 0 for entry, _ in waiting), 0
-    for entry, finding in waiting:
-        began_ns, digest = time_ns(), hashlib.md5(usedforsecurity=False)
-        try:
-            for block in blocks(folder, entry):
-                digest.update(block)
-                done += len(block)
-                progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
-            finding.md5 = digest.hexdigest()
-            record.add(entry, finding.md5, began_ns)
-        except CannotReadError as error:
-            finding.detail = str(error)
+    try:
+        for entry, finding in waiting:
+            began_ns, digest = time_ns(), hashlib.md5(usedforsecurity=False)
+            try:
+                for block in blocks(folder, entry):
+                    digest.update(block)
+                    done += len(block)
+                    progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
+                finding.md5 = digest.hexdigest()
+                record.add(entry, finding.md5, began_ns)
+            except CannotReadError as error:
+                finding.detail = str(error)
+    finally:
+        record.save()
     return sum(finding.md5 is not None for _, finding in waiting), remembered
 
 

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import time
 from pathlib import Path
 
 from bertbench.common.atomic import write_state
@@ -12,6 +13,7 @@ from bertbench.data.mlcommons.listing import Entry
 
 _FORMAT = "bertbench data verify 2"
 _LARGEST = 64 << 20  # bytes; 100,000 files take 20 MB
+_SAVE_EVERY_S = 1.0
 _CLOCK_TICK_NS = 20_000_000  # file times are those of the last clock tick, at most 10 ms old
 
 
@@ -23,19 +25,26 @@ class Record:
         self._progress = progress
         self._sums = remembered_in(path) or {}
         self._failed = False
+        self._unsaved = False
+        self._saved_s = time.monotonic()
 
     def md5(self, entry: Entry) -> str | None:
         """Return the MD5 from an earlier check, if the file hasn't changed since."""
         return self._sums.get(_key(entry))
 
     def add(self, entry: Entry, md5: str, began_ns: int) -> None:
-        """Remember the MD5 of a reading that began at `began_ns`, unless the file may have changed since.
+        """Remember the MD5 of a reading that began at `began_ns`, unless the file may have changed since."""
+        if entry.stamp and began_ns - max(entry.stamp[1:3]) > _CLOCK_TICK_NS:
+            self._sums[_key(entry)] = md5
+            self._unsaved = True
+        if time.monotonic() - self._saved_s > _SAVE_EVERY_S:
+            self.save()
 
-        If the record can't be written, warn once and continue without it.
-        """
-        if self._failed or not entry.stamp or began_ns - max(entry.stamp[1:3]) <= _CLOCK_TICK_NS:
+    def save(self) -> None:
+        """Write what is new; if that fails, warn once and continue without a record."""
+        if self._failed or not self._unsaved:
             return
-        self._sums[_key(entry)] = md5
+        self._unsaved, self._saved_s = False, time.monotonic()
         try:
             write_state(self._path, {"format": _FORMAT, "md5": self._sums})
         except OSError as error:
