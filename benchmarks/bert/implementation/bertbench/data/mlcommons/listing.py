@@ -1,9 +1,10 @@
 """List an untrusted folder and read its files, but never a FIFO, a device, or a link to a folder."""
 
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.errors import DataError, system_reason
@@ -27,7 +28,7 @@ class Entry(NamedTuple):
     @property
     def name(self) -> str:
         """Return the last part of the path."""
-        return PurePosixPath(self.path).name
+        return posixpath.basename(self.path)
 
     @property
     def bytes(self) -> int | None:
