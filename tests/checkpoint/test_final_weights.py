@@ -83,6 +83,7 @@ def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
     evaluated = answer("evaluate", system_file, "--checkpoint", trained.folder)
     assert evaluated["accuracy"] == logged[-1] > 0
     assert evaluated["source"] == "tiny, seed 5, after 240 samples"
+    assert answer("evaluate", trained.folder) == answer("evaluate", trained.log) == evaluated, "a run names its system"
     assert trained.weights.stat().st_mtime >= trained.log.stat().st_mtime, "written when the clock has stopped"
 
 

@@ -112,6 +112,8 @@ def test_a_command_is_one_that_the_command_line_takes(
     monkeypatch.chdir(tmp_path)
     for name in (word for word in words if word.endswith(".json") and "/" not in word):
         shutil.copy(REPOSITORY / "benchmarks" / "bert" / "systems" / "cpu_demo.json", name)  # the reader's system file
+    run = "cpu_demo/bert/result_0"  # and the reader's run
+    shutil.copytree(REPOSITORY / "results" / run, tmp_path / "runs" / run)
     _, code = leaf(words)
     monkeypatch.setattr(importlib.import_module(code), "run", lambda _: 0)
     assert main(words) == 0

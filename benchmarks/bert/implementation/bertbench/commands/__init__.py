@@ -10,7 +10,7 @@ from bertbench.common.errors import ConfigError, system_reason
 from compliance.record import as_json as strict_json
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
-SYSTEM_HELP = "name of a system, or path of a system file"
+SYSTEM_HELP = "name of a system, path of a system file, or a run"
 Word = TypeVar("Word", bound=str)
 
 

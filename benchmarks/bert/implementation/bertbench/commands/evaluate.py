@@ -1,4 +1,4 @@
-"""`bertbench evaluate SYSTEM`: measure the accuracy of trained weights on the evaluation set.
+"""`bertbench evaluate SYSTEM|RUN`: measure the accuracy of trained weights on the evaluation set.
 
 Called directly it is one process; started by torchrun or Slurm, ranks share the samples.
 """
@@ -12,6 +12,7 @@ from bertbench.commands.arguments.evaluate import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
+from bertbench.config.load import RUN_CONFIG
 from bertbench.distributed.world import join
 from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
@@ -55,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _path(system: System, given: Path | None) -> Path:
     if given is not None:
         return given
+    if (config := Path(system.argument)).name == RUN_CONFIG:
+        return config.parent
     if system.model.checkpoint is None:
         raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --checkpoint, or a run")
     return weights_file(system.model.checkpoint)

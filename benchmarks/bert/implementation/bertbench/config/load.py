@@ -17,6 +17,8 @@ from bertbench.config.system import System, scaled
 
 _NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
+RUN_CONFIG = "config.json"
+"""A run's whole configuration, in its folder."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
 
@@ -43,7 +45,7 @@ def gpu_card(name: str) -> str | None:
 
 
 def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
-    """Return the validated system of that name, or of a path to a .json file, with `a.b=value` overrides applied.
+    """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
@@ -57,7 +59,8 @@ def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) 
     Raises ConfigError as `load_system` does.
     """
     origins: dict[str, str] = {}
-    merged = _merged(path, own, (), origins) | {"name": path.stem}
+    name = own.get("name") if path.name == RUN_CONFIG else path.stem
+    merged = _merged(path, own, (), origins) | {"name": name}
     given = list(overrides)
     content, wrong = _overridden(merged, given, origins)
     try:
@@ -114,10 +117,12 @@ def _find(name_or_path: str) -> Path:
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
     if name_or_path not in system_names():
+        if (run := Path(name_or_path).with_suffix("") / RUN_CONFIG).exists():
+            return run
         close = difflib.get_close_matches(name_or_path, system_names(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"found no system {name_or_path!r}; {hint}`bertbench systems` lists them, or give a path to a .json file"
+            f"found no system {name_or_path!r}; {hint}`bertbench systems` lists them, or give a .json file or a run"
         )
     return path
 

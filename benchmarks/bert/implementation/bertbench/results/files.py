@@ -9,6 +9,7 @@ from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import data_folder
 from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
+from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.timeline import Timeline
@@ -78,7 +79,7 @@ class ResultFiles:
                 shutil.copyfile(vocabulary, self.vocabulary)
         except OSError as error:
             raise _refused(self.folder, error) from error
-        self.write("config.json", system.model_dump(mode="json", by_alias=True))
+        self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))
         self.write("run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
 
