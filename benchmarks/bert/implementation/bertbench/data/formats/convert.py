@@ -48,10 +48,6 @@ class Conversion:
     vocabulary: Vocabulary | None = None
     """The vocabulary of the ids, if given; only its size is needed."""
 
-    def tokenizer(self) -> Tokenizer:
-        """Return the manifest's entry for the vocabulary; without a file its checksum is empty."""
-        return tokenizer_of(self.vocabulary) if self.vocabulary else Tokenizer(self.vocab_size, "", {})
-
 
 def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
     """Make the dataset `out`, or add a split to it; return its manifest and whether that split was already there.
@@ -63,8 +59,11 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_HELD_ENTRIES:,}, as ids are stored in "
             "16 bits; give another --vocab-size"
         )
-    split, tokenizer = conversion.split, conversion.tokenizer()
-    sources = _different_sources(conversion, progress)
+    split, vocabulary = conversion.split, conversion.vocabulary
+    tokenizer = tokenizer_of(vocabulary) if vocabulary else Tokenizer(conversion.vocab_size, "", {})
+    sources, seen = sources_of(conversion.files, progress), dict[object, Source]()
+    for source in sources:
+        _require_once(seen, source.sha256, source, "content")
     there = Manifest.read(out) if out.exists() else None
     request = _request(conversion, sources, there)
     if there is not None:
@@ -78,9 +77,9 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
     asked, make = [request["recipe"], conversion.format], partial(_convert_file, conversion)
     samples: dict[object, Source] = {}
     try:
-        for source, shards in made_parts(work, split, sources, asked, make, 1, progress):
+        for source in made_parts(work, split, sources, asked, make, 1, progress):
             # a file that is stored differently, for example compressed, has another checksum
-            _require_once(samples, tuple(shard.sha256 for shard in shards), source, "samples")
+            _require_once(samples, tuple(shard.sha256 for shard in source.shards(work)), source, "samples")
         made = there or Manifest(request=request, tokenizer=tokenizer, tokenizer_version=None)
         manifest = _with_split(replace(made, request=request), work, sources, conversion)
         if there is None:
@@ -110,13 +109,6 @@ def _with_split(made: Manifest, work: Path, sources: list[Source], conversion: C
     manifest.write(work)
     forget_parts(work)
     return manifest
-
-
-def _different_sources(conversion: Conversion, progress: Progress) -> list[Source]:
-    sources, seen = sources_of(conversion.files, progress), dict[object, Source]()
-    for source in sources:
-        _require_once(seen, source.sha256, source, "content")
-    return sources
 
 
 def _request(conversion: Conversion, sources: list[Source], there: Manifest | None) -> dict[str, Any]:

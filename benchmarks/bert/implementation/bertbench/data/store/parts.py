@@ -59,8 +59,8 @@ def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
 
 def made_parts(
     work: Path, split: SplitName, sources: list[Source], asked: object, make: Make, workers: int, progress: Progress
-) -> Iterator[tuple[Source, list[ShardFile]]]:
-    """Yield each file with its shards in `work`/`split`: those finished before, then the others as they finish.
+) -> Iterator[Source]:
+    """Yield each file once its shards are in `work`/`split`: those finished before, then the others as they finish.
 
     All are made again if those there were `asked` for differently. Raises DataError if a worker was killed.
     """
@@ -70,7 +70,7 @@ def made_parts(
     missing = [source for source in sources if not source.finished(work).exists()]
     if len(missing) < len(sources):
         progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were finished before")
-    yield from ((source, source.shards(work)) for source in sources if source not in missing)
+    yield from (source for source in sources if source not in missing)
     if not work.parent.exists():
         work.parent.mkdir(parents=True)
     samples = 0
@@ -89,7 +89,7 @@ def made_parts(
             write_state(source.finished(work), [asdict(shard) for shard in shards])
             samples += sum(shard.samples for shard in shards)
             progress.update(count, len(missing), f"file {count} of {len(missing)}, {samples:,} samples")
-            yield source, shards
+            yield source
 
 
 def _in_workers(

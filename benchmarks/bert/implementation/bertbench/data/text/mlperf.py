@@ -67,11 +67,9 @@ def prepare_mlperf(
     asked = [asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION]
     try:
         make = partial(_make_part, vocab=vocab, recipe=recipe)
-        for _ in made_parts(work, "train", texts, asked, make, workers, progress):
-            pass
-        manifest = _assemble(
-            work, [shard for text in texts for shard in text.shards(work)], vocabulary, recipe, request
-        )
+        list(made_parts(work, "train", texts, asked, make, workers, progress))
+        shards = [shard for text in texts for shard in text.shards(work)]
+        manifest = _assemble(work, shards, vocabulary, recipe, request)
         manifest.write(work)
         work.replace(out)
     except OSError as error:
