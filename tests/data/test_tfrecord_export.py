@@ -1,6 +1,5 @@
 """`data export --layout tfrecord` against the writer of tests/data/published.py, and sizes worked out by hand."""
 
-import json
 from pathlib import Path
 from random import Random
 
@@ -19,6 +18,7 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS
+from tests.conftest import Answer, Printed
 from tests.data import published
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of, samples_of, tiny_text
@@ -76,29 +76,25 @@ def prepared(folder: Path, vocab: Path, recipe: MlperfRecipe, *names: str) -> Pa
 
 
 def test_a_text_becomes_one_file_whatever_its_shards(
-    tmp_path: Path, vocab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, vocab: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, printed: Printed
 ) -> None:
     monkeypatch.setattr(mlperf, "SHARD_SAMPLES", 13)
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2), "eval.txt", "part-00007-of-00500")
     shards = Manifest.read(data).splits()["train"].shards
     assert len(shards) > 2
-    out = tmp_path / "out"
-    assert main(["data", "export", str(data), "--layout", "tfrecord", "--out", str(out), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [file["name"] for file in content["files"]] == ["eval_intermediate", "part-00007-of-00500"]
-    assert [file["bytes"] for file in content["files"]] == [
-        (out / name).stat().st_size for name in sorted(p.name for p in out.iterdir())
+    out, export = tmp_path / "out", ("data", "export", data, "--layout", "tfrecord")
+    content = answer(*export, "--out", out)
+    names = ["eval_intermediate", "part-00007-of-00500"]
+    assert [(file["name"], file["bytes"]) for file in content["files"]] == [
+        (name, (out / name).stat().st_size) for name in names
     ]
-    assert content["total_bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    assert sorted(path.name for path in out.iterdir()) == names
     assert [file["samples"] for file in content["files"]] == [
         sum(shard.samples for shard in shards if shard.name.startswith(f"part_0000{number}_")) for number in (0, 1)
     ]
-    assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only", "--json"]) == 0
-    computed = json.loads(capsys.readouterr().out)
-    assert (computed["files"], computed["total_bytes"]) == (content["files"], content["total_bytes"])
-    words = ["data", "prepare", "--from-tfrecord", str(out), "--vocab", str(vocab), "--out", str(tmp_path / "back")]
-    assert main(words) == 0
-    assert main(["data", "verify", str(data), "--against", str(tmp_path / "back")]) == 0
+    assert answer(*export, "--size-only") == {**content, "path": None}
+    printed("data", "prepare", "--from-tfrecord", out, "--vocab", vocab, "--out", tmp_path / "back")
+    printed("data", "verify", data, "--against", tmp_path / "back")
 
 
 def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp_path: Path, vocab: Path) -> None:
@@ -121,16 +117,16 @@ def test_texts_of_one_name_or_a_name_outside_the_folder_are_numbered(tmp_path: P
 
 
 def test_a_size_unlike_the_published_one_is_an_error_that_gives_both(
-    tmp_path: Path, vocab: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, vocab: Path, capsys: pytest.CaptureFixture[str], printed: Printed
 ) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(), "eval.txt")
     assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only"]) == 1
     found, error = capsys.readouterr()
     assert "MLCommons publishes 843,343,183" in error
     assert "as MLCommons publishes" not in found
-    assert main(["data", "export", str(data), "--layout", "varlength", "--size-only"]) == 2
+    printed("data", "export", data, "--layout", "varlength", "--size-only", code=2)
     other = prepared(tmp_path / "other", vocab, MlperfRecipe(seed=1), "eval.txt")  # made otherwise: no size to compare
-    assert main(["data", "export", str(other), "--layout", "tfrecord", "--size-only"]) == 0
+    printed("data", "export", other, "--layout", "tfrecord", "--size-only")
 
 
 def test_all_500_parts_are_compared_by_their_total(tmp_path: Path, vocab: Path) -> None:

@@ -163,9 +163,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path, config: Path) -> No
     ("content", "expected"),
     [
         ("{", "is not valid JSON"),
-        ("[1]", "found list, expected one JSON object"),
         (json.dumps({**CONFIG, "hidden_size": None}), "hidden_size: found None, expected a whole number"),
-        (json.dumps({**CONFIG, "vocab_size": "89"}), "vocab_size: found '89'"),
         (json.dumps({key: CONFIG[key] for key in CONFIG if key != "vocab_size"}), "vocab_size: found nothing"),
         (json.dumps({**CONFIG, "num_attention_heads": 3}), "hidden_size 14 is not a multiple of num_attention_heads 3"),
         (json.dumps({**CONFIG, "hidden_act": "relu"}), "hidden_act: found 'relu', expected one of gelu"),
@@ -178,7 +176,3 @@ def test_a_bad_configuration_is_one_error(tmp_path: Path, config: Path, content:
     said = refused(tmp_path, config, tensorflow_1())
     assert str(config) in said
     assert expected in said
-
-
-def test_a_missing_configuration_is_one_error(tmp_path: Path) -> None:
-    assert "cannot be read (No such file" in refused(tmp_path, tmp_path / "nowhere.json", tensorflow_1())
