@@ -95,7 +95,7 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = shuffle(tiny_folder, tmp_path / "a", 3, 5, QUIET)
-    monkeypatch.setattr(shuffling, "_BUFFER_SAMPLES", 40)  # many blocks in a bucket
+    monkeypatch.setattr(shuffling, "_BUFFER_BLOCKS", 1)  # many parts in a bucket
     shuffle(tiny_folder, tmp_path / "b", 3, 2, QUIET)
     shuffle(tiny_folder, tmp_path / "c", 4, 5, QUIET)
     before, a, b, c = (read(folder) for folder in (tiny_folder, tmp_path / "a", tmp_path / "b", tmp_path / "c"))

@@ -8,7 +8,7 @@ shard; pass 2 sorts each bucket and writes the shard. Memory is bounded by the b
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
 from bertbench.data.store.permutation import Permutation
-from bertbench.data.store.shards import regrouped, unfinished, write_shards
+from bertbench.data.store.shards import unfinished, write_shards
 
-_BUFFER_SAMPLES = 262_144  # 200 MB of Wikipedia samples
+_BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
 _TYPES = (*2 * [np.dtype(np.int64)], *list(FIELDS.values())[2:])  # of the fields of Columns, in a bucket
 
@@ -73,7 +73,8 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
     permutation = Permutation(len(dataset), derive(seed, "shuffle"))
     blocks = chain.from_iterable(shard_blocks(dataset, number) for number in range(len(dataset.split.shards)))
     read = 0
-    for samples in regrouped(blocks, _BUFFER_SAMPLES):
+    while buffered := list(islice(blocks, _BUFFER_BLOCKS)):
+        samples = Columns.joined(buffered)
         places = permutation(np.arange(read, read + len(samples)))
         bucket_of = places * count // len(dataset)
         order = np.argsort(bucket_of, kind="stable")
@@ -85,6 +86,7 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
                 for array in (sizes, places[rows], *vars(part).values()):
                     array.tofile(file)
         read += len(samples)
+        del samples, part  # before the next are joined
         progress.update(read, len(dataset), f"{read:,} of {len(dataset):,} samples read")
 
 
