@@ -83,6 +83,7 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
     "adam and LAMB": [("optimizer.name=adam",), ("optimizer.name=lamb",)],
     "adam and every balance method": [("optimizer.name=adam", f"data.balance={method}") for method in METHODS],
     "every balance method": [("optimizer.name=lamb", f"data.balance={method}") for method in METHODS],
+    "an order by ranks and an exchange": [("data.balance=packed",), ("data.balance=stratified_presort",)],
     "sharded state, loss scaling and accumulation": [
         ("optimizer.name=lamb", "optimizer.sharded=true"),
         FP16,
@@ -119,7 +120,7 @@ SLOW = ((1, "every balance method"), (2, "adam and every balance method"))
     ("ranks", "name"),
     [
         (1, "adam and LAMB"),
-        *((2, name) for name in list(SYSTEMS)[2:]),
+        *((2, name) for name in list(SYSTEMS)[3:]),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
     ],
 )
