@@ -68,8 +68,9 @@ def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Callable[..., Sy
         found = straggler_of(tmp_path / f"{number}.txt")
         assert found is not None, phase
         assert (found.rank, found.phase) == (1, phase)
-        expected_ms, tolerance = (1e3 * _DATA_DELAY_S, 0.4) if phase == DATA else (1e3 * _DELAY_S, 0.25)
-        assert found.phase_behind_ms == pytest.approx(expected_ms, rel=tolerance)
+        expected_ms = 1e3 * (_DATA_DELAY_S if phase == DATA else _DELAY_S)
+        # beside another test, the rank that isn't slow lost 8 ms of 30 in that phase, too
+        assert found.phase_behind_ms == pytest.approx(expected_ms, rel=0.4)
         first, *others = map(json.loads, (tmp_path / f"{number}" / "metrics.jsonl").read_text().splitlines())
         assert "ranks_ms" not in first  # warm-up, and waiting for the first samples
         assert all(set(line["ranks_ms"]) == set(PHASES) for line in others)
